@@ -1,0 +1,3 @@
+.PHONY: setup
+setup: ## install everything into .venv
+	@scripts/setup.sh

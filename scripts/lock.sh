@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Pins requirements/*.txt, with hashes, from the ranges in pyproject.toml.
+#
+#   scripts/lock.sh             keep what is pinned, add and drop what changed
+#   scripts/lock.sh --upgrade   take the newest versions the ranges allow
+#
+# One file serves every supported Python: differences are environment markers. No address of a package index is
+# written, so the files install from whatever index pip is configured to use.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+uv=$(command -v uv || true)
+[ -x .venv/bin/uv ] && uv=.venv/bin/uv
+[ -n "$uv" ] || { echo "lock.sh: no uv found; run 'make setup' first, or install uv" >&2; exit 1; }
+
+compile() { # OUTPUT then arguments: what goes in
+    local output=$1
+    shift
+    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+        --no-emit-index-url --no-emit-find-links --no-header --no-annotate \
+        --output-file "$output" "$@" ${upgrade:+"$upgrade"}
+}
+
+upgrade=${1:-}
+compile requirements/run.txt pyproject.toml
+compile requirements/dev.txt pyproject.toml --group dev --constraint requirements/run.txt \
+    --extra postgres --extra tokens --extra prices --extra mcp --extra otel \
+    --extra telegram --extra discord --extra slack --extra matrix --extra teams --extra google_chat
+
+if grep -nE '://|--(index|extra-index|find-links)' requirements/*.txt; then
+    echo "lock.sh: an address stands in a requirements file; see the lines above" >&2
+    exit 1
+fi

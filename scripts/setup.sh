@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Makes .venv: Python 3.11 to 3.13, every pinned dependency (checked by hash), and this checkout, editable.
+#
+#   PYTHON=/path/to/python scripts/setup.sh     use that interpreter for a new .venv
+#
+# Does nothing when .venv is newer than what it is made from. Remove .venv to start over.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+stamp=.venv/.setup-done
+sources=(pyproject.toml requirements/dev.txt scripts/setup.sh)
+
+is_current() {
+    [ -f "$stamp" ] && [ -x .venv/bin/python ] || return 1
+    for source in "${sources[@]}"; do
+        [ "$source" -nt "$stamp" ] && return 1
+    done
+    .venv/bin/python -c 'import shoal' 2>/dev/null # fails when the checkout was moved or the interpreter is gone
+}
+
+is_supported() {
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
+}
+
+find_python() {
+    for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+        if is_supported "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    echo "setup: no usable Python 3.11, 3.12 or 3.13 with venv and pip among: ${PYTHON:-python3.11 python3.12 python3.13 python3}." >&2
+    echo "setup: install one (Debian: apt-get install python3 python3-venv) or set PYTHON=/path/to/python." >&2
+    exit 1
+}
+
+is_current && exit 0
+
+# Two at once (make -j, two terminals) would undo each other's work.
+if command -v flock >/dev/null; then
+    exec 9>.setup.lock
+    flock 9
+    is_current && exit 0
+fi
+
+if ! { [ -x .venv/bin/python ] && is_supported .venv/bin/python; }; then
+    python=$(find_python)
+    echo "setup: making .venv with $python" >&2
+    rm -rf .venv
+    "$python" -m venv .venv
+fi
+rm -f "$stamp"
+echo "setup: installing the pinned dependencies into .venv" >&2
+# forbiddenfruit (part of blockbuster) has no wheel; nothing else may be built from source here.
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+    --only-binary :all: --no-binary forbiddenfruit -r requirements/dev.txt
+# hatchling is pinned above, so the build needs nothing from outside.
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+touch "$stamp"

@@ -1,0 +1,1 @@
+"""Many turns: a mailbox and an actor a thread, and the orchestrator that wakes them."""

@@ -1,0 +1,1 @@
+"""The wiring, read first: builds the running system from a configuration."""

@@ -1,0 +1,1 @@
+"""Who runs which thread, now: in one process, or over many machines."""

@@ -1,0 +1,1 @@
+"""Extensions: platforms, providers, tools and sandboxes that installed packages offer as entry points."""

@@ -1,0 +1,1 @@
+"""Where commands run: on the host, under bubblewrap or in a container, within limits."""

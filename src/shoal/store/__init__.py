@@ -1,0 +1,1 @@
+"""The database: the journal, the queues and every other table, for SQLite and PostgreSQL."""

@@ -1,0 +1,1 @@
+"""The web console: static files that the HTTP server serves."""

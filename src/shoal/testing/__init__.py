@@ -1,0 +1,1 @@
+"""Shipped fakes, wire-level test servers and contract suites, for Shoal's own tests and for those of extensions."""

@@ -1,0 +1,1 @@
+"""One contract suite a port, run over every implementation of it and over its fake."""

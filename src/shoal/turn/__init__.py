@@ -1,0 +1,1 @@
+"""One turn: the context it sees, and the loop of model and tools."""
