@@ -1,0 +1,39 @@
+"""Agents: who answers in a thread, with which model, permissions and limits."""
+
+from pathlib import Path
+
+import msgspec
+
+
+class AgentSpec(msgspec.Struct, frozen=True):
+    """A named configuration as one turn uses it; read fresh at a turn's start, so an edit counts from the next.
+
+    `home` holds AGENTS.md and its like and `docs/`; `workspace` is where the tools work.
+    An empty `model` means the default, an empty `tools` every registered one.
+    """
+
+    name: str
+    home: Path
+    workspace: Path
+    model: str
+    profile: str
+    system_prompt: str = ""
+    tools: tuple[str, ...] = ()
+    fallback: tuple[str, ...] = ()
+    max_output_tokens: int = 4096
+    temperature: float | None = None
+    restrict_to_workspace: bool = True
+    taint: bool = True
+
+
+class TurnLimits(msgspec.Struct, frozen=True):
+    """The bounds of one turn; see [turns] in the configuration."""
+
+    steps_max: int = 25
+    tool_errors_in_a_row_max: int = 5
+    steer: str = "skip"
+    timeout_seconds: float = 3600.0
+    model_attempts_max: int = 4
+    retry_base_seconds: float = 1.0
+    retry_after_seconds_max: float = 60.0
+    default_response: str = "I have nothing to add. Tell me if you expected something else."

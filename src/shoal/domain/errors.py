@@ -1,0 +1,107 @@
+"""The one tree of errors. A message says what happened, to which thing, and what to do next.
+
+ShoalError
+├── InvalidId, InvalidInput          the caller's words are off; nothing was changed
+├── ConfigError                      the settings are wrong; carries every problem found
+├── HomeLocked                       another process holds this home directory
+├── StoreError                       the database did not take it
+│   ├── StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer, StoreUnavailable
+│   └── StaleEpoch                   another worker took the thread over; drop the turn
+├── ToolError                        a tool's failure, told to the model as its result
+├── SandboxError                     the sandbox could not start the command
+├── PlatformError                    a chat platform refused or failed (carries retry_after and whether it was sent)
+└── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
+"""
+
+
+class ShoalError(Exception):
+    """Root of every error Shoal raises on purpose."""
+
+
+class InvalidId(ShoalError):
+    """An id does not have the form it needs."""
+
+
+class InvalidInput(ShoalError):
+    """A request from outside is malformed; the message says which field and what is allowed."""
+
+
+class ConfigError(ShoalError):
+    """The configuration has problems; `problems` holds one full sentence each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class HomeLocked(ShoalError):
+    """Another process works on this home directory."""
+
+
+class StoreError(ShoalError):
+    """The database refused or lost the transaction; nothing of it is stored."""
+
+
+class StoreFull(StoreError):
+    """The disk is full."""
+
+
+class StoreReadOnly(StoreError):
+    """The database or its directory cannot be written."""
+
+
+class StoreCorrupt(StoreError):
+    """The database file is damaged."""
+
+
+class StoreNewer(StoreError):
+    """The database was written by a newer Shoal."""
+
+
+class StoreUnavailable(StoreError):
+    """The database server cannot be reached."""
+
+
+class StaleEpoch(StoreError):
+    """Another worker has taken this thread over; whatever this one still does is dropped."""
+
+
+class ToolError(ShoalError):
+    """A tool could not do what was asked; the text goes to the model as the call's result."""
+
+
+class SandboxError(ShoalError):
+    """The sandbox could not run the command at all (as opposed to the command failing)."""
+
+
+class PlatformError(ShoalError):
+    """A chat platform refused or failed.
+
+    `retry_after_seconds` is what the platform asked for, `permanent` means that trying again cannot help,
+    `outcome_unknown` means that the message may have been posted.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_seconds: float | None = None,
+        permanent: bool = False,
+        outcome_unknown: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        self.permanent = permanent
+        self.outcome_unknown = outcome_unknown
+
+
+class NotFound(ShoalError):
+    """Nothing has this id."""
+
+
+class Conflict(ShoalError):
+    """It was decided or changed already; the message says how."""
+
+
+class Gone(ShoalError):
+    """It has expired."""

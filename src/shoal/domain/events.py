@@ -1,0 +1,257 @@
+"""The events of a thread's journal: one record class a type, and their JSON form."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from shoal.domain.clock import iso
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.messages import Attachment, Author, Image, Opaque, Origin, StopReason, ToolCall, Usage
+
+Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
+Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
+Scope: TypeAlias = Literal["once", "thread"]
+
+
+class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message from the user's side entered the conversation."""
+
+    type: ClassVar[str] = "user_message"
+    text: str
+    author: Author
+    message_id: str = ""
+    origin: Origin = "person"
+    attachments: tuple[Attachment, ...] = ()
+    reply_to: str = ""
+    backfill: bool = False
+
+
+class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A turn opened. `context` is the volatile block that trails its user message, kept so that it never changes."""
+
+    type: ClassVar[str] = "turn_started"
+    agent: str
+    model: str
+    context: str = ""
+    history: bool = True
+
+
+class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One finished model call: its text and all its tool calls."""
+
+    type: ClassVar[str] = "assistant_message"
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    stop: StopReason = "end"
+    model: str = ""
+    usage: Usage = Usage()
+    thinking: str = ""
+    opaque: Opaque | None = None
+
+
+class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call passed the permissions and is about to run; `actions` is what exactly."""
+
+    type: ClassVar[str] = "tool_started"
+    call_id: CallId
+    name: str
+    actions: tuple[str, ...] = ()
+
+
+class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The one result of a call. `artifact` names the stored whole when `text` is an excerpt."""
+
+    type: ClassVar[str] = "tool_result"
+    call_id: CallId
+    name: str
+    text: str
+    is_error: bool = False
+    artifact: str = ""
+    images: tuple[Image, ...] = ()
+    duration_ms: int = 0
+    tainted_by: str = ""
+
+
+class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message reached the running turn."""
+
+    type: ClassVar[str] = "steered"
+    text: str
+    author: Author
+    message_id: str = ""
+
+
+class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call waits for a person. `shown` is the exact text of what will run."""
+
+    type: ClassVar[str] = "approval_requested"
+    approval_id: ApprovalId
+    call_id: CallId
+    tool: str
+    actions: tuple[str, ...]
+    shown: str
+    expires_at: datetime
+    reason: str = ""
+
+
+class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person, the clock or /stop decided."""
+
+    type: ClassVar[str] = "approval_decided"
+    approval_id: ApprovalId
+    call_id: CallId
+    decision: Verdict
+    scope: Scope = "once"
+    by: str = ""
+
+
+class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Events up to `upto_seq` left the model's window; `summary` stands for them (empty: they were dropped)."""
+
+    type: ClassVar[str] = "compacted"
+    upto_seq: int
+    summary: str = ""
+    reason: str = ""
+
+
+class Cleared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The model's window starts anew after this event."""
+
+    type: ClassVar[str] = "cleared"
+    by: str = ""
+    reason: str = ""
+
+
+class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A bound of the turn was met; one last call without tools follows where that makes sense."""
+
+    type: ClassVar[str] = "limit_reached"
+    limit: Literal["steps", "tool_errors", "budget", "time"]
+    detail: str = ""
+
+
+class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something went wrong. `message` is the sentence a person reads, `detail` is for the log and the console."""
+
+    type: ClassVar[str] = "error"
+    kind: str
+    message: str
+    detail: str = ""
+
+
+class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The turn ended; `reply` is what was handed to delivery (empty: nothing is posted)."""
+
+    type: ClassVar[str] = "turn_finished"
+    outcome: Outcome
+    reply: str = ""
+    steps: int = 0
+    usage: Usage = Usage()
+
+
+EventData: TypeAlias = (
+    UserSaid | TurnStarted | AssistantSaid | ToolStarted | ToolFinished | Steered | ApprovalRequested | ApprovalSettled
+    | Compacted | Cleared | LimitReached | Failed | TurnFinished
+)  # fmt: skip
+
+EVENT_CLASSES: dict[str, type[EventData]] = {
+    kind.type: kind
+    for kind in (
+        UserSaid, TurnStarted, AssistantSaid, ToolStarted, ToolFinished, Steered, ApprovalRequested, ApprovalSettled,
+        Compacted, Cleared, LimitReached, Failed, TurnFinished,
+    )
+}  # fmt: skip
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One entry of a thread's journal. `seq` counts from 1 without gaps; `turn` is empty outside turns."""
+
+    seq: int
+    thread: ThreadId
+    turn: TurnId
+    at: datetime
+    data: EventData
+
+    @property
+    def type(self) -> str:
+        """The type's name in JSON."""
+        return self.data.type
+
+
+class _EventJson(msgspec.Struct):
+    seq: int
+    thread: str
+    turn: str
+    type: str
+    at: str
+    data: EventData
+
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[str, "msgspec.json.Decoder[EventData]"] = {
+    name: msgspec.json.Decoder(kind) for name, kind in EVENT_CLASSES.items()
+}
+
+
+def encode_data(data: EventData) -> bytes:
+    """The `data` of an event as JSON."""
+    return _encoder.encode(data)
+
+
+def decode_data(kind: str, data: bytes | str) -> EventData:
+    """Invert `encode_data`. Raises msgspec.DecodeError on damaged rows and KeyError on an unknown type."""
+    return _decoders[kind].decode(data)
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as the API shows it: `{"seq","thread","turn","type","at","data"}`."""
+    return _encoder.encode(_EventJson(event.seq, event.thread, event.turn, event.data.type, iso(event.at), event.data))
+
+
+def last_seq(events: Sequence[Event], default: int = 0) -> int:
+    """The sequence number of the last event."""
+    return events[-1].seq if events else default
+
+
+# ---- live: shown while a turn runs, never stored ------------------------------------------------------------------
+
+
+class TextStreamed(msgspec.Struct, frozen=True):
+    """A piece of the answer being written. `step` tells a new model call (a retry starts the text anew)."""
+
+    type: ClassVar[str] = "text_delta"
+    text: str
+    step: int = 0
+
+
+class StatusChanged(msgspec.Struct, frozen=True):
+    """What the turn does now: thinking, running a tool, waiting for a person, retrying; empty when idle."""
+
+    type: ClassVar[str] = "status"
+    state: Literal["thinking", "tool", "waiting", "retrying", "idle", "queued"]
+    text: str = ""
+
+
+LiveData: TypeAlias = TextStreamed | StatusChanged
+
+
+class LiveEvent(msgspec.Struct, frozen=True):
+    """A live event of a thread; it has no sequence number."""
+
+    thread: ThreadId
+    turn: TurnId
+    data: LiveData
+
+
+class _LiveJson(msgspec.Struct):
+    thread: str
+    turn: str
+    type: str
+    data: LiveData
+
+
+def encode_live(event: LiveEvent) -> bytes:
+    """The live event as the API shows it: `{"thread","turn","type","data"}`."""
+    return _encoder.encode(_LiveJson(event.thread, event.turn, event.data.type, event.data))

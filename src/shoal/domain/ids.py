@@ -1,0 +1,78 @@
+"""Ids and their text forms: thread ids with safely encoded parts, and time-ordered unique ids."""
+
+import re
+from typing import NewType
+
+import msgspec
+
+from shoal.domain.errors import InvalidId
+
+ThreadId = NewType("ThreadId", str)
+"""`platform:channel:thread`, each part encoded by `encode_part`."""
+TurnId = NewType("TurnId", str)
+CallId = NewType("CallId", str)
+ApprovalId = NewType("ApprovalId", str)
+
+PART_CHARS_MAX = 180
+"""Longest encoded part; three parts and a file name stay below the 255 bytes of common file systems."""
+
+_UNSAFE = re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
+_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class ThreadAddress(msgspec.Struct, frozen=True):
+    """The decoded parts of a thread id, as the platform knows them."""
+
+    platform: str
+    channel: str
+    thread: str
+
+
+def encode_part(text: str) -> str:
+    """Encode one part so that it is safe in a thread id and as a file name; `decode_part` inverts it.
+
+    Each of `/ \\ : * ? " < > | %` and control characters becomes `%HH`; `.` and `..` are encoded whole.
+    """
+    if text in (".", ".."):
+        return text.replace(".", "%2E")
+    return _UNSAFE.sub(lambda found: f"%{ord(found.group()):02X}", text)
+
+
+def decode_part(text: str) -> str:
+    """Invert `encode_part`."""
+    return _ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), text)
+
+
+def make_thread_id(platform: str, channel: str, thread: str) -> ThreadId:
+    """Build a thread id from the platform's own (decoded) parts.
+
+    Raises InvalidId when a part is empty or, encoded, longer than PART_CHARS_MAX.
+    """
+    parts = [encode_part(part) for part in (platform, channel, thread)]
+    return parse_thread_id(":".join(parts))
+
+
+def parse_thread_id(text: str) -> ThreadId:
+    """Check the text form of a thread id and return it typed. Raises InvalidId saying what is wrong."""
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise InvalidId(f"Thread id {text[:80]!r} must have three parts: platform:channel:thread.")
+    for part in parts:
+        if not part or len(part) > PART_CHARS_MAX:
+            raise InvalidId(f"Thread id {text[:80]!r}: every part needs 1 to {PART_CHARS_MAX} characters.")
+        if encode_part(decode_part(part)) != part:
+            raise InvalidId(f"Thread id {text[:80]!r}: write the unsafe characters of {part[:40]!r} as %HH.")
+    return ThreadId(text)
+
+
+def thread_address(thread: ThreadId) -> ThreadAddress:
+    """Split a valid thread id into its decoded parts."""
+    platform, channel, name = thread.split(":")
+    return ThreadAddress(decode_part(platform), decode_part(channel), decode_part(name))
+
+
+def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
+    """26 characters that sort by time: 48 bits of milliseconds, 80 bits of `entropy`. Source: the ULID spec."""
+    number = (at_milliseconds << 80) | int.from_bytes(entropy, "big")
+    return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))

@@ -1,0 +1,241 @@
+"""What people send in, and what goes to and comes back from a model."""
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.domain.ids import CallId, ThreadId
+
+# ---- inbound: from a person, a trigger, the API or another agent ----
+
+
+class Author(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who wrote a message, as the platform vouches for it. Never taken from a model's words."""
+
+    id: str
+    name: str = ""
+    roles: tuple[str, ...] = ()
+    is_bot: bool = False
+    trusted: bool = True
+
+
+class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that came with a message. `path` is where it was stored, empty while it was not downloaded."""
+
+    name: str
+    media_type: str = "application/octet-stream"
+    size_bytes: int = 0
+    url: str = ""
+    path: str = ""
+    digest: str = ""
+    error: str = ""
+
+
+Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]
+
+
+class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
+    """A message that waits in the mailbox and starts a turn. `key` deduplicates it within its platform."""
+
+    thread: ThreadId
+    key: str
+    text: str
+    author: Author
+    at: datetime
+    attachments: tuple[Attachment, ...] = ()
+    agent: str = ""
+    model: str = ""
+    reply_to: str = ""
+    message_id: str = ""
+    origin: Origin = "person"
+    history: bool = True
+
+
+class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):
+    """A message for the running turn: it skips what is left of the step."""
+
+    thread: ThreadId
+    key: str
+    text: str
+    author: Author
+    at: datetime
+
+
+class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", omit_defaults=True):
+    """A message for the running turn that waits until the turn would end."""
+
+    thread: ThreadId
+    key: str
+    text: str
+    author: Author
+    at: datetime
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_defaults=True):
+    """End the running turn now. `all_queued` also empties the mailbox."""
+
+    thread: ThreadId
+    author: Author
+    all_queued: bool = False
+
+
+Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The answer to `send`. `delivered` is for steer, follow-up and abort: something was running to take it."""
+
+    status: Literal["accepted", "duplicate", "busy", "delivered", "dropped"]
+    message_id: str = ""
+
+    @property
+    def delivered(self) -> bool:
+        """True when a running turn took it."""
+        return self.status == "delivered"
+
+
+# ---- the conversation with a model ----
+
+
+class Image(msgspec.Struct, frozen=True):
+    """An image for the model, by file; encoded when the request is built."""
+
+    path: str
+    media_type: str
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call the model asks for. `arguments` is the JSON text exactly as the model wrote it, maybe malformed."""
+
+    id: CallId
+    name: str
+    arguments: str
+
+
+class Opaque(msgspec.Struct, frozen=True):
+    """What a provider wants back unchanged (signed thinking, encrypted reasoning). `kind` is the provider's kind."""
+
+    kind: str
+    json: str
+
+
+class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role", weakref=True, eq=False):
+    """What the model reads as coming from the user's side."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="role", weakref=True, eq=False):
+    """What the model said, with all its tool calls."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    opaque: Opaque | None = None
+
+
+class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
+    """The result of one call."""
+
+    call_id: CallId
+    name: str
+    text: str
+    is_error: bool = False
+    images: tuple[Image, ...] = ()
+
+
+ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+"""Compared by identity, so that a provider can keep the wire form of each beside it (WeakKeyDictionary)."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text."""
+
+    name: str
+    description: str
+    parameters: str
+    read_only: bool = False
+    idempotent: bool = False
+
+
+class ModelRequest(msgspec.Struct, frozen=True):
+    """One call of a model. `system` and `tools` are the stable prefix; an empty `tools` forbids calls."""
+
+    model: str
+    system: str
+    messages: tuple[ModelMessage, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_output_tokens: int = 4096
+    temperature: float | None = None
+    cache_key: str = ""
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of one model call. `input_tokens` includes the cached ones."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+StopReason: TypeAlias = Literal["end", "tool_calls", "max_tokens", "refusal", "aborted"]
+FailureKind: TypeAlias = Literal[
+    "rate_limited", "overloaded", "unreachable", "dropped", "timeout", "quota",
+    "auth", "invalid_request", "context_overflow", "content_filter",
+]  # fmt: skip
+
+RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "unreachable", "dropped", "timeout"})
+"""Failures after which the same request may succeed; `quota` and `auth` only help with another provider."""
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """A piece of the answer's text."""
+
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True):
+    """A piece of the model's visible reasoning."""
+
+    text: str
+
+
+class ModelDone(msgspec.Struct, frozen=True):
+    """The model's whole answer; always the last event of a stream that succeeded."""
+
+    message: AssistantMessage
+    stop: StopReason
+    usage: Usage = Usage()
+    thinking: str = ""
+    model: str = ""
+
+
+class ModelFailed(msgspec.Struct, frozen=True):
+    """The call failed; always the last event of a stream that did. `message` is for a person, without secrets."""
+
+    kind: FailureKind
+    message: str
+    retry_after_seconds: float | None = None
+
+
+ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ModelDone | ModelFailed
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """A model that a provider offers; 0 where a number is unknown."""
+
+    id: str
+    context_tokens: int = 0
+    max_output_tokens: int = 0

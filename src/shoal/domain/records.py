@@ -1,0 +1,246 @@
+"""What the store keeps beside the journal: leases, outbox posts, approvals, audit entries, triggers, spend."""
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.domain.events import Event, EventData, Scope, Verdict
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.messages import Origin, Usage
+
+# ---- threads and leases ----
+
+
+class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A thread as lists show it."""
+
+    thread: ThreadId
+    agent: str
+    last_seq: int
+    created_at: datetime
+    updated_at: datetime
+    title: str = ""
+    open_turn: TurnId = TurnId("")
+    queued: int = 0
+    parent: str = ""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to advance a thread. Every append carries its epoch; a later lease makes it stale."""
+
+    thread: ThreadId
+    epoch: int
+    agent: str
+    last_seq: int
+    window_seq: int
+    open_turn: TurnId
+    aborting: bool
+
+
+# ---- what one commit carries ----
+
+PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit"]
+
+
+class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem."""
+
+    id: str
+    thread: ThreadId
+    text: str
+    kind: PostKind = "text"
+    file: str = ""
+    reply_to: str = ""
+    user: str = ""
+    approval: str = ""
+
+
+class NewApproval(msgspec.Struct, frozen=True):
+    """A question to a person, bound by `digest` to exactly what will run."""
+
+    id: ApprovalId
+    call_id: CallId
+    tool: str
+    actions: tuple[str, ...]
+    digest: str
+    shown: str
+    asked_by: str
+    expires_at: datetime
+    reason: str = ""
+
+
+class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that was checked, decided or done. `detail` must be free of secrets."""
+
+    kind: str
+    action: str
+    decision: str = ""
+    rule: str = ""
+    user: str = ""
+    agent: str = ""
+    turn: str = ""
+    detail: str = ""
+
+
+class Spend(msgspec.Struct, frozen=True):
+    """One finished model call's use; `usd` is None when the price is unknown."""
+
+    id: str
+    agent: str
+    user: str
+    model: str
+    usage: Usage
+    usd: float | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """How long one step or tool call took, for the console."""
+
+    number: int
+    description: str
+    started_at: datetime
+    duration_ms: int
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """What becomes durable together: all of it or nothing."""
+
+    turn: TurnId
+    events: tuple[EventData, ...] = ()
+    posts: tuple[NewPost, ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
+    approval: NewApproval | None = None
+    use_approval: ApprovalId = ApprovalId("")
+    spend: Spend | None = None
+    steps: tuple[Step, ...] = ()
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The events as stored. `gap` is true when others' events stand between the lease's last and these."""
+
+    events: tuple[Event, ...]
+    gap: bool = False
+
+
+# ---- outbox ----
+
+
+class OutboxRow(msgspec.Struct, frozen=True):
+    """A post on its way. `part` is the first piece not yet posted; `attempts` counts the tries of that piece."""
+
+    id: str
+    thread: ThreadId
+    post: NewPost
+    part: int
+    attempts: int
+    created_at: datetime
+    maybe_sent: bool = False
+
+
+# ---- approvals ----
+
+
+class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question to a person and what became of it. `used` approvals have run."""
+
+    id: ApprovalId
+    thread: ThreadId
+    turn: TurnId
+    call_id: CallId
+    tool: str
+    actions: tuple[str, ...]
+    digest: str
+    shown: str
+    asked_by: str
+    state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
+    created_at: datetime
+    expires_at: datetime
+    scope: Scope = "once"
+    decided_by: str = ""
+    decided_at: datetime | None = None
+    reason: str = ""
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """A decision as stored; `event` is its journal entry."""
+
+    approval: Approval
+    verdict: Verdict
+    event: Event
+
+
+# ---- audit ----
+
+
+class AuditRow(msgspec.Struct, frozen=True):
+    """An audit entry in its hash chain."""
+
+    chain: str
+    number: int
+    at: datetime
+    entry: AuditEntry
+    previous: str
+    hash: str
+
+
+# ---- triggers ----
+
+
+class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
+
+    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`.
+    """
+
+    kind: Literal["one-shot", "periodic"]
+    schedule: str
+    text: str
+    thread: ThreadId | None = None
+    platform: str = ""
+    channel: str = ""
+    timezone: str = "UTC"
+    agent: str = ""
+    name: str = ""
+    created_by: str = ""
+    origin: Origin = "trigger"
+
+
+class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stored trigger. `next_at` is None when it will not come again."""
+
+    id: str
+    spec: NewTrigger
+    state: Literal["active", "paused", "done", "missed", "failed"]
+    next_at: datetime | None
+    created_at: datetime
+    last_at: datetime | None = None
+    failures: int = 0
+    error: str = ""
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """One due time of a trigger, claimed by one worker; its id deduplicates the message it sends."""
+
+    trigger: Trigger
+    due_at: datetime
+    key: str
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """Spend summed over a day, an agent and a model."""
+
+    day: str
+    agent: str
+    model: str
+    calls: int
+    usage: Usage
+    usd: float | None
+
+
+class StoredStep(msgspec.Struct, frozen=True):
+    """A recorded step of a turn."""
+
+    thread: ThreadId
+    turn: TurnId
+    step: Step

@@ -1,0 +1,264 @@
+"""The store's port: one transaction a call, in views by concern. What a method writes is durable on return."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from shoal.domain.events import Event, EventData, Scope, Verdict
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.messages import Abort, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.records import (
+    Approval,
+    AuditEntry,
+    AuditRow,
+    Commit,
+    Committed,
+    Lease,
+    NewPost,
+    NewTrigger,
+    Occurrence,
+    OutboxRow,
+    Settlement,
+    StoredStep,
+    ThreadInfo,
+    Trigger,
+    UsageRow,
+)
+
+
+class Inbox(Protocol):
+    """What people sent that no turn has taken yet."""
+
+    async def accept(self, prompt: Prompt, prompts_max: int) -> Receipt:
+        """Store a prompt once per (platform, key): accepted, duplicate, or busy when `prompts_max` wait already."""
+        ...
+
+    async def accept_now(self, message: Steer | FollowUp) -> Receipt:
+        """Store it for the running turn: delivered, duplicate, or dropped when no turn is open."""
+        ...
+
+    async def abort(self, message: Abort) -> Receipt:
+        """Mark the open turn as aborted by a person: delivered, or dropped when none is open."""
+        ...
+
+    async def waiting(self) -> list[ThreadId]:
+        """Threads with an open turn or a queued prompt: what has to be woken at start."""
+        ...
+
+
+class Journal(Protocol):
+    """The events of threads. Only the holder of the newest lease appends to a turn."""
+
+    async def lease(self, thread: ThreadId) -> Lease | None:
+        """Take the thread over by raising its epoch. None when it has no open turn and no prompt waits."""
+        ...
+
+    async def next_prompt(self, lease: Lease) -> Prompt | None:
+        """The oldest waiting prompt, which stays waiting until `open_turn` takes it."""
+        ...
+
+    async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
+        """Take the prompt out of the mailbox and append the turn's first events. Raises StaleEpoch."""
+        ...
+
+    async def commit(self, lease: Lease, commit: Commit) -> Committed:
+        """Append events and all that belongs to them. Raises StaleEpoch."""
+        ...
+
+    async def take_steers(self, lease: Lease, turn: TurnId) -> Committed:
+        """Append the waiting steers as `steered` events; empty when there are none. Raises StaleEpoch."""
+        ...
+
+    async def finish_turn(self, lease: Lease, commit: Commit) -> Committed:
+        """Append the turn's last events and close it, unless a steer or follow-up waits: then those are appended
+        instead, and the turn goes on. A turn that was aborted closes in any case. Raises StaleEpoch."""
+        ...
+
+    async def append(self, thread: ThreadId, events: Sequence[EventData]) -> tuple[Event, ...]:
+        """Append events outside any turn without a lease (cleared, backfilled, a subagent's result)."""
+        ...
+
+    async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
+        """Events with a higher number than `after` (and lower than `before`), oldest first, at most `limit`."""
+        ...
+
+    async def threads(self, limit: int = 200, *, agent: str = "", before: datetime | None = None) -> list[ThreadInfo]:
+        """Threads, the last active first."""
+        ...
+
+    async def thread(self, thread: ThreadId) -> ThreadInfo | None:
+        """One thread, or None."""
+        ...
+
+    async def steps(self, thread: ThreadId) -> list[StoredStep]:
+        """What the thread's turns spent their time on, oldest first."""
+        ...
+
+
+class Outbox(Protocol):
+    """Posts on their way to platforms; a row is pending, sending, sent or failed."""
+
+    async def put(self, post: NewPost) -> bool:
+        """Enqueue a post; False when its id is known already."""
+        ...
+
+    async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
+        """Mark up to `limit` due rows as sending, oldest first and one a thread at a time, and return them.
+
+        Rows claimed longer than `claim_seconds` ago come back with `maybe_sent`. Safe to cancel: all or none.
+        """
+        ...
+
+    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
+        """Piece `part` is on the platform as `message_id`; `last` ends the row."""
+        ...
+
+    async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
+        """Put it back until `at`."""
+        ...
+
+    async def fail(self, row: OutboxRow, error: str) -> None:
+        """Give it up; it stays visible with its error."""
+        ...
+
+    async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
+        """When the next row is due, None when there is none."""
+        ...
+
+    async def posted_ids(self, post_id: str) -> list[str]:
+        """The platform's message ids of a post, part by part."""
+        ...
+
+
+class Approvals(Protocol):
+    """Questions to people."""
+
+    async def get(self, approval: ApprovalId) -> Approval | None:
+        """One approval, or None."""
+        ...
+
+    async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
+        """Approvals, newest first."""
+        ...
+
+    async def settle(self, approval: ApprovalId, verdict: Verdict, scope: Scope, by: str) -> Settlement:
+        """Decide it, once, and journal it. Raises NotFound, Conflict when decided already, Gone when expired."""
+        ...
+
+    async def granted(self, thread: ThreadId, digest: str) -> bool:
+        """Whether a person allowed exactly this for the whole thread."""
+        ...
+
+    async def expire(self) -> list[Settlement]:
+        """Settle every pending approval whose time is up."""
+        ...
+
+    async def next_expiry_at(self) -> datetime | None:
+        """When the next pending approval expires."""
+        ...
+
+
+class Audit(Protocol):
+    """The hash-chained log; entries that belong to a turn come in with its commits, chained by thread."""
+
+    async def record(self, chain: str, entries: Sequence[AuditEntry]) -> None:
+        """Append entries to a chain."""
+        ...
+
+    async def tail(self, limit: int = 100, *, chain: str = "") -> list[AuditRow]:
+        """The newest entries, oldest of them first."""
+        ...
+
+    async def chains(self) -> list[tuple[str, int, str]]:
+        """Every chain with its length and head hash as the threads' rows know them."""
+        ...
+
+    async def rows(self, chain: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
+        """Entries of a chain by number."""
+        ...
+
+
+class Triggers(Protocol):
+    """What starts turns by the clock."""
+
+    async def add(self, spec: NewTrigger, next_at: datetime) -> Trigger:
+        """Store a trigger."""
+        ...
+
+    async def all(self) -> list[Trigger]:
+        """All of them, the next due first."""
+        ...
+
+    async def remove(self, trigger: str) -> bool:
+        """Delete it; False when there is none."""
+        ...
+
+    async def next_due_at(self) -> datetime | None:
+        """When the next one is due."""
+        ...
+
+    async def due(self, limit: int = 100) -> list[Trigger]:
+        """Active triggers whose time has come."""
+        ...
+
+    async def claim(self, trigger: Trigger, next_at: datetime | None, *, missed: bool = False) -> Occurrence | None:
+        """Advance it to `next_at` and take the occurrence that was due, once over all workers; None when another did.
+
+        `missed` records it as missed instead."""
+        ...
+
+    async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
+        """Note how the occurrence went."""
+        ...
+
+
+class Ledger(Protocol):
+    """What models cost."""
+
+    async def usage(self, days: int = 30) -> list[UsageRow]:
+        """Use by day, agent and model, newest first."""
+        ...
+
+
+class Settings(Protocol):
+    """Small durable values by scope (a server, a platform's polling offset, the last active channel)."""
+
+    async def get(self, scope: str, key: str) -> str | None:
+        """The value, or None."""
+        ...
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        """Set it."""
+        ...
+
+
+class Store(Protocol):
+    """All views over one database."""
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def outbox(self) -> Outbox: ...
+
+    @property
+    def approvals(self) -> Approvals: ...
+
+    @property
+    def audit(self) -> Audit: ...
+
+    @property
+    def triggers(self) -> Triggers: ...
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    async def close(self) -> None:
+        """Finish what was handed in, then close."""
+        ...

@@ -1,0 +1,149 @@
+"""The pure function from a thread's journal to the model's messages, kept up to date one event at a time.
+
+An unpaired tool call cannot come out of it: the results of a message's calls are held back until each call has one,
+are put out in call order, and a call whose result never came gets a stand-in as soon as anything else follows.
+Adding an event costs the same however long the journal is.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from shoal.domain.events import AssistantSaid, Cleared, Compacted, Event, Steered, ToolFinished, TurnStarted, UserSaid
+from shoal.domain.ids import CallId, TurnId
+from shoal.domain.messages import AssistantMessage, Attachment, Author, Image, ModelMessage, ToolMessage, UserMessage
+
+INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
+CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
+SUMMARY_HEAD = "[Summary of the conversation so far]"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A message with the place in the journal it comes from. `opens` marks the first message of a turn."""
+
+    seq: int
+    turn: TurnId
+    message: ModelMessage
+    opens: bool = False
+
+
+class Transcript:
+    """What the model may see of a thread: the messages since the last clear or compaction, oldest first."""
+
+    __slots__ = ("_calls_at", "_context", "_open", "_results", "entries", "last_seq", "turn")
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.entries: list[Entry] = []
+        self.last_seq = 0
+        self.turn = TurnId("")
+        self._context = ""
+        self._open: AssistantMessage | None = None
+        self._calls_at = 0
+        self._results: dict[CallId, ToolMessage] = {}
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """Take the next event in; `seq` must grow."""
+        self.last_seq = event.seq
+        match event.data:
+            case TurnStarted(context=context):
+                self._context = context
+            case UserSaid() as said:
+                self._put(event, _user_message(said, self._take_context()))
+            case Steered(text=text, author=author):
+                self._put(event, UserMessage(_by(author, text)))
+            case AssistantSaid() as said:
+                self._add_assistant(event, said)
+            case ToolFinished() as result:
+                self._add_result(result)
+            case Cleared():
+                self._forget(event.seq)
+            case Compacted(upto_seq=upto, summary=summary):
+                self._compact(event.seq, upto, summary)
+            case _:
+                pass
+
+    def messages(self) -> tuple[ModelMessage, ...]:
+        """The messages for the next request, every call paired."""
+        settled = tuple(entry.message for entry in self.entries)
+        return settled + tuple(self._tool_messages()) if self._open is not None else settled
+
+    def turn_starts(self) -> list[int]:
+        """The journal positions at which the window may be cut: where a turn's first message stands."""
+        return [entry.seq for entry in self.entries if entry.opens]
+
+    def _put(self, event: Event, message: ModelMessage) -> None:
+        self._settle()
+        opens = event.turn != self.turn
+        self.turn = event.turn
+        self.entries.append(Entry(event.seq, event.turn, message, opens))
+
+    def _take_context(self) -> str:
+        context, self._context = self._context, ""
+        return context
+
+    def _add_assistant(self, event: Event, said: AssistantSaid) -> None:
+        message = AssistantMessage(said.text, said.tool_calls, said.opaque)
+        self._put(event, message)
+        if said.tool_calls:
+            self._open, self._calls_at = message, event.seq
+        elif said.stop == "max_tokens":
+            self.entries.append(Entry(event.seq, event.turn, UserMessage(CUT_OFF)))
+
+    def _add_result(self, result: ToolFinished) -> None:
+        if self._open is None or result.call_id in self._results:
+            return
+        if all(call.id != result.call_id for call in self._open.tool_calls):
+            return
+        self._results[result.call_id] = ToolMessage(
+            result.call_id, result.name, result.text, result.is_error, result.images
+        )
+        if len(self._results) == len(self._open.tool_calls):
+            self._settle()
+
+    def _tool_messages(self) -> Iterable[ToolMessage]:
+        assert self._open is not None
+        for call in self._open.tool_calls:
+            found = self._results.get(call.id)
+            yield found if found is not None else ToolMessage(call.id, call.name, INTERRUPTED, is_error=True)
+
+    def _settle(self) -> None:
+        if self._open is not None:
+            self.entries.extend(Entry(self._calls_at, self.turn, message) for message in self._tool_messages())
+            self._open = None
+            self._results = {}
+
+    def _forget(self, seq: int) -> None:
+        self._settle()
+        self.entries = [entry for entry in self.entries if entry.seq > seq]
+
+    def _compact(self, seq: int, upto: int, summary: str) -> None:
+        self._settle()
+        self.entries = [entry for entry in self.entries if entry.seq > upto]
+        if summary:
+            self.entries.insert(0, Entry(seq, TurnId(""), UserMessage(f"{SUMMARY_HEAD}\n{summary}")))
+
+
+def _by(author: Author, text: str) -> str:
+    said = f"[{author.name}] {text}" if author.name else text
+    if author.trusted:
+        return said
+    return f"<untrusted source={author.id!r}>\n{said}\n</untrusted>"
+
+
+def _describe(attachment: Attachment) -> str:
+    where = attachment.path or attachment.error or "not downloaded"
+    return f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
+
+
+def _user_message(said: UserSaid, context: str) -> UserMessage:
+    parts = [_by(said.author, said.text), *(_describe(attachment) for attachment in said.attachments)]
+    if context:
+        parts.append(context)
+    images = tuple(
+        Image(attachment.path, attachment.media_type)
+        for attachment in said.attachments
+        if attachment.path and attachment.media_type.startswith("image/")
+    )
+    return UserMessage("\n\n".join(parts), images)
