@@ -1,3 +1,44 @@
-.PHONY: setup
-setup: ## install everything into .venv
+# The developer's commands. Everything runs from .venv, which `make setup` makes from pinned requirements.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+
+.PHONY: help setup run test check fmt types bench chaos fuzz lock
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' Makefile
+
+setup: ## install everything into .venv (does nothing when it is current)
 	@scripts/setup.sh
+
+run: setup ## start Shoal; make run ARGS="--port 9000" passes options on
+	@exec $(BIN)/shoal run $(ARGS)
+
+test: setup ## the whole test suite
+	@scripts/test-deps.sh
+	@exec $(BIN)/pytest -n $${TEST_WORKERS:-2} --dist loadgroup -rs $(ARGS)
+
+check: setup ## format, lint, types, layers, code shape and fast unit tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow" tests/tidy tests/unit
+
+fmt: setup ## format and fix what can be fixed
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+types: setup ## types alone; make types ARGS="src/shoal/turn"
+	@$(BIN)/basedpyright $(ARGS)
+
+bench: setup ## measure; results are printed and kept in bench/results
+	@exec $(BIN)/python -m bench $(ARGS)
+
+chaos: setup ## kill, freeze and restart a running system, and check that nothing is lost
+	@exec $(BIN)/python -m tests.chaos $(ARGS)
+
+fuzz: setup ## property tests with many more examples
+	@exec $(BIN)/python -m tests.fuzz $(ARGS)
+
+lock: setup ## pin requirements/ again from pyproject.toml; ARGS=--upgrade takes the newest
+	@scripts/lock.sh $(ARGS)

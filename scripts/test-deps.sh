@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs what some tests need beside Python, where that is possible without asking: as root, with apt-get.
+# Elsewhere it says what is missing; those tests are then skipped, with that reason. It never fails.
+set -uo pipefail
+
+missing=()
+command -v bwrap >/dev/null || missing+=(bubblewrap)
+command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium)
+command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "test-deps: not installed here: ${missing[*]}; the tests that need them will be skipped" >&2
+    exit 0
+fi
+
+echo "test-deps: installing ${missing[*]}" >&2
+log=$(mktemp)
+export DEBIAN_FRONTEND=noninteractive
+install() { # one by one, so that one that cannot be had does not keep the others out
+    local failed=0
+    for package in "${missing[@]}"; do
+        apt-get install -y -q --no-install-recommends "$package" </dev/null >>"$log" 2>&1 || failed=1
+    done
+    return $failed
+}
+# The package lists of a new machine may be absent or old: refresh them only when that helps.
+if ! install; then
+    apt-get update -q </dev/null >>"$log" 2>&1
+    install || { echo "test-deps: not everything could be installed; the end of the log:" >&2; tail -n 5 "$log" >&2; }
+fi
+rm -f "$log"
+exit 0
