@@ -1,0 +1,111 @@
+"""A clock that moves only when a test says so: a week of schedules runs in milliseconds, the same way every time."""
+
+import asyncio
+import heapq
+from datetime import UTC, datetime, timedelta
+
+from shoal.domain.ids import format_ulid
+
+START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+"""Where a ManualClock starts unless told: a Monday morning."""
+
+_PASSES = 25
+"""How often the event loop goes round after a wake, so that what was woken gets to its next wait."""
+
+
+class ManualClock:
+    """A `Clock` for tests. Sleepers wake in the order of their times, ties in the order in which they went to sleep.
+
+    Ids count up, so that they sort by the order of their making and are the same in every run.
+    """
+
+    __slots__ = ("_arrived", "_count", "_ids", "_now", "_sleepers", "_started")
+
+    def __init__(self, start: datetime = START) -> None:
+        self._now = self._started = start.astimezone(UTC)
+        self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
+        self._arrived: set[asyncio.Future[None]] = set()
+        self._count = self._ids = 0
+
+    def now(self) -> datetime:
+        """The time the test has set, aware, UTC."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Seconds since this clock was made."""
+        return (self._now - self._started).total_seconds()
+
+    def new_id(self) -> str:
+        """The next ULID: the clock's milliseconds and a counter."""
+        self._ids += 1
+        return format_ulid(int(self._now.timestamp() * 1000), self._ids.to_bytes(10, "big"))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the test has advanced this far; cancellable. Zero or less only lets others run."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self._now + timedelta(seconds=seconds), self._count, waiter))
+        for arrival in self._arrived:
+            if not arrival.done():
+                arrival.set_result(None)
+        try:
+            await waiter
+        finally:
+            waiter.cancel()
+
+    def sleeping(self) -> int:
+        """How many tasks wait on this clock now."""
+        return sum(not waiter.done() for _, _, waiter in self._sleepers)
+
+    def next_wake_at(self) -> datetime | None:
+        """When the next sleeper is due; None when nobody sleeps."""
+        while self._sleepers and self._sleepers[0][2].done():
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
+    async def sleepers(self, count: int = 1) -> None:
+        """Wait (in real time) until at least `count` tasks sleep here: so a test lets threads and files catch up."""
+        while self.sleeping() < count:
+            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._arrived.add(arrival)
+            try:
+                await arrival
+            finally:
+                self._arrived.discard(arrival)
+
+    async def advance(self, seconds: float) -> None:
+        """Move on by `seconds`, waking sleepers one at a time at their own times; what they start may sleep anew."""
+        await self.advance_to(self._now + timedelta(seconds=seconds))
+
+    async def advance_to(self, at: datetime) -> None:
+        """Move on to `at`, waking sleepers on the way. Raises ValueError when `at` is in the past."""
+        if at < self._now:
+            raise ValueError(f"The clock stands at {self._now} and cannot go back to {at}.")
+        await _settle()
+        while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
+            self._now = max(self._now, wake_at)
+            _, _, waiter = heapq.heappop(self._sleepers)
+            waiter.set_result(None)
+            await _settle()
+        self._now = at.astimezone(UTC)
+        await _settle()
+
+    async def advance_to_next(self) -> datetime:
+        """Move on to the next sleeper's time, waiting for a sleeper if there is none, and wake it; returns the time."""
+        await self.sleepers()
+        wake_at = self.next_wake_at()
+        assert wake_at is not None
+        await self.advance_to(wake_at)
+        return wake_at
+
+    def jump(self, seconds: float) -> None:
+        """Move the clock (back with a negative number) without waking anybody: as if the process had stood still."""
+        self._now += timedelta(seconds=seconds)
+
+
+async def _settle() -> None:
+    for _ in range(_PASSES):
+        await asyncio.sleep(0)
