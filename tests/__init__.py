@@ -1,0 +1,1 @@
+"""Tests of Shoal: unit, contracts, scenarios, e2e and tidy."""

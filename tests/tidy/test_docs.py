@@ -1,0 +1,118 @@
+"""The documents are true: code in them compiles, runs where it says so, and links lead somewhere.
+
+A fenced block of `python` must compile, and runs in an empty folder when its first line is `# runs`. Blocks of `toml`,
+`json`, `bash` and `sh` must parse. What is typed and answered goes in a `console` block, which is not checked.
+"""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.tidy.source import ROOT, project_files, where
+
+BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL
+)
+LINK = re.compile(r"\[[^\]]*\]\((?!\w+:|#|/)(?P<target>[^)#\s]+)")
+RUN_SECONDS_MAX = 60
+
+
+class Block(NamedTuple):
+    """A fenced block: where it stands, its language, its text."""
+
+    place: str
+    language: str
+    code: str
+
+
+def documents() -> list[Path]:
+    """The project's own documents; what it ships for agents or takes from others is not one."""
+    return [
+        path
+        for path in project_files()
+        if path.suffix == ".md" and path.relative_to(ROOT).parts[0] not in ("src", "tests")
+    ]
+
+
+def blocks(path: Path) -> list[Block]:
+    """The fenced blocks of a document."""
+    text = path.read_text(encoding="utf-8")
+    return [
+        Block(
+            place=f"{where(path)}:{text.count(chr(10), 0, found.start()) + 1}",
+            language=found["language"],
+            code=textwrap.dedent(found["code"]),
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def runs(block: Block) -> bool:
+    """Whether a block says that it can be run as it stands."""
+    return block.language == "python" and block.code.lstrip().startswith("# runs")
+
+
+BLOCKS = [block for path in documents() for block in blocks(path)]
+
+
+def check(block: Block) -> None:
+    """Parse a block; raises what its language's parser raises."""
+    match block.language:
+        case "python":
+            compile(block.code, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        case "toml":
+            tomllib.loads(block.code)
+        case "json":
+            json.loads(block.code)
+        case "bash" | "sh":
+            subprocess.run(["bash", "-n"], input=block.code, check=True, capture_output=True, text=True)
+        case _:
+            pass
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[block.place for block in BLOCKS])
+def test_a_block_parses(block: Block) -> None:
+    check(block)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if runs(block)], ids=lambda block: block.place)
+def test_a_block_that_says_so_runs(block: Block, tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "SHOAL_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", block.code]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=RUN_SECONDS_MAX
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        where(path, name=found["target"])
+        for path in documents()
+        for found in LINK.finditer(path.read_text(encoding="utf-8"))
+        if not (path.parent / found["target"]).exists()
+    ]
+    assert not broken
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [("python", "def f(:"), ("toml", "a = "), ("json", "{'a': 1}"), ("bash", "if true; then")]
+)
+def test_a_wrong_block_is_seen(language: str, code: str) -> None:
+    with pytest.raises((SyntaxError, ValueError, subprocess.CalledProcessError)):
+        check(Block("here", language, code))
+
+
+def test_blocks_are_found() -> None:
+    text = "Text\n\n```python\nx = 1\n```\n\n- item\n\n  ```toml\n  a = 1\n  ```\n"
+    found = [(match["language"], textwrap.dedent(match["code"])) for match in BLOCK.finditer(text)]
+    assert found == [("python", "x = 1\n"), ("toml", "a = 1\n")]

@@ -1,0 +1,97 @@
+"""Names say something, what others call has a docstring, and the public interface is pinned."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import shoal
+from tests.tidy.source import PACKAGE, RATCHETS, Function, python_files, tree, type_of_function, where
+
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+UNDOCUMENTED_STATEMENTS_MAX = 1  # a method of one statement may speak for itself
+
+
+def words(name: str) -> set[str]:
+    """The words of a snake_case or CamelCase name, lower-case."""
+    return {word.lower() for word in WORD.findall(name)}
+
+
+def named(path: Path) -> Iterator[str]:
+    """The names a file gives: its own, and those of its classes and functions, each with its place."""
+    yield path.stem
+    for node in ast.walk(tree(path)):
+        if isinstance(node, (*type_of_function, ast.ClassDef)):
+            yield node.name
+
+
+def test_names_say_something() -> None:
+    forbidden = set(RATCHETS.names.forbidden)
+    empty = [
+        where(path, name=name)
+        for path in python_files("src", "tests", "bench")
+        for name in named(path)
+        if words(name) & forbidden
+    ]
+    assert not empty
+
+
+def test_words_of_a_name() -> None:
+    assert words("HTTPClientManager") == {"http", "client", "manager"}
+    assert words("_read_common_part2") == {"read", "common", "part"}
+
+
+@cache
+def port_methods() -> frozenset[str]:
+    """Methods that a Protocol of the domain documents; an implementation need not repeat that."""
+    protocols = (
+        node
+        for path in python_files("src")
+        if PACKAGE / "domain" in path.parents
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
+    )
+    return frozenset(
+        method.name
+        for protocol in protocols
+        for method in protocol.body
+        if isinstance(method, type_of_function) and ast.get_docstring(method)
+    )
+
+
+def public_definitions(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, Function | ast.ClassDef]]:
+    """Public functions, classes and methods with their full names; what a function holds inside is not public."""
+    for node in body:
+        if not isinstance(node, (*type_of_function, ast.ClassDef)) or node.name.startswith("_"):
+            continue
+        yield f"{owner}{node.name}", node
+        if isinstance(node, ast.ClassDef):
+            yield from public_definitions(node.body, f"{owner}{node.name}.")
+
+
+def needs_no_docstring(name: str, node: Function | ast.ClassDef) -> bool:
+    """Overloads, methods a port documents, and methods of one statement."""
+    if isinstance(node, ast.ClassDef):
+        return False
+    decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+    is_method = "." in name
+    is_short = is_method and len(node.body) <= UNDOCUMENTED_STATEMENTS_MAX
+    return (
+        is_short or bool(decorators & {"overload", "override", "setter"}) or (is_method and node.name in port_methods())
+    )
+
+
+def test_what_others_call_has_a_docstring() -> None:
+    undocumented = [
+        where(path, node, name)
+        for path in python_files("src")
+        for name, node in public_definitions(tree(path).body)
+        if not ast.get_docstring(node) and not needs_no_docstring(name, node)
+    ]
+    assert not undocumented
+
+
+def test_the_public_interface_is_what_was_agreed() -> None:
+    assert sorted(shoal.__all__) == sorted(RATCHETS.names.public)
+    assert not [name for name in shoal.__all__ if not hasattr(shoal, name)]

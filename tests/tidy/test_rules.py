@@ -1,0 +1,166 @@
+"""Rules about what code may do: catch, start tasks, import, and, in tests, mock and sleep."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source import PACKAGE, RATCHETS, ROOT, package_files, python_files, tree, where
+
+COUNTS = RATCHETS.counts
+BROAD = {"Exception", "BaseException", "builtins.Exception", "builtins.BaseException"}
+CONTRACTS = {"layers", "adapters", "config", "platforms", "builtin-tools", "builtin-tools-within"}
+
+
+def is_broad(caught: ast.expr | None) -> bool:
+    """Whether an except clause's type takes in every error."""
+    if caught is None:
+        return True
+    parts = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(ast.unparse(part) in BROAD for part in parts)
+
+
+def ends_in_raise(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler passes on what it caught."""
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def broad_excepts(module: ast.Module) -> Iterator[ast.expr | ast.excepthandler]:
+    """Places that swallow every error."""
+    for node in ast.walk(module):
+        match node:
+            case ast.ExceptHandler() if is_broad(node.type) and not ends_in_raise(node):
+                yield node
+            case ast.Call(func=called, args=caught) if ast.unparse(called).rpartition(".")[2] == "suppress":
+                yield from (node for kind in caught if is_broad(kind))
+            case _:
+                pass
+
+
+def calls(module: ast.Module, *names: str) -> Iterator[ast.Call]:
+    """Calls of a function or method of one of these last names."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
+            yield node
+
+
+def imports(module: ast.Module) -> Iterator[str]:
+    """Full names of the modules that a module imports, anywhere in it."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "."
+
+
+def sleeps(module: ast.Module) -> Iterator[ast.Call]:
+    """Calls that wait for real time: any sleep but sleep(0), which only lets others run."""
+    for call in calls(module, "sleep", "sleep_until"):
+        is_zero = len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+        if ast.unparse(call.func).split(".")[0] in ("sleep", "asyncio", "time", "anyio", "trio") and not is_zero:
+            yield call
+
+
+def test_broad_excepts_stand_at_few_places() -> None:
+    found = [where(path, node) for path in package_files() for node in broad_excepts(tree(path))]
+    assert len(found) <= COUNTS.broad_excepts_max, found
+
+
+def test_tasks_are_started_at_few_places() -> None:
+    found = [
+        where(path, node) for path in package_files() for node in calls(tree(path), "create_task", "ensure_future")
+    ]
+    assert len(found) <= COUNTS.create_task_sites_max, found
+
+
+def test_the_turn_loop_knows_few_modules() -> None:
+    loop = PACKAGE / "turn" / "loop.py"
+    if not loop.exists():
+        pytest.skip("src/shoal/turn/loop.py does not exist yet")
+    known = {name for name in imports(tree(loop)) if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert len(known) <= COUNTS.turn_loop_imports_max, sorted(known)
+
+
+def test_tests_use_fakes_and_not_mocks() -> None:
+    mocked = [
+        where(path, name=name)
+        for path in [*python_files("tests", "bench"), *python_files("src")]
+        for name in imports(tree(path))
+        if name in ("unittest.mock", "mock", "pytest_mock")
+    ]
+    assert not mocked
+
+
+def test_tests_never_sleep() -> None:
+    fakes = [path for path in python_files("src") if PACKAGE / "testing" in path.parents]
+    waiting = [where(path, call) for path in [*python_files("tests"), *fakes] for call in sleeps(tree(path))]
+    assert not waiting
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("try: a\nexcept Exception: b", 1),
+        ("try: a\nexcept (OSError, BaseException): b", 1),
+        ("try: a\nexcept: b", 1),
+        ("with contextlib.suppress(Exception): a", 1),
+        ("try: a\nexcept Exception:\n  b\n  raise", 0),
+        ("try: a\nexcept OSError: b", 0),
+    ],
+)
+def test_broad_excepts_are_seen(code: str, count: int) -> None:
+    assert len(list(broad_excepts(ast.parse(code)))) == count
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("time.sleep(1)", 1),
+        ("await asyncio.sleep(x)", 1),
+        ("sleep(0.1)", 1),
+        ("asyncio.sleep(0)", 0),
+        ("clock.sleep(5)", 0),
+    ],
+)
+def test_sleeps_are_seen(code: str, count: int) -> None:
+    assert len(list(sleeps(ast.parse(code)))) == count
+
+
+def test_the_layers_are_kept(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--cache-dir", str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_no_contract_was_dropped() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert {name for name in CONTRACTS if f'id = "{name}"' in text} == CONTRACTS
+
+
+def imported_by(module: str) -> set[str]:
+    """Top names of everything that importing a module in a new interpreter imports."""
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    code = f"import {module}"
+    command = [sys.executable, "-c", code]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stderr.splitlines()
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines if line.startswith("import time:")}
+
+
+STARTS = [name for name in ("shoal", "shoal.config", "shoal.surfaces.cli.main") if find_spec(name)]
+
+
+@pytest.mark.parametrize("module", STARTS)
+def test_starting_imports_nothing_slow(module: str) -> None:
+    loaded = imported_by(module)
+    assert "shoal" in loaded
+    assert not loaded & set(RATCHETS.start.slow)
+
+
+def test_an_import_is_seen() -> None:
+    assert "rich" in imported_by("rich.text")

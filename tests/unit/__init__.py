@@ -1,0 +1,1 @@
+"""Tests of single parts, in the folders of src/shoal."""
