@@ -15,7 +15,8 @@ is_current() {
     for source in "${sources[@]}"; do
         [ "$source" -nt "$stamp" ] && return 1
     done
-    .venv/bin/python -c 'import shoal' 2>/dev/null # fails when the checkout was moved or the interpreter is gone
+    # Fails when the checkout was moved, or the interpreter is gone.
+    .venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit(not find_spec("shoal"))' 2>/dev/null
 }
 
 is_supported() {
