@@ -1,0 +1,60 @@
+"""Long-term memory: which file holds which scope, and the form of an entry; nothing is read here."""
+
+from datetime import date
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from shoal.domain.errors import InvalidInput
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+
+MemoryScope: TypeAlias = Literal["global", "platform", "channel"]
+
+MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
+"""Broadest first."""
+MEMORY_FILE = "MEMORY.md"
+ENTRY_CHARS_MAX = 2000
+"""Longest single entry."""
+MEMORY_BYTES_MAX = 262_144
+"""Longest memory file or daily note that entries are added to."""
+
+
+def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
+    """The MEMORY.md of a scope as this thread sees it; threads themselves have none."""
+    match scope:
+        case "global":
+            return home.data / MEMORY_FILE
+        case "platform":
+            return home.platform(thread) / MEMORY_FILE
+        case "channel":
+            return home.channel(thread) / MEMORY_FILE
+
+
+def note_path(home: Home, day: date) -> Path:
+    """The daily note `data/memory/YYYYMM/YYYYMMDD.md`."""
+    return home.data / "memory" / f"{day:%Y%m}" / f"{day:%Y%m%d}.md"
+
+
+def entry_line(text: str) -> str:
+    """An entry as one line `- text`; line breaks become spaces.
+
+    Raises InvalidInput when it is empty or longer than ENTRY_CHARS_MAX.
+    """
+    words = " ".join(text.split()).removeprefix("- ").strip()
+    if not words:
+        raise InvalidInput("There is nothing to remember: the text is empty.")
+    if len(words) > ENTRY_CHARS_MAX:
+        raise InvalidInput(
+            f"An entry holds at most {ENTRY_CHARS_MAX} characters; this one has {len(words)}. Shorten it."
+        )
+    return f"- {words}"
+
+
+def is_known(existing: str, entry: str) -> bool:
+    """Whether a file's text has this entry already, but for case, spaces, list marks and the full stop at its end."""
+    wanted = _key(entry)
+    return any(_key(line) == wanted for line in existing.splitlines())
+
+
+def _key(line: str) -> str:
+    return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()

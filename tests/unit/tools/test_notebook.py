@@ -1,0 +1,97 @@
+"""Writers of memory files lose no line, and nothing is remembered twice."""
+
+import fcntl
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import InvalidInput
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.domain.memory import ENTRY_CHARS_MAX, MEMORY_BYTES_MAX, entry_line, is_known, memory_path, note_path
+from shoal.tools.notebook import append_entry
+
+WRITER = """
+import sys
+from pathlib import Path
+from shoal.tools.notebook import append_entry
+for number in range(40):
+    append_entry(Path(sys.argv[1]), f"- {sys.argv[2]} {number}")
+"""
+
+
+def test_paths_of_the_scopes(tmp_path: Path) -> None:
+    home, thread = Home(tmp_path), ThreadId("slack:C1:17.5")
+    assert memory_path(home, "global", thread) == tmp_path / "data/MEMORY.md"
+    assert memory_path(home, "platform", thread) == tmp_path / "data/slack/MEMORY.md"
+    assert memory_path(home, "channel", thread) == tmp_path / "data/slack/C1/MEMORY.md"
+    assert note_path(home, date(2026, 3, 9)) == tmp_path / "data/memory/202603/20260309.md"
+
+
+def test_an_entry_is_one_line() -> None:
+    assert entry_line("  - likes\n tea ") == "- likes tea"
+    with pytest.raises(InvalidInput, match="empty"):
+        entry_line(" \n ")
+    with pytest.raises(InvalidInput, match="at most"):
+        entry_line("x" * (ENTRY_CHARS_MAX + 1))
+
+
+def test_known_entries_are_seen_in_other_spelling() -> None:
+    text = "# Facts\n* The Deploy day is  Friday.\n"
+    assert is_known(text, "- the deploy day is Friday")
+    assert not is_known(text, "- the deploy day is")
+    assert not is_known("", "- x")
+
+
+def test_an_entry_is_added_once_on_its_own_line(tmp_path: Path) -> None:
+    path = tmp_path / "a/b/MEMORY.md"
+    assert append_entry(path, "- one")
+    path.write_text("- one\n- two, no newline", encoding="utf-8")
+    assert append_entry(path, "- three")
+    assert not append_entry(path, "- TWO, no newline.")
+    assert append_entry(path, "- one", once=False)
+    assert path.read_text("utf-8") == "- one\n- two, no newline\n- three\n- one\n"
+
+
+def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "MEMORY.md"
+    path.write_bytes(b"x" * (MEMORY_BYTES_MAX - 3))
+    with pytest.raises(InvalidInput, match="full"):
+        append_entry(path, "- one more")
+    assert path.stat().st_size == MEMORY_BYTES_MAX - 3
+
+
+def test_threads_of_one_process_lose_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "MEMORY.md"
+    with ThreadPoolExecutor(8) as pool:
+        added = list(pool.map(lambda number: append_entry(path, f"- fact {number}"), range(200)))
+    assert all(added)
+    assert sorted(path.read_text("utf-8").splitlines()) == sorted(f"- fact {number}" for number in range(200))
+
+
+def test_processes_lose_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "MEMORY.md"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in ("a", "b", "c")]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    lines = path.read_text("utf-8").splitlines()
+    assert sorted(lines) == sorted(f"- {name} {number}" for name in "abc" for number in range(40))
+
+
+def test_a_file_replaced_while_a_writer_waits_gets_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, replacement = tmp_path / "MEMORY.md", tmp_path / "new"
+    path.write_text("- old\n", "utf-8")
+    replacement.write_text("- new\n", "utf-8")
+    lock = fcntl.flock
+
+    def replaced_then_locked(file: int, operation: int) -> None:
+        if replacement.exists():
+            replacement.rename(path)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replaced_then_locked)
+    assert append_entry(path, "- late")
+    assert path.read_text("utf-8") == "- new\n- late\n"
