@@ -76,7 +76,7 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One shell command for a sandbox. `cwd` is a host path below a mount; `env` is all it gets beside PATH and HOME."""
+    """One shell command for a sandbox. `cwd` is a host path below a mount; `env` comes beside PATH and HOME."""
 
     text: str
     cwd: Path

@@ -7,7 +7,7 @@ import msgspec
 
 from shoal.domain.events import Event, EventData, Scope, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Origin, Usage
+from shoal.domain.messages import Origin, Prompt, Usage
 
 # ---- threads and leases ----
 
@@ -27,7 +27,11 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to advance a thread. Every append carries its epoch; a later lease makes it stale."""
+    """The right to advance a thread. Every append carries its epoch; a later lease makes it stale.
+
+    The model's window holds the events after `window_seq`; the open turn began with event `turn_seq`. `steers` tells
+    that messages for the open turn wait. `prompt` is the oldest waiting one; it stays so until `open_turn` takes it.
+    """
 
     thread: ThreadId
     epoch: int
@@ -35,7 +39,10 @@ class Lease(msgspec.Struct, frozen=True):
     last_seq: int
     window_seq: int
     open_turn: TurnId
+    turn_seq: int
     aborting: bool
+    steers: bool = False
+    prompt: Prompt | None = None
 
 
 # ---- what one commit carries ----
@@ -104,7 +111,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What becomes durable together: all of it or nothing."""
+    """What becomes durable together: all of it or nothing.
+
+    `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
+    """
 
     turn: TurnId
     events: tuple[EventData, ...] = ()
@@ -114,13 +124,17 @@ class Commit(msgspec.Struct, frozen=True):
     use_approval: ApprovalId = ApprovalId("")
     spend: Spend | None = None
     steps: tuple[Step, ...] = ()
+    void_approvals: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The events as stored. `gap` is true when others' events stand between the lease's last and these."""
+    """The events as stored; others' events may stand before them, which their numbers tell.
+
+    After `finish_turn`, `prompt` is the next one waiting.
+    """
 
     events: tuple[Event, ...]
-    gap: bool = False
+    prompt: Prompt | None = None
 
 
 # ---- outbox ----

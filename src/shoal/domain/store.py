@@ -53,10 +53,6 @@ class Journal(Protocol):
         """Take the thread over by raising its epoch. None when it has no open turn and no prompt waits."""
         ...
 
-    async def next_prompt(self, lease: Lease) -> Prompt | None:
-        """The oldest waiting prompt, which stays waiting until `open_turn` takes it."""
-        ...
-
     async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
         """Take the prompt out of the mailbox and append the turn's first events. Raises StaleEpoch."""
         ...
@@ -71,7 +67,8 @@ class Journal(Protocol):
 
     async def finish_turn(self, lease: Lease, commit: Commit) -> Committed:
         """Append the turn's last events and close it, unless a steer or follow-up waits: then those are appended
-        instead, and the turn goes on. A turn that was aborted closes in any case. Raises StaleEpoch."""
+        instead of `turn_finished`, and the turn goes on. One that was aborted or failed closes in any case; open
+        approvals of the turn are cancelled. Raises StaleEpoch."""
         ...
 
     async def append(self, thread: ThreadId, events: Sequence[EventData]) -> tuple[Event, ...]:
@@ -161,11 +158,11 @@ class Approvals(Protocol):
 class Audit(Protocol):
     """The hash-chained log; entries that belong to a turn come in with its commits, chained by thread."""
 
-    async def record(self, chain: str, entries: Sequence[AuditEntry]) -> None:
+    async def record(self, chain_name: str, entries: Sequence[AuditEntry]) -> None:
         """Append entries to a chain."""
         ...
 
-    async def tail(self, limit: int = 100, *, chain: str = "") -> list[AuditRow]:
+    async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
         """The newest entries, oldest of them first."""
         ...
 
@@ -173,7 +170,7 @@ class Audit(Protocol):
         """Every chain with its length and head hash as the threads' rows know them."""
         ...
 
-    async def rows(self, chain: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
+    async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
         """Entries of a chain by number."""
         ...
 

@@ -1,0 +1,307 @@
+"""The journal's transactions: leases, appends, and what becomes durable together with them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
+from shoal.domain.clock import Clock, from_micros, to_micros
+from shoal.domain.errors import Conflict, NotFound, StaleEpoch
+from shoal.domain.events import (
+    ApprovalSettled,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    Steered,
+    TurnFinished,
+    encode_data,
+)
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.messages import Prompt
+from shoal.domain.records import (
+    AuditEntry,
+    Commit,
+    Committed,
+    Lease,
+    NewApproval,
+    NewPost,
+    Spend,
+    Step,
+    StoredStep,
+    ThreadInfo,
+)
+from shoal.store import rows as convert
+from shoal.store.script import Driver, Row, Script, number, query, text
+
+SEQ_END = 2**62
+TIME_END = 2**62
+
+
+class JournalView:
+    """Implements `domain.store.Journal` over either dialect."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    async def lease(self, thread: ThreadId) -> Lease | None:
+        """Take the thread over by raising its epoch; None when it has nothing to do."""
+        return await self._driver.write(_lease(thread))
+
+    async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
+        """Take the prompt and append the turn's first events."""
+        return await self._driver.write(_open_turn(lease, prompt, commit, self._clock.now()))
+
+    async def commit(self, lease: Lease, commit: Commit) -> Committed:
+        """Append events and all that belongs to them."""
+        return await self._driver.write(_commit(lease, commit, self._clock.now()))
+
+    async def take_steers(self, lease: Lease, turn: TurnId) -> Committed:
+        """Append the waiting steers."""
+        return await self._driver.write(_take_steers(lease, turn, self._clock.now(), steers_only=True))
+
+    async def finish_turn(self, lease: Lease, commit: Commit) -> Committed:
+        """Close the turn, unless somebody has more to say to it."""
+        return await self._driver.write(_finish_turn(lease, commit, self._clock.now()))
+
+    async def append(self, thread: ThreadId, events: Sequence[EventData]) -> tuple[Event, ...]:
+        """Append events outside any turn."""
+        return await self._driver.write(append_outside(thread, TurnId(""), events, self._clock.now()))
+
+    async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
+        """Events between two numbers, oldest first."""
+        script = query("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
+        return [convert.event(thread, row) for row in await self._driver.read(script)]
+
+    async def threads(self, limit: int = 200, *, agent: str = "", before: datetime | None = None) -> list[ThreadInfo]:
+        """Threads, the last active first."""
+        until = to_micros(before) if before is not None else TIME_END
+        rows = await self._driver.read(query("threads_recent", limit=limit, agent=agent, before=until))
+        return [convert.thread_info(row) for row in rows]
+
+    async def thread(self, thread: ThreadId) -> ThreadInfo | None:
+        """One thread, or None."""
+        rows = await self._driver.read(query("thread_one", thread=thread))
+        return convert.thread_info(rows[0]) if rows else None
+
+    async def steps(self, thread: ThreadId) -> list[StoredStep]:
+        """What the thread's turns spent their time on."""
+        rows = await self._driver.read(query("steps_of_thread", thread=thread))
+        return [_stored_step(thread, row) for row in rows]
+
+
+def _stored_step(thread: ThreadId, row: Row) -> StoredStep:
+    turn, step, description, started_at, duration_ms = row
+    return StoredStep(
+        thread,
+        TurnId(text(turn)),
+        Step(number(step), text(description), from_micros(number(started_at)), number(duration_ms)),
+    )
+
+
+def _lease(thread: ThreadId) -> Script[Lease | None]:
+    found = yield from query("thread_lease", thread=thread)
+    if not found:
+        return None
+    epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting = found[0]
+    steers = (yield from query("inbox_steers", thread=thread)) if open_turn else []
+    waiting = yield from query("inbox_oldest", thread=thread)
+    return Lease(
+        thread=thread,
+        epoch=number(epoch),
+        agent=text(agent),
+        last_seq=number(last_seq),
+        window_seq=number(window_seq),
+        open_turn=TurnId(text(open_turn)),
+        turn_seq=number(turn_seq),
+        steers=bool(steers),
+        aborting=bool(open_turn) and open_turn == aborting,
+        prompt=convert.prompt(waiting[0][0]) if waiting else None,
+    )
+
+
+def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Script[Committed]:
+    platform = lease.thread.split(":", 1)[0]
+    if not (yield from query("inbox_take", platform=platform, key=prompt.key)):
+        raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
+    committed = yield from _commit(lease, commit, at)
+    yield from query("thread_open", thread=lease.thread, turn=commit.turn, seq=committed.events[0].seq)
+    return committed
+
+
+def _commit(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
+    now, thread = to_micros(at), lease.thread
+    voided = (yield from _void(thread, commit.turn, now)) if commit.void_approvals else ()
+    wanted = voided + commit.events
+    found = yield from query("thread_advance", thread=thread, epoch=lease.epoch, count=len(wanted), now=now)
+    if not found:
+        raise StaleEpoch(f"Thread {thread}: another worker took it over (epoch {lease.epoch} is stale).")
+    events = yield from _insert(thread, commit.turn, number(found[0][0]) - len(wanted) + 1, wanted, at)
+    for post in commit.posts:
+        yield from put_post(post, now)
+    if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
+        raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
+    if commit.approval is not None:
+        yield from _insert_approval(thread, commit.turn, commit.approval, now)
+    yield from chain(thread, commit.audit, at)
+    if commit.spend is not None:
+        yield from _insert_spend(thread, commit.turn, commit.spend, at)
+    for step in commit.steps:
+        yield from query(
+            "step_insert",
+            thread=thread,
+            turn=commit.turn,
+            number=step.number,
+            description=step.description,
+            started_at=to_micros(step.started_at),
+            duration_ms=step.duration_ms,
+        )
+    return Committed(events)
+
+
+def _void(thread: ThreadId, turn: TurnId, now: int) -> Script[tuple[EventData, ...]]:
+    rows = yield from query("approvals_cancel", thread=thread, turn=turn, now=now)
+    return tuple(ApprovalSettled(ApprovalId(text(row[0])), CallId(text(row[1])), "cancelled") for row in rows)
+
+
+def _insert(
+    thread: ThreadId, turn: TurnId, first: int, events: Sequence[EventData], at: datetime
+) -> Script[tuple[Event, ...]]:
+    stored: list[Event] = []
+    for seq, data in enumerate(events, first):
+        yield from query(
+            "event_insert",
+            thread=thread,
+            seq=seq,
+            turn=turn,
+            type=data.type,
+            at=to_micros(at),
+            data=encode_data(data).decode(),
+        )
+        if isinstance(data, Cleared | Compacted):
+            window = seq if isinstance(data, Cleared) else data.upto_seq
+            yield from query("thread_window", thread=thread, seq=window)
+        stored.append(Event(seq, thread, turn, at, data))
+    return tuple(stored)
+
+
+def append_outside(
+    thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
+) -> Script[tuple[Event, ...]]:
+    """Append without a lease: what people and other threads do to a thread while nobody, or anybody, advances it."""
+    found = yield from query("thread_extend", thread=thread, count=len(events), now=to_micros(at))
+    if not found:
+        raise NotFound(f"There is no thread {thread}.")
+    return (yield from _insert(thread, turn, number(found[0][0]) - len(events) + 1, events, at))
+
+
+def put_post(post: NewPost, now: int) -> Script[bool]:
+    """Enqueue a post; False when its id is known."""
+    platform = post.thread.split(":", 1)[0]
+    payload = convert.dump(post)
+    rows = yield from query(
+        "outbox_insert", id=post.id, platform=platform, thread=post.thread, payload=payload, now=now
+    )
+    return bool(rows)
+
+
+def _insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, now: int) -> Script[None]:
+    yield from query(
+        "approval_insert",
+        id=approval.id,
+        thread=thread,
+        turn=turn,
+        call_id=approval.call_id,
+        tool=approval.tool,
+        actions=convert.dump(approval.actions),
+        digest=approval.digest,
+        shown=approval.shown,
+        asked_by=approval.asked_by,
+        reason=approval.reason,
+        now=now,
+        expires_at=to_micros(approval.expires_at),
+    )
+
+
+def _insert_spend(thread: ThreadId, turn: TurnId, spend: Spend, at: datetime) -> Script[None]:
+    usage = spend.usage
+    yield from query(
+        "spend_insert",
+        id=spend.id,
+        thread=thread,
+        turn=turn,
+        day=at.date().isoformat(),
+        agent=spend.agent,
+        user_id=spend.user,
+        model=spend.model,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        usd=spend.usd,
+        now=to_micros(at),
+    )
+
+
+def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None]:
+    """Append entries to the hash chain `name`."""
+    if not entries:
+        return
+    found = yield from query("chain_ensure", chain=name, genesis=GENESIS)
+    count, head = number(found[0][0]), text(found[0][1])
+    for entry in entries:
+        count += 1
+        digest = entry_hash(head, name, count, at, entry)
+        yield from query(
+            "audit_insert",
+            chain=name,
+            number=count,
+            now=to_micros(at),
+            entry=canonical_entry(entry).decode(),
+            previous=head,
+            hash=digest,
+        )
+        head = digest
+    yield from query("chain_advance", chain=name, number=count, head=head)
+
+
+def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:
+    waiting = yield from query("inbox_steers", thread=lease.thread)
+    chosen = [row for row in waiting if row[1] == "steer" or not steers_only]
+    if not chosen:
+        return Committed(())
+    messages = [convert.inbound(row[2]) for row in chosen]
+    events = tuple(Steered(message.text, message.author, message.key) for message in messages)
+    committed = yield from _commit(lease, Commit(turn, events), at)
+    for row in chosen:
+        yield from query("inbox_taken", id=row[0])
+    return committed
+
+
+def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
+    outcome = next(data.outcome for data in commit.events if isinstance(data, TurnFinished))
+    if outcome in ("done", "limit"):
+        kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
+        taken = yield from _interrupt_finish(lease, commit, kept, at)
+        if taken is not None:
+            return taken
+    else:
+        yield from query("inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers", thread=lease.thread)
+    committed = yield from _commit(lease, msgspec.structs.replace(commit, void_approvals=True), at)
+    yield from query("thread_close", thread=lease.thread)
+    waiting = yield from query("inbox_oldest", thread=lease.thread)
+    return Committed(committed.events, prompt=convert.prompt(waiting[0][0]) if waiting else None)
+
+
+def _interrupt_finish(
+    lease: Lease, commit: Commit, kept: tuple[EventData, ...], at: datetime
+) -> Script[Committed | None]:
+    waiting = yield from query("inbox_steers", thread=lease.thread)
+    if not waiting:
+        return None
+    first = yield from _commit(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
+    taken = yield from _take_steers(lease, commit.turn, at, steers_only=False)
+    return Committed(first.events + taken.events)

@@ -1,0 +1,88 @@
+"""The mailbox's transactions: accept, steer, abort."""
+
+from datetime import datetime
+
+from shoal.domain.clock import Clock, to_micros
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Abort, FollowUp, Prompt, Receipt, Steer
+from shoal.store.rows import dump
+from shoal.store.script import Driver, Script, number, query, text
+
+TITLE_CHARS_MAX = 80
+
+
+class MailboxView:
+    """Implements `domain.store.Inbox` over either dialect."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    async def accept(self, prompt: Prompt, prompts_max: int) -> Receipt:
+        """Store a prompt once, waking the engine in the same transaction."""
+        return await self._driver.write(_accept(prompt, prompts_max, self._clock.now()))
+
+    async def accept_now(self, message: Steer | FollowUp) -> Receipt:
+        """Store it for the running turn, if there is one."""
+        return await self._driver.write(_accept_now(message, self._clock.now()))
+
+    async def abort(self, message: Abort) -> Receipt:
+        """Mark the open turn as stopped."""
+        return await self._driver.write(_abort(message))
+
+    async def waiting(self) -> list[ThreadId]:
+        """Threads with an open turn or a queued prompt."""
+        rows = await self._driver.read(query("inbox_waiting"))
+        return [ThreadId(text(row[0])) for row in rows]
+
+
+def _platform(thread: ThreadId) -> str:
+    return thread.split(":", 1)[0]
+
+
+def _accept(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
+    now, thread = to_micros(at), prompt.thread
+    title = " ".join(prompt.text.split())[:TITLE_CHARS_MAX]
+    yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title, now=now)
+    rows = yield from query(
+        "inbox_insert",
+        platform=_platform(thread),
+        key=prompt.key,
+        thread=thread,
+        lane="prompt",
+        payload=dump(prompt),
+        now=now,
+    )
+    if not rows:
+        return Receipt("duplicate", prompt.message_id)
+    waiting = yield from query("inbox_count", thread=thread)
+    if number(waiting[0][0]) > prompts_max:
+        yield from query("inbox_delete", id=rows[0][0])
+        return Receipt("busy", prompt.message_id)
+    yield from query("wake", thread=thread)
+    return Receipt("accepted", prompt.message_id)
+
+
+def _accept_now(message: Steer | FollowUp, at: datetime) -> Script[Receipt]:
+    now, thread, platform = to_micros(at), message.thread, _platform(message.thread)
+    if (yield from query("inbox_known", platform=platform, key=message.key)):
+        return Receipt("duplicate")
+    found = yield from query("thread_ensure", thread=thread, agent="", title="", now=now)
+    if not text(found[0][0]):
+        return Receipt("dropped")
+    lane = "steer" if isinstance(message, Steer) else "follow_up"
+    yield from query(
+        "inbox_insert", platform=platform, key=message.key, thread=thread, lane=lane, payload=dump(message), now=now
+    )
+    yield from query("wake", thread=thread)
+    return Receipt("delivered")
+
+
+def _abort(message: Abort) -> Script[Receipt]:
+    found = yield from query("thread_abort", thread=message.thread)
+    if message.all_queued:
+        yield from query("inbox_drop_prompts", thread=message.thread)
+    if not found:
+        return Receipt("dropped")
+    yield from query("wake", thread=message.thread)
+    return Receipt("delivered")

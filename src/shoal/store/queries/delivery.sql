@@ -1,0 +1,102 @@
+-- name: outbox_insert
+-- Enqueue a post once.
+insert into outbox (id, platform, thread, payload, due_at, created_at)
+values (:id, :platform, :thread, :payload, :now, :now)
+on conflict (id) do nothing
+returning number;
+
+-- name: outbox_claim
+-- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent.
+update outbox set
+    maybe_sent = case when state = 'sending' then 1 else maybe_sent end,
+    state = 'sending', due_at = :claimed_until
+where number in (
+    select o.number from outbox o
+    where o.platform = :platform and o.state in ('pending', 'sending') and o.due_at <= :now
+        and not exists (select 1 from outbox e
+            where e.thread = o.thread and e.number < o.number and e.state in ('pending', 'sending'))
+    order by o.number limit :limit /*pg: for update of o skip locked */)
+returning number, id, thread, payload, part, attempts, created_at, maybe_sent;
+
+-- name: outbox_part
+-- A piece was posted.
+update outbox set part = :part, attempts = 0, maybe_sent = 0 where id = :id;
+
+-- name: outbox_sent
+-- All of it was posted.
+update outbox set state = 'sent', part = :part, error = '', maybe_sent = 0 where id = :id;
+
+-- name: posted_insert
+-- Remember the platform's message id of a piece.
+insert into posted (platform, message_id, thread, post, part, at)
+values (:platform, :message_id, :thread, :post, :part, :now)
+on conflict (platform, message_id, thread) do nothing;
+
+-- name: posted_of
+-- The platform's message ids of a post.
+select message_id from posted where post = :post order by part;
+
+-- name: outbox_retry
+-- Put a post back until its time.
+update outbox set state = 'pending', attempts = attempts + 1, due_at = :due_at, error = :error, maybe_sent = :maybe_sent
+where id = :id;
+
+-- name: outbox_fail
+-- Give a post up.
+update outbox set state = 'failed', error = :error where id = :id;
+
+-- name: outbox_next_due
+-- When the next post of a platform is due.
+select min(due_at) from outbox where platform = :platform and state in ('pending', 'sending');
+
+-- name: outbox_depth
+-- How many posts are on their way.
+select count(*), min(created_at) from outbox where state in ('pending', 'sending');
+
+-- name: approval_insert
+-- Ask a person.
+insert into approvals (id, thread, turn, call_id, tool, actions, digest, shown, asked_by, reason, created_at, expires_at)
+values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_by, :reason, :now, :expires_at);
+
+-- name: approval_settle
+-- Decide a pending approval; nothing when it is not pending any more.
+update approvals set state = :state, scope = :scope, decided_by = :decided_by, decided_at = :now
+where id = :id and state = 'pending' and (:state <> 'allow' and :state <> 'deny' or expires_at > :now)
+returning thread;
+
+-- name: approval_use
+-- Spend an approval; nothing when it was not allowed or is spent.
+update approvals set state = 'used' where id = :id and state = 'allow' returning id;
+
+-- name: approvals_cancel
+-- The turn ended: its open questions are void.
+update approvals set state = 'cancelled', decided_at = :now
+where thread = :thread and turn = :turn and state = 'pending'
+returning id, call_id;
+
+-- name: approval_one
+-- One approval.
+select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
+    decided_by, decided_at, reason
+from approvals where id = :id;
+
+-- name: approvals_search
+-- Approvals, newest first.
+select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
+    decided_by, decided_at, reason
+from approvals
+where (:pending = 0 or state = 'pending') and (:thread = '' or thread = :thread)
+order by created_at desc, id desc limit :limit;
+
+-- name: approval_granted
+-- Whether exactly this was allowed for the whole thread.
+select 1 from approvals
+where thread = :thread and digest = :digest and scope = 'thread' and state in ('allow', 'used') limit 1;
+
+-- name: approvals_expired
+-- Pending approvals whose time is up.
+select id from approvals where state = 'pending' and expires_at <= :now order by expires_at limit 100;
+
+-- name: approvals_next_expiry
+-- When the next pending approval expires.
+select min(expires_at) from approvals where state = 'pending';

@@ -1,0 +1,68 @@
+-- name: thread_ensure
+-- Make the thread's row if it is new; locks it for the transaction.
+insert into threads (thread, agent, title, created_at, updated_at)
+values (:thread, :agent, :title, :now, :now)
+on conflict (thread) do update set updated_at = excluded.updated_at
+returning open_turn;
+
+-- name: inbox_insert
+-- Store a message once per platform and key; returns nothing for a duplicate.
+insert into inbox (platform, key, thread, lane, payload, at)
+values (:platform, :key, :thread, :lane, :payload, :now)
+on conflict (platform, key) do nothing
+returning id;
+
+-- name: inbox_count
+-- How many prompts wait for a thread.
+select count(*) from inbox where thread = :thread and state = 'pending' and lane = 'prompt';
+
+-- name: inbox_delete
+-- Take a message back that was refused.
+delete from inbox where id = :id;
+
+-- name: inbox_known
+-- Whether a message was accepted before.
+select 1 from inbox where platform = :platform and key = :key;
+
+-- name: inbox_oldest
+-- The prompt to answer next.
+select payload from inbox where thread = :thread and state = 'pending' and lane = 'prompt' order by id limit 1;
+
+-- name: inbox_take
+-- Move a prompt from the mailbox into its turn.
+update inbox set state = 'taken' where platform = :platform and key = :key and state = 'pending' returning id;
+
+-- name: inbox_steers
+-- Messages for the running turn, oldest first.
+select id, lane, payload from inbox
+where thread = :thread and state = 'pending' and lane in ('steer', 'follow_up') order by id;
+
+-- name: inbox_taken
+-- Mark a message as taken by its turn.
+update inbox set state = 'taken' where id = :id;
+
+-- name: inbox_drop_steers
+-- The turn was stopped: what was meant for it goes with it.
+update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane in ('steer', 'follow_up');
+
+-- name: inbox_promote_steers
+-- The turn failed: what was meant for it starts the next one.
+update inbox set lane = 'prompt' where thread = :thread and state = 'pending' and lane in ('steer', 'follow_up');
+
+-- name: inbox_drop_prompts
+-- Empty a mailbox.
+update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane = 'prompt';
+
+-- name: inbox_waiting
+-- Threads that have something to do.
+select thread from threads where open_turn <> ''
+union
+select thread from inbox where state = 'pending' and lane = 'prompt';
+
+-- name: thread_abort
+-- Mark the open turn as stopped by a person.
+update threads set aborting = open_turn where thread = :thread and open_turn <> '' returning open_turn;
+
+-- name: wake
+-- Tell the engine that a thread has work, in the transaction that made it (nothing to do in one process).
+select 1;

@@ -1,0 +1,74 @@
+-- name: audit_insert
+-- Append an entry to a chain.
+insert into audit (chain, number, at, entry, previous, hash) values (:chain, :number, :now, :entry, :previous, :hash);
+
+-- name: audit_tail
+-- The newest entries.
+select chain, number, at, entry, previous, hash from audit
+where :chain = '' or chain = :chain order by at desc, chain, number desc limit :limit;
+
+-- name: audit_rows
+-- Entries of a chain by number.
+select chain, number, at, entry, previous, hash from audit
+where chain = :chain and number > :after order by number limit :limit;
+
+-- name: chain_ensure
+-- Make a chain's row if it is new; locks it for the transaction.
+insert into chains (chain, number, head) values (:chain, 0, :genesis)
+on conflict (chain) do update set number = chains.number
+returning number, head;
+
+-- name: chain_advance
+-- Store a chain's new head.
+update chains set number = :number, head = :head where chain = :chain;
+
+-- name: audit_chains
+-- Every chain with its length and head.
+select chain, number, head from chains order by chain;
+
+-- name: audit_orphans
+-- Chains of entries that no head speaks of.
+select chain, 0, '' from audit where not exists (select 1 from chains where chains.chain = audit.chain) group by chain;
+
+-- name: trigger_insert
+-- Store a trigger.
+insert into triggers (id, spec, next_at, created_at) values (:id, :spec, :next_at, :now);
+
+-- name: triggers_all
+-- Every trigger, the next due first.
+select id, spec, state, next_at, created_at, last_at, failures, error from triggers
+order by case when next_at is null then 1 else 0 end, next_at, id;
+
+-- name: trigger_delete
+-- Remove a trigger.
+delete from triggers where id = :id returning id;
+
+-- name: triggers_next
+-- When the next trigger is due.
+select min(next_at) from triggers where state = 'active' and next_at is not null;
+
+-- name: triggers_due
+-- Active triggers whose time has come.
+select id, spec, state, next_at, created_at, last_at, failures, error from triggers
+where state = 'active' and next_at is not null and next_at <= :now order by next_at limit :limit;
+
+-- name: trigger_advance
+-- Move a trigger to its next time before the occurrence runs; nothing when another worker did.
+update triggers set next_at = :next_at, last_at = :due_at,
+    state = case when :next_at is null then :ended else state end
+where id = :id and next_at = :due_at and state = 'active'
+returning id;
+
+-- name: occurrence_insert
+-- Take an occurrence, once.
+insert into occurrences (key, trigger_id, due_at, state, at) values (:key, :trigger, :due_at, :state, :now)
+on conflict (key) do nothing
+returning key;
+
+-- name: trigger_settle
+-- Note how an occurrence went.
+update triggers set
+    failures = case when :error = '' then 0 else failures + 1 end,
+    error = :error,
+    state = case when :disable = 1 then 'failed' else state end
+where id = :id;

@@ -1,0 +1,55 @@
+"""Transactions as generators: one script serves every dialect.
+
+A script yields named queries and is sent the rows of each; what it returns is the transaction's result, and what it
+raises rolls the transaction back. A driver runs it inside one transaction: SQLite's in its writer thread, where many
+scripts share one durable commit, PostgreSQL's on a pooled connection.
+"""
+
+from collections.abc import Generator, Mapping
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+Value: TypeAlias = str | int | float | None
+Row: TypeAlias = tuple[Value, ...]
+T = TypeVar("T")
+
+
+class Query(NamedTuple):
+    """A named query of queries/*.sql with its parameters."""
+
+    name: str
+    params: Mapping[str, Value]
+
+
+Script: TypeAlias = Generator[Query, list[Row], T]
+
+
+class Driver(Protocol):
+    """Runs scripts against a database."""
+
+    async def write(self, script: Script[T]) -> T:
+        """Run it in one transaction, durable on return. Safe to cancel: it is done whole or not at all."""
+        ...
+
+    async def read(self, script: Script[T]) -> T:
+        """Run a script of reads on a consistent snapshot."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was handed in, then close."""
+        ...
+
+
+def query(name: str, **params: Value) -> Script[list[Row]]:
+    """One query as a script: `rows = yield from query("thread_one", thread=thread)`."""
+    return (yield Query(name, params))
+
+
+def text(value: Value) -> str:
+    """A text column."""
+    assert isinstance(value, str)
+    return value
+
+
+def number(value: Value) -> int:
+    """An integer column; NULL counts as 0 (sums over nothing)."""
+    return int(value) if value is not None else 0

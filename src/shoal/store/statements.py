@@ -1,0 +1,40 @@
+"""Loads the named queries of queries/*.sql."""
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_POSTGRES_ONLY = re.compile(r"/\*pg: (.*?) \*/")
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """All queries by name in the words of a dialect, `sqlite` or `postgres`.
+
+    Parameters are written `:name` and become `%(name)s` for PostgreSQL; `/*pg: … */` counts there only.
+    """
+    found: dict[str, str] = {}
+    for source in sorted(files("shoal.store").joinpath("queries").iterdir(), key=lambda entry: entry.name):
+        pieces = _NAME.split(source.read_text("utf-8"))
+        for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
+            if name in found:
+                raise ValueError(f"Query {name} is defined twice.")
+            found[name] = _translate(body.strip().rstrip(";"), dialect)
+    return found
+
+
+def _translate(body: str, dialect: str) -> str:
+    if dialect == "sqlite":
+        return _POSTGRES_ONLY.sub("", body)
+    return _PARAMETER.sub(r"%(\1)s", _POSTGRES_ONLY.sub(r"\1", body.replace("%", "%%")))
+
+
+def migrations(dialect: str) -> list[tuple[int, str]]:
+    """The migrations of a dialect as (number, SQL), in order; numbers count from 1 without gaps."""
+    folder = files("shoal.store").joinpath("migrations").joinpath(dialect)
+    entries = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda e: e.name)
+    found = [(int(entry.name.split("_")[0]), entry.read_text("utf-8")) for entry in entries]
+    assert [number for number, _ in found] == list(range(1, len(found) + 1)), "migrations have a gap"
+    return found

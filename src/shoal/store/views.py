@@ -1,0 +1,319 @@
+"""The other views over either dialect, from the outbox to the settings, and the store of them all."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from shoal.domain.clock import Clock, to_micros
+from shoal.domain.errors import Conflict, Gone, NotFound
+from shoal.domain.events import ApprovalSettled, Scope, Verdict
+from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.messages import Usage
+from shoal.domain.records import (
+    Approval,
+    AuditEntry,
+    AuditRow,
+    NewPost,
+    NewTrigger,
+    Occurrence,
+    OutboxRow,
+    Settlement,
+    Trigger,
+    UsageRow,
+)
+from shoal.store import rows as convert
+from shoal.store.journal import JournalView, append_outside, chain, put_post
+from shoal.store.mailbox import MailboxView
+from shoal.store.script import Driver, Script, number, query, text
+
+
+class OutboxView:
+    """Implements `domain.store.Outbox`."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    async def put(self, post: NewPost) -> bool:
+        """Enqueue a post; False when its id is known already."""
+        return await self._driver.write(put_post(post, to_micros(self._clock.now())))
+
+    async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
+        """Mark due rows as sending and return them."""
+        now = self._clock.now()
+        until = now + timedelta(seconds=claim_seconds)
+        return await self._driver.write(_claim(platforms, limit, to_micros(now), to_micros(until)))
+
+    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
+        """Piece `part` is on the platform."""
+        now = to_micros(self._clock.now())
+        await self._driver.write(_posted(row, part, message_id, "outbox_sent" if last else "outbox_part", now))
+
+    async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
+        """Put it back until `at`."""
+        await self._driver.write(
+            query("outbox_retry", id=row.id, due_at=to_micros(at), error=error, maybe_sent=int(maybe_sent))
+        )
+
+    async def fail(self, row: OutboxRow, error: str) -> None:
+        """Give it up."""
+        await self._driver.write(query("outbox_fail", id=row.id, error=error))
+
+    async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
+        """When the next row is due."""
+        due = [
+            convert.moment((await self._driver.read(query("outbox_next_due", platform=platform)))[0][0])
+            for platform in platforms
+        ]
+        return min((at for at in due if at is not None), default=None)
+
+    async def posted_ids(self, post_id: str) -> list[str]:
+        """The platform's message ids of a post."""
+        return [text(row[0]) for row in await self._driver.read(query("posted_of", post=post_id))]
+
+    async def depth(self) -> int:
+        """How many posts are on their way."""
+        return number((await self._driver.read(query("outbox_depth")))[0][0])
+
+
+def _claim(platforms: Sequence[str], limit: int, now: int, until: int) -> Script[list[OutboxRow]]:
+    found: list[OutboxRow] = []
+    for platform in platforms:
+        rows = yield from query("outbox_claim", platform=platform, now=now, claimed_until=until, limit=limit)
+        found += [convert.outbox_row(row) for row in sorted(rows, key=lambda row: number(row[0]))]
+    return found
+
+
+def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[None]:
+    platform = row.thread.split(":", 1)[0]
+    if message_id:
+        yield from query(
+            "posted_insert",
+            platform=platform,
+            message_id=message_id,
+            thread=row.thread,
+            post=row.id,
+            part=part,
+            now=now,
+        )
+    yield from query(mark, id=row.id, part=part + 1)
+
+
+class ApprovalsView:
+    """Implements `domain.store.Approvals`."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    async def get(self, approval: ApprovalId) -> Approval | None:
+        """One approval, or None."""
+        rows = await self._driver.read(query("approval_one", id=approval))
+        return convert.approval(rows[0]) if rows else None
+
+    async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
+        """Approvals, newest first."""
+        script = query("approvals_search", pending=int(pending), thread=thread or "", limit=limit)
+        return [convert.approval(row) for row in await self._driver.read(script)]
+
+    async def settle(self, approval: ApprovalId, verdict: Verdict, scope: Scope, by: str) -> Settlement:
+        """Decide it, once, and journal it."""
+        return await self._driver.write(_settle(approval, verdict, scope, by, self._clock.now()))
+
+    async def granted(self, thread: ThreadId, digest: str) -> bool:
+        """Whether a person allowed exactly this for the whole thread."""
+        return bool(await self._driver.read(query("approval_granted", thread=thread, digest=digest)))
+
+    async def expire(self) -> list[Settlement]:
+        """Settle every pending approval whose time is up."""
+        now = self._clock.now()
+        rows = await self._driver.read(query("approvals_expired", now=to_micros(now)))
+        found: list[Settlement] = []
+        for row in rows:
+            try:
+                found.append(await self.settle(ApprovalId(text(row[0])), "expired", "once", "clock"))
+            except Conflict:  # decided in this very moment
+                continue
+        return found
+
+    async def next_expiry_at(self) -> datetime | None:
+        """When the next pending approval expires."""
+        return convert.moment((await self._driver.read(query("approvals_next_expiry")))[0][0])
+
+
+def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: datetime) -> Script[Settlement]:
+    settled = yield from query(
+        "approval_settle", id=approval, state=verdict, scope=scope, decided_by=by, now=to_micros(at)
+    )
+    rows = yield from query("approval_one", id=approval)
+    if not rows:
+        raise NotFound(f"There is no approval {approval}.")
+    found = convert.approval(rows[0])
+    if not settled:
+        if found.state in ("pending", "expired"):
+            raise Gone(f"Approval {approval} has expired. Ask the agent again.")
+        raise Conflict(f"Approval {approval} was decided already: {found.state}.")
+    data = ApprovalSettled(found.id, found.call_id, verdict, scope, by)
+    events = yield from append_outside(found.thread, found.turn, (data,), at)
+    entry = AuditEntry("approval", f"{found.tool} {found.digest}", verdict, user=by, turn=found.turn, detail=scope)
+    yield from chain(found.thread, (entry,), at)
+    yield from query("wake", thread=found.thread)
+    return Settlement(found, verdict, events[0])
+
+
+class AuditView:
+    """Implements `domain.store.Audit`."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    async def record(self, chain_name: str, entries: Sequence[AuditEntry]) -> None:
+        """Append entries to a chain."""
+        await self._driver.write(chain(chain_name, entries, self._clock.now()))
+
+    async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
+        """The newest entries, oldest of them first."""
+        rows = await self._driver.read(query("audit_tail", chain=chain_name, limit=limit))
+        return [convert.audit_row(row) for row in reversed(rows)]
+
+    async def chains(self) -> list[tuple[str, int, str]]:
+        """Every chain with its length and head hash; one whose head was removed comes with length 0."""
+        rows = await self._driver.read(query("audit_chains")) + await self._driver.read(query("audit_orphans"))
+        return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
+
+    async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
+        """Entries of a chain by number."""
+        found = await self._driver.read(query("audit_rows", chain=chain_name, after=after, limit=limit))
+        return [convert.audit_row(row) for row in found]
+
+
+class TriggersView:
+    """Implements `domain.store.Triggers`."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    async def add(self, spec: NewTrigger, next_at: datetime) -> Trigger:
+        """Store a trigger."""
+        made = Trigger(self._clock.new_id(), spec, "active", next_at, self._clock.now())
+        await self._driver.write(
+            query(
+                "trigger_insert",
+                id=made.id,
+                spec=convert.dump(spec),
+                next_at=to_micros(next_at),
+                now=to_micros(made.created_at),
+            )
+        )
+        return made
+
+    async def all(self) -> list[Trigger]:
+        """All of them, the next due first."""
+        return [convert.trigger(row) for row in await self._driver.read(query("triggers_all"))]
+
+    async def remove(self, trigger: str) -> bool:
+        """Delete it; False when there is none."""
+        return bool(await self._driver.write(query("trigger_delete", id=trigger)))
+
+    async def next_due_at(self) -> datetime | None:
+        """When the next one is due."""
+        return convert.moment((await self._driver.read(query("triggers_next")))[0][0])
+
+    async def due(self, limit: int = 100) -> list[Trigger]:
+        """Active triggers whose time has come."""
+        rows = await self._driver.read(query("triggers_due", now=to_micros(self._clock.now()), limit=limit))
+        return [convert.trigger(row) for row in rows]
+
+    async def claim(self, trigger: Trigger, next_at: datetime | None, *, missed: bool = False) -> Occurrence | None:
+        """Advance it and take the occurrence that was due, once over all workers."""
+        if trigger.next_at is None:
+            return None
+        occurrence = Occurrence(trigger, trigger.next_at, f"{trigger.id}@{to_micros(trigger.next_at)}")
+        script = _claim_occurrence(occurrence, next_at, "missed" if missed else "claimed", self._clock.now())
+        return occurrence if await self._driver.write(script) else None
+
+    async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
+        """Note how the occurrence went."""
+        await self._driver.write(query("trigger_settle", id=trigger.id, error=error, disable=int(disable)))
+
+
+def _claim_occurrence(occurrence: Occurrence, next_at: datetime | None, state: str, at: datetime) -> Script[bool]:
+    due = to_micros(occurrence.due_at)
+    advanced = yield from query(
+        "trigger_advance",
+        id=occurrence.trigger.id,
+        due_at=due,
+        ended="missed" if state == "missed" else "done",
+        next_at=None if next_at is None else to_micros(next_at),
+    )
+    if not advanced:
+        return False
+    taken = yield from query(
+        "occurrence_insert",
+        key=occurrence.key,
+        trigger=occurrence.trigger.id,
+        due_at=due,
+        state=state,
+        now=to_micros(at),
+    )
+    return bool(taken)
+
+
+class LedgerView:
+    """Implements `domain.store.Ledger`."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    async def usage(self, days: int = 30) -> list[UsageRow]:
+        """Use by day, agent and model; `usd` is None when no call of the row had a price."""
+        since = (self._clock.now() - timedelta(days=days)).date().isoformat()
+        rows = await self._driver.read(query("spend_by_day", since=since))
+        return [
+            UsageRow(
+                text(row[0]),
+                text(row[1]),
+                text(row[2]),
+                number(row[3]),
+                Usage(*(number(value) for value in row[4:9])),
+                float(row[9] or 0.0) if number(row[10]) else None,
+            )
+            for row in rows
+        ]
+
+
+class SettingsView:
+    """Implements `domain.store.Settings`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def get(self, scope: str, key: str) -> str | None:
+        """The value, or None."""
+        rows = await self._driver.read(query("setting_get", scope=scope, key=key))
+        return text(rows[0][0]) if rows else None
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        """Set it."""
+        await self._driver.write(query("setting_put", scope=scope, key=key, value=value))
+
+
+class DatabaseStore:
+    """Implements `domain.store.Store` over a driver."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self.driver = driver
+        self.inbox = MailboxView(driver, clock)
+        self.journal = JournalView(driver, clock)
+        self.outbox = OutboxView(driver, clock)
+        self.approvals = ApprovalsView(driver, clock)
+        self.audit = AuditView(driver, clock)
+        self.triggers = TriggersView(driver, clock)
+        self.ledger = LedgerView(driver, clock)
+        self.settings = SettingsView(driver)
+
+    async def close(self) -> None:
+        """Finish what was handed in, then close."""
+        await self.driver.close()
