@@ -1,1 +1,0 @@
-"""Configuration: TOML files and environment variables, read into frozen records."""

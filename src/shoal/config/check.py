@@ -1,0 +1,138 @@
+"""Rules that concern more than one key, checked on the whole configuration."""
+
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS, SANDBOX_KINDS
+from shoal.config.platforms import Account, Matrix, Slack, Telegram
+from shoal.config.records import Config
+from shoal.config.secret import Secret
+from shoal.domain.errors import ConfigError
+
+Found: TypeAlias = tuple[tuple[str, ...], str]
+"""A key and what is wrong with it, as a phrase that goes on after the key's name."""
+
+NEEDED = {
+    "telegram": ("token",),
+    "discord": ("token",),
+    "slack": ("bot_token",),
+    "matrix": ("homeserver", "user"),
+    "teams": ("app_id", "app_password"),
+    "google_chat": ("audience", "service_account_file"),
+}
+"""What an enabled account cannot do without."""
+
+
+def check(config: Config) -> Iterator[Found]:
+    """Everything that is wrong between keys."""
+    yield from _providers(config)
+    yield from _database(config)
+    yield from _numbers(config)
+    yield from _permissions(config)
+    yield from _sandbox(config)
+    for platform in NEEDED:
+        yield from _accounts(config, platform, getattr(config.platforms, platform))
+    for name, webhook in config.platforms.webhook.items():
+        if webhook.enabled and not webhook.secret:
+            yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text both sides know"
+
+
+def _providers(config: Config) -> Iterator[Found]:
+    for name, provider in config.providers.items():
+        if "/" in name:
+            yield ("providers", name), "has a / in its name; allowed: a name without, as in NAME/MODEL"
+        if provider.kind not in PROVIDER_KINDS and not _is_extension("shoal.providers", provider.kind):
+            known = ", ".join(PROVIDER_KINDS)
+            yield ("providers", name, "kind"), f'is "{provider.kind}"; allowed: {known}, or that of an extension'
+        if provider.kind == "local" and not provider.model_file:
+            yield ("providers", name, "model_file"), "is missing; allowed: the path of a GGUF file"
+
+
+def _database(config: Config) -> Iterator[Found]:
+    try:
+        url = config.database.url.reveal() if config.database.url.source in ("value", "env") else ""
+    except ConfigError:
+        return
+    if url and not url.startswith(("postgresql://", "postgres://")):
+        yield ("database", "url"), "is the address of something else; allowed: postgresql://…, or empty for SQLite"
+
+
+def _numbers(config: Config) -> Iterator[Found]:
+    shares = config.context.events_share + config.context.artifacts_share
+    if shares > 1:
+        yield ("context", "events_share"), f"and artifacts_share are {shares:g} together; allowed: at most 1"
+    if config.engine.stalled_seconds <= config.engine.heartbeat_seconds:
+        yield (
+            ("engine", "stalled_seconds"),
+            f"is {config.engine.stalled_seconds:g}; allowed: more than heartbeat_seconds, best five times that",
+        )
+
+
+def _permissions(config: Config) -> Iterator[Found]:
+    profiles = config.permissions.profiles
+    names = {*BUILTIN_PROFILES, *profiles}
+    if config.permissions.default_profile not in names:
+        found = config.permissions.default_profile
+        yield ("permissions", "default_profile"), f'is "{found}"; allowed: {", ".join(sorted(names))}'
+    for name, profile in profiles.items():
+        here = ("permissions", "profiles", name)
+        if name in BUILTIN_PROFILES:
+            yield here, "is a built-in profile; allowed: another name, with extends to build on it"
+        if profile.extends and (profile.extends not in names or profile.extends == name):
+            others = ", ".join(sorted(names - {name}))
+            yield (*here, "extends"), f'is "{profile.extends}"; allowed: {others}'
+        for key in ("deny", "allow", "ask"):
+            yield from _patterns((*here, key), getattr(profile, key))
+
+
+def _patterns(path: tuple[str, ...], patterns: tuple[str, ...]) -> Iterator[Found]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield path, f'has the pattern "{pattern}", which is wrong: {error}; allowed: regular expressions of Python'
+
+
+def _sandbox(config: Config) -> Iterator[Found]:
+    kind = config.sandbox.kind
+    if kind not in SANDBOX_KINDS and not _is_extension("shoal.sandboxes", kind):
+        yield ("sandbox", "kind"), f'is "{kind}"; allowed: {", ".join(SANDBOX_KINDS)}, or that of an extension'
+
+
+def _accounts(config: Config, platform: str, accounts: tuple[Account, ...]) -> Iterator[Found]:
+    several = len(accounts) > 1
+    seen: set[str] = set()
+    for number, account in enumerate(accounts):
+        here = ("platforms", platform, str(number)) if several else ("platforms", platform)
+        if account.account in seen:
+            yield (*here, "account"), f'is "{account.account}" twice; allowed: a name of its own for each account'
+        seen.add(account.account)
+        if account.enabled:
+            yield from ((here + key, text) for key, text in _lacking(config, platform, account))
+
+
+def _lacking(config: Config, platform: str, account: Account) -> Iterator[Found]:
+    for key in NEEDED[platform]:
+        value: str | Secret = getattr(account, key)
+        if not value:
+            yield (key,), "is missing; give it, or set enabled = false"
+    match account:
+        case Slack(mode="socket") if not account.app_token:
+            yield ("app_token",), 'is missing; Socket Mode needs it, or choose mode = "http"'
+        case Slack(mode="http") if not account.signing_secret:
+            yield ("signing_secret",), 'is missing; mode = "http" needs it'
+        case Matrix() if not account.access_token and not account.password:
+            yield ("access_token",), "is missing; give it or a password"
+        case Telegram(mode="webhook") if not config.web.public_url:
+            yield ("mode",), 'is "webhook", which needs web.public_url; give that, or choose "polling"'
+        case Telegram(mode="webhook") if not account.webhook_secret:
+            yield ("webhook_secret",), 'is missing; mode = "webhook" needs it'
+        case _:
+            pass
+
+
+def _is_extension(group: str, name: str) -> bool:
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group=group, name=name))

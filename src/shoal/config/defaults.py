@@ -1,0 +1,75 @@
+"""What is known beforehand about well-known services, as data, and the model that is used when none is named."""
+
+from typing import NamedTuple
+
+from shoal.config.records import Config
+from shoal.domain.errors import ConfigError
+
+
+class KnownProvider(NamedTuple):
+    """A service whose name says the rest. `key` and `address` are the variables its own tools read; `model` is what a
+    person who only set the key most likely wants."""
+
+    kind: str
+    base_url: str
+    key: str
+    address: str
+    model: str
+
+
+KNOWN_PROVIDERS = {
+    "anthropic": KnownProvider("anthropic", "", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "claude-sonnet-5-5"),
+    "openai": KnownProvider("openai", "", "OPENAI_API_KEY", "OPENAI_BASE_URL", "gpt-5.6-terra"),
+    "gemini": KnownProvider("gemini", "", "GEMINI_API_KEY", "", "gemini-3.8-flash"),
+    "openrouter": KnownProvider(
+        "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "", "anthropic/claude-sonnet-5.5"
+    ),
+    "ollama": KnownProvider("openai", "http://127.0.0.1:11434/v1", "", "", ""),
+    "local": KnownProvider("local", "", "", "", ""),
+}
+"""In the order in which a default model is looked for."""
+
+PROVIDER_KINDS = ("anthropic", "openai", "openai-responses", "gemini", "local")
+SANDBOX_KINDS = ("auto", "bubblewrap", "docker", "host")
+BUILTIN_PROFILES = ("open", "standard", "guarded", "locked")
+
+PLATFORM_VARIABLES: dict[str, dict[str, str]] = {
+    "telegram": {"token": "TELEGRAM_BOT_TOKEN"},
+    "discord": {"token": "DISCORD_TOKEN"},
+    "slack": {"bot_token": "SLACK_BOT_TOKEN", "app_token": "SLACK_APP_TOKEN", "signing_secret": "SLACK_SIGNING_SECRET"},
+    "matrix": {"access_token": "MATRIX_ACCESS_TOKEN"},
+}
+"""The variables in which people keep their bots' tokens, by platform and key."""
+
+DEMO = "demo"
+"""The stand-in that answers without any network."""
+
+
+def default_model(config: Config) -> str:
+    """The model to use: the configured one, else a sensible one of the first provider that is set up, else `demo`.
+
+    Asks no network; whether an Ollama runs is for the caller to find out when this says `demo`.
+    """
+    if config.model.name:
+        return config.model.name
+    order = [name for name in KNOWN_PROVIDERS if name in config.providers]
+    order += [name for name in config.providers if name not in KNOWN_PROVIDERS]
+    for name in order:
+        model = _model_of(config, name)
+        if model:
+            return f"{name}/{model}"
+    return DEMO
+
+
+def _model_of(config: Config, name: str) -> str:
+    provider = config.providers[name]
+    if provider.models:
+        return provider.models[0]
+    if provider.kind == "local":
+        return provider.model_file
+    try:
+        has_key = bool(provider.api_key) and bool(provider.api_key.reveal())
+    except ConfigError:
+        has_key = False
+    known = KNOWN_PROVIDERS.get(name)
+    return known.model if known and has_key else ""

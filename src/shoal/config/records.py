@@ -1,0 +1,267 @@
+"""The sections of the configuration. Each field's default and description are what docs/configuration.md shows."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from shoal.config.platforms import Platforms
+from shoal.config.secret import NO_SECRET, Secret
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the configuration file."""
+
+
+class Model(Section, frozen=True, kw_only=True):
+    """The model that answers where an agent names none."""
+
+    name: str = ""
+    """PROVIDER/MODEL, or a bare model name looked up in available_models.json; empty takes the first provider with a
+    key, else a running Ollama, else "demo"."""
+    max_output_tokens: Annotated[int, Meta(ge=1)] = 4096
+    """Longest answer of one model call, in tokens."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
+    """How freely the model chooses its words; at 1.0 nothing is sent, since that is what providers take by themselves
+    and some models refuse the field."""
+    context_tokens_max: Annotated[int, Meta(ge=0)] = 0
+    """Window to use, in tokens; 0 takes what the catalogue knows of the model."""
+    fallback: tuple[str, ...] = ()
+    """Further models, tried in order when a provider is down or out of quota."""
+
+
+class Provider(Section, frozen=True, kw_only=True):
+    """A service that runs models, under a name of your choice. The names anthropic, openai, gemini, openrouter, ollama
+    and local bring their kind and address along."""
+
+    kind: Annotated[str, Meta(examples=["anthropic", "openai", "openai-responses", "gemini", "local"])]
+    """The wire it speaks; openai is Chat Completions, which most services and servers offer."""
+    base_url: Annotated[str, Meta(pattern=r"^$|^https?://\S+$")] = ""
+    """Where its API starts, version part included; empty takes the kind's own."""
+    api_key: Secret = NO_SECRET
+    """The key; empty for servers that need none."""
+    models: tuple[str, ...] = ()
+    """Models to offer beside those the provider lists; the first is its default."""
+    headers: dict[str, Secret] = {}
+    """Further HTTP headers of each request."""
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
+    """Longest silence within one answer, in seconds."""
+    model_file: str = ""
+    """For kind local: the GGUF file, absolute or below the home directory."""
+
+
+class Database(Section, frozen=True, kw_only=True):
+    """Where journals and queues are kept."""
+
+    url: Secret = NO_SECRET
+    """Address of a database for many machines, postgresql://USER:PASSWORD@HOST/NAME; empty keeps all in SQLite in the
+    home directory."""
+    synchronous: Literal["full", "normal"] = "full"
+    """SQLite: full survives a power cut, normal only a crash of the process, and is faster."""
+    connections_max: Annotated[int, Meta(ge=2, le=1000)] = 10
+    """PostgreSQL connections of one process."""
+
+
+class Turns(Section, frozen=True, kw_only=True):
+    """Bounds of one turn."""
+
+    steps_max: Annotated[int, Meta(ge=1, le=10_000)] = 25
+    """Model calls a turn may take; then one last call without tools answers."""
+    tool_errors_in_a_row_max: Annotated[int, Meta(ge=1)] = 5
+    """Failed tool calls in a row that end the turn's tool use."""
+    steer: Literal["skip", "finish"] = "skip"
+    """What a message to a running turn does to the step's remaining tool calls."""
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 3600.0
+    """Longest a turn may work, in seconds; waiting for a person does not count."""
+    model_attempts_max: Annotated[int, Meta(ge=1, le=100)] = 4
+    """Tries of one model call before the fallback model."""
+    retry_base_seconds: Annotated[float, Meta(gt=0)] = 1.0
+    """First pause before a retry, in seconds; it doubles each time."""
+    retry_after_seconds_max: Annotated[float, Meta(gt=0)] = 60.0
+    """Longest pause a provider may ask for, in seconds; a longer one counts as down."""
+    default_response: Annotated[str, Meta(min_length=1)] = (
+        "I have nothing to add. Tell me if you expected something else."
+    )
+    """What is said when the model returns nothing."""
+
+
+class Mailbox(Section, frozen=True, kw_only=True):
+    """A thread's queue."""
+
+    prompts_max: Annotated[int, Meta(ge=1, le=1000)] = 5
+    """Prompts that may wait in one thread; more are answered with "busy"."""
+    idle_seconds: Annotated[float, Meta(gt=0)] = 300.0
+    """Quiet time after which a thread's agent is dropped from memory, in seconds."""
+
+
+class Context(Section, frozen=True, kw_only=True):
+    """What the model gets to see."""
+
+    reserve_tokens: Annotated[int, Meta(ge=0)] = 16_384
+    """Kept free of the window for the answer and for compaction, in tokens."""
+    keep_recent_tokens: Annotated[int, Meta(ge=0)] = 20_000
+    """Newest part that compaction leaves word for word, in tokens."""
+    window_hours: Annotated[float, Meta(ge=0)] = 24.0
+    """How far back the window reaches, in hours; 0 is without end."""
+    events_share: Annotated[float, Meta(gt=0, le=1)] = 0.7
+    """Share of the input for the conversation."""
+    artifacts_share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
+    """Share of the input for excerpts of stored results."""
+    artifact_chars_min: Annotated[int, Meta(ge=200)] = 2000
+    """Tool results longer than this are stored whole and shown as an excerpt, in characters."""
+    daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
+    """Days of daily notes in the prompt."""
+
+
+class Sandbox(Section, frozen=True, kw_only=True):
+    """What commands can reach while they run."""
+
+    kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
+    """Auto takes bubblewrap and, where it is missing, asks before every command; a sandbox of an installed extension
+    goes by its own name."""
+    network: Literal["off", "on"] | tuple[str, ...] = "off"
+    """Whether commands reach the network; a list allows these hosts only."""
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
+    """Longest run of a command that sets no limit itself, in seconds."""
+    output_bytes_max: Annotated[int, Meta(ge=1024)] = 10_485_760
+    """Longest output kept of one stream, in bytes."""
+    memory_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
+    """Memory of a command, in bytes; 0 sets no limit."""
+    processes_max: Annotated[int, Meta(ge=0)] = 256
+    """Processes a command may have at once; 0 sets no limit."""
+    image: str = ""
+    """Docker: image of the containers."""
+    container: str = ""
+    """Docker: a running container to use instead of new ones."""
+
+
+class Profile(Section, frozen=True, kw_only=True):
+    """Rules for what an agent may do: patterns that must match a whole action, checked deny, allow, ask."""
+
+    extends: str = ""
+    """Profile whose rules are taken over first."""
+    deny: tuple[str, ...] = ()
+    """Actions that are refused."""
+    allow: tuple[str, ...] = ()
+    """Actions that run without a question."""
+    ask: tuple[str, ...] = ()
+    """Actions a person is asked about; what no list names is refused."""
+
+
+class Permissions(Section, frozen=True, kw_only=True):
+    """Who may do what, and who decides when a person is asked."""
+
+    default_profile: Annotated[str, Meta(min_length=1)] = "standard"
+    """Profile of agents that name none: open, standard, guarded, locked, or one of yours."""
+    approvers: tuple[str, ...] = ()
+    """User ids that may decide beside the one who asked, e.g. telegram:4711."""
+    ask_expires_seconds: Annotated[int, Meta(ge=1)] = 3600
+    """Time until an unanswered question counts as refused, in seconds."""
+    profiles: dict[str, Profile] = {}
+    """Your own profiles, by name."""
+
+
+class Budget(Section, frozen=True, kw_only=True):
+    """Ceilings of what models may cost. 0 sets no ceiling."""
+
+    usd_per_turn: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a turn."""
+    usd_per_thread_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a thread and day (UTC)."""
+    usd_per_user_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a user and day (UTC)."""
+    usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a day (UTC), all together."""
+    tokens_per_turn: Annotated[int, Meta(ge=0)] = 0
+    """Tokens a turn, in and out."""
+    tokens_per_thread_day: Annotated[int, Meta(ge=0)] = 0
+    """Tokens a thread and day (UTC), in and out."""
+    tokens_per_user_day: Annotated[int, Meta(ge=0)] = 0
+    """Tokens a user and day (UTC), in and out."""
+    tokens_per_day: Annotated[int, Meta(ge=0)] = 0
+    """Tokens a day (UTC), in and out, all together."""
+    unpriced: Literal["refuse", "allow"] = "refuse"
+    """What becomes of a model without a known price while a ceiling in US dollars is set."""
+
+
+class Web(Section, frozen=True, kw_only=True):
+    """The page, the HTTP API and the platforms' webhooks."""
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    """Address to listen on; anything but 127.0.0.1 is open to the network."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8420
+    """Port to listen on; 0 takes a free one."""
+    token: Secret = NO_SECRET
+    """What a client must show; empty takes the token file in the home directory."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of other pages that may call the API, e.g. https://chat.example.org."""
+    public_url: Annotated[str, Meta(pattern=r"^$|^https?://\S+$")] = ""
+    """Address under which platforms reach this server for webhooks."""
+
+
+class Triggers(Section, frozen=True, kw_only=True):
+    """What starts turns by itself."""
+
+    catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
+    """How late a one-time trigger may still run after downtime, in seconds."""
+    heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
+    """Time between looks at HEARTBEAT.md, in minutes; 0 is off."""
+
+
+class Engine(Section, frozen=True, kw_only=True):
+    """How work is shared out and handed over."""
+
+    concurrency: Annotated[int, Meta(ge=1)] = 1000
+    """Threads that one process advances at the same time."""
+    drain_seconds: Annotated[float, Meta(ge=0)] = 30.0
+    """Time running turns get at a stop, in seconds; the rest goes on at the next start."""
+    heartbeat_seconds: Annotated[float, Meta(gt=0)] = 2.0
+    """PostgreSQL: pause between a worker's signs of life, in seconds."""
+    stalled_seconds: Annotated[float, Meta(gt=0)] = 10.0
+    """PostgreSQL: silence after which a worker's threads go to another, in seconds."""
+
+
+class Agents(Section, frozen=True, kw_only=True):
+    """Who answers."""
+
+    default_agent: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
+    """Agent of channels that are bound to none."""
+
+
+class Tools(Section, frozen=True, kw_only=True):
+    """Settings of built-in tools."""
+
+    brave_api_key: Secret = NO_SECRET
+    """Key of the Brave search API; without it web_search asks DuckDuckGo."""
+
+
+class Logging(Section, frozen=True, kw_only=True):
+    """What the log says, on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least weight of what is written."""
+    json: bool = False
+    """One JSON object a line instead of text."""
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The whole configuration. `home` is where it was read from; it is not a key of the file."""
+
+    home: Path
+    model: Model = Model()
+    providers: dict[str, Provider] = {}
+    database: Database = Database()
+    turns: Turns = Turns()
+    mailbox: Mailbox = Mailbox()
+    context: Context = Context()
+    sandbox: Sandbox = Sandbox()
+    permissions: Permissions = Permissions()
+    budget: Budget = Budget()
+    platforms: Platforms = Platforms()
+    web: Web = Web()
+    triggers: Triggers = Triggers()
+    engine: Engine = Engine()
+    agents: Agents = Agents()
+    tools: Tools = Tools()
+    logging: Logging = Logging()

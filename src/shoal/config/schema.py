@@ -1,0 +1,141 @@
+"""What the configuration may hold, read off its records: which keys there are, of which type, and what is allowed."""
+
+import types
+from functools import cache
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from shoal.config.records import Config
+from shoal.config.secret import Secret
+
+Hint: TypeAlias = object
+"""A type as an annotation spells it; what can be asked of it is below."""
+
+UNSETTABLE = {(Config, "home"), ("Platforms", "plugins")}
+
+
+class Key(NamedTuple):
+    """A key of a section: its name, its type with bounds, and whether it has to be given."""
+
+    name: str
+    hint: Hint
+    required: bool
+
+
+@cache
+def keys(section: type[msgspec.Struct]) -> dict[str, Key]:
+    """The keys of a section by name, in the order of the record."""
+    hints = get_type_hints(section, include_extras=True)
+    return {
+        field.name: Key(field.name, hints[field.name], field.required)
+        for field in msgspec.structs.fields(section)
+        if (section, field.name) not in UNSETTABLE and (section.__name__, field.name) not in UNSETTABLE
+    }
+
+
+def bare(hint: Hint) -> Hint:
+    """The type without its bounds."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def is_section(hint: Hint) -> TypeGuard[type[msgspec.Struct]]:
+    """Whether a type is a table with fixed keys."""
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def table_of(hint: Hint) -> Hint | None:
+    """What the values of a table with free names are; None when the type is no such table."""
+    return get_args(hint)[1] if get_origin(hint) is dict else None
+
+
+def list_of(hint: Hint) -> Hint | None:
+    """What the entries of a list are; None when the type is no list."""
+    return get_args(hint)[0] if get_origin(hint) is tuple else None
+
+
+def choices(hint: Hint) -> tuple[Hint, ...]:
+    """The types a value may have, one by one."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def takes_text(hint: Hint) -> bool:
+    """Whether text is a value of the type."""
+    kinds = [bare(choice) for choice in choices(bare(hint))]
+    return any(kind is str or kind is Secret or get_origin(kind) is Literal for kind in kinds)
+
+
+def find(path: tuple[str, ...]) -> Hint | None:
+    """The type at a path of keys from the top of the file; None when there is no such key.
+
+    Where a platform may have several accounts, a number chooses one and may be left out.
+    """
+    hint: Hint = Config
+    for name in path:
+        entry = list_of(bare(hint))
+        if is_section(entry):
+            hint = entry
+            if name.isdigit():
+                continue
+        plain = bare(hint)
+        if is_section(plain):
+            key = keys(plain).get(name)
+            hint = key.hint if key else None
+        else:
+            hint = table_of(plain)
+        if hint is None:
+            return None
+    return hint
+
+
+def allowed(hint: Hint) -> str:
+    """What may stand at a key, as a phrase: `a whole number, at least 1`."""
+    plain = bare(hint)
+    options = choices(plain)
+    if len(options) > 1:
+        return ", or ".join(allowed(option) for option in options)
+    if get_origin(plain) is Literal:
+        return " or ".join(f'"{value}"' for value in get_args(plain))
+    entry = list_of(plain)
+    if entry is not None:
+        return "a table, or several with [[ ]]" if is_section(entry) else f"a list of {_plural(entry)}"
+    if is_section(plain) or table_of(plain) is not None:
+        return "a table"
+    meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
+    if not isinstance(meta, msgspec.Meta):
+        return _SIMPLE.get(plain, "a value")
+    if meta.examples is not None:
+        return f"{', '.join(map(str, meta.examples))}, or that of an extension"
+    return _SIMPLE.get(plain, "a value") + _bounds(meta)
+
+
+_SIMPLE: dict[Hint, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Secret: 'text, or { env = "NAME" }, { file = "PATH" }, { command = ["program", …] }',
+}
+
+_PATTERNS = {
+    r"^https?://\S+$": " that starts with http:// or https://",
+    r"^$|^https?://\S+$": " that starts with http:// or https://, or empty",
+    r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
+    r"^[a-z0-9][a-z0-9_-]*$": " of small letters, digits, - and _",
+}
+
+
+def _plural(hint: Hint) -> str:
+    return "text values" if takes_text(hint) else "values"
+
+
+def _bounds(meta: msgspec.Meta) -> str:
+    if meta.pattern is not None:
+        return _PATTERNS[meta.pattern]
+    if meta.min_length is not None:
+        return ", not empty"
+    if meta.ge is not None and meta.le is not None:
+        return f" from {meta.ge:g} to {meta.le:g}"
+    lower = f", at least {meta.ge:g}" if meta.ge is not None else f" above {meta.gt:g}" if meta.gt is not None else ""
+    upper = f", at most {meta.le:g}" if meta.le is not None else f", below {meta.lt:g}" if meta.lt is not None else ""
+    return lower + upper

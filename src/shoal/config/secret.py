@@ -1,0 +1,136 @@
+"""A secret setting: written out, or the environment variable, file or command it is asked from; never shown."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from shoal.config.toml import as_list, as_table
+from shoal.domain.errors import ConfigError
+
+Source: TypeAlias = Literal["value", "env", "file", "command"]
+
+COMMAND_SECONDS_MAX = 10.0
+"""How long a command may take to answer with a secret."""
+
+
+class Secret:
+    """Where a secret comes from. `repr` and `str` name the source, never the value; two are equal by source alone.
+
+    A falsy secret is one that is not set. `reveal` looks it up anew each time, so that a token that was replaced
+    is found; whoever calls often keeps the answer until it is refused.
+    """
+
+    __slots__ = ("_detail", "_environ", "_folder", "source")
+
+    def __init__(
+        self,
+        source: Source = "value",
+        detail: str | tuple[str, ...] = "",
+        *,
+        environ: Mapping[str, str] | None = None,
+        folder: Path = Path(),
+    ) -> None:
+        self.source: Source = source
+        self._detail = detail
+        self._environ = os.environ if environ is None else environ
+        self._folder = folder
+
+    @property
+    def name(self) -> str:
+        """The variable, file or command asked, for messages; empty for a secret written out."""
+        if self.source == "value":
+            return ""
+        return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
+
+    def reveal(self) -> str:
+        """The secret itself; empty when none is set. A command may take up to COMMAND_SECONDS_MAX: call it in a thread.
+
+        Raises ConfigError when the variable is not set, the file cannot be read or the command fails.
+        """
+        match self.source:
+            case "value":
+                return str(self._detail)
+            case "env":
+                return self._from_environment()
+            case "file":
+                return self._from_file()
+            case "command":
+                return self._from_command()
+
+    def _from_environment(self) -> str:
+        value = self._environ.get(self.name, "")
+        if not value:
+            raise ConfigError(
+                [f"The environment variable {self.name} is not set. Set it, or change the key that asks."]
+            )
+        return value
+
+    def _from_file(self) -> str:
+        path = self._folder / Path(self.name).expanduser()
+        try:
+            value = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigError([f"The secret's file {path} cannot be read: {reason}."]) from error
+        if not value:
+            raise ConfigError([f"The secret's file {path} is empty. Put the secret into it."])
+        return value
+
+    def _from_command(self) -> str:
+        import subprocess
+
+        command = list(self._detail) if isinstance(self._detail, tuple) else [self._detail]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS_MAX, check=True, text=True)
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError([f"`{self.name}` gave no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
+        except subprocess.CalledProcessError as error:
+            raise ConfigError([f"`{self.name}` gave no secret: it ended with {error.returncode}."]) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError([f"`{self.name}` gave no secret: it could not be run or read."]) from error
+        value = done.stdout.strip()
+        if not value:
+            raise ConfigError([f"`{self.name}` gave no secret: it printed nothing."])
+        return value
+
+    def __bool__(self) -> bool:
+        return self.source != "value" or bool(self._detail)
+
+    def __repr__(self) -> str:
+        if self.source == "value":
+            return "Secret(set)" if self._detail else "Secret(not set)"
+        return f"Secret({self.source}: {self.name})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and (self.source, self._detail) == (other.source, other._detail)
+
+    def __hash__(self) -> int:
+        return hash((self.source, self._detail))
+
+
+NO_SECRET = Secret()
+
+
+def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Secret:
+    """Read a secret as TOML gives it: text, or a table with one of env, file, command.
+
+    Paths are taken from `folder`. Raises ValueError when it is none of these; the message never holds the value.
+    """
+    if isinstance(found, str):
+        return Secret("value", found.strip())
+    table = as_table(found)
+    if table is not None and len(table) == 1:
+        name = table.get("env") or table.get("file")
+        if isinstance(name, str):
+            return Secret("env", name, environ=environ) if "env" in table else Secret("file", name, folder=folder)
+        words = as_list(table.get("command")) or []
+        command = tuple(word for word in words if isinstance(word, str))
+        if command and len(command) == len(words):
+            return Secret("command", command)
+    raise ValueError('a secret is text, or { env = "NAME" }, { file = "PATH" } or { command = ["program", …] }')
