@@ -152,6 +152,14 @@ class OutboxRow(msgspec.Struct, frozen=True):
     maybe_sent: bool = False
 
 
+class Backlog(msgspec.Struct, frozen=True):
+    """How much work waits: prompts in mailboxes, the oldest of them, and turns that are open."""
+
+    prompts: int
+    oldest_at: datetime | None
+    turns: int
+
+
 # ---- approvals ----
 
 

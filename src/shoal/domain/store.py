@@ -11,6 +11,7 @@ from shoal.domain.records import (
     Approval,
     AuditEntry,
     AuditRow,
+    Backlog,
     Commit,
     Committed,
     Lease,
@@ -43,6 +44,10 @@ class Inbox(Protocol):
 
     async def waiting(self) -> list[ThreadId]:
         """Threads with an open turn or a queued prompt: what has to be woken at start."""
+        ...
+
+    async def backlog(self) -> Backlog:
+        """How much waits in all mailboxes, for metrics."""
         ...
 
 
@@ -124,6 +129,10 @@ class Outbox(Protocol):
 
     async def posted_ids(self, post_id: str) -> list[str]:
         """The platform's message ids of a post, part by part."""
+        ...
+
+    async def depth(self) -> int:
+        """How many posts are on their way, for metrics."""
         ...
 
 

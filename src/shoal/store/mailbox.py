@@ -5,7 +5,8 @@ from datetime import datetime
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Abort, FollowUp, Prompt, Receipt, Steer
-from shoal.store.rows import dump
+from shoal.domain.records import Backlog
+from shoal.store.rows import dump, moment
 from shoal.store.script import Driver, Script, number, query, text
 
 TITLE_CHARS_MAX = 80
@@ -34,6 +35,12 @@ class MailboxView:
         """Threads with an open turn or a queued prompt."""
         rows = await self._driver.read(query("inbox_waiting"))
         return [ThreadId(text(row[0])) for row in rows]
+
+    async def backlog(self) -> Backlog:
+        """How much waits in all mailboxes."""
+        prompts, oldest = (await self._driver.read(query("inbox_backlog")))[0]
+        turns = (await self._driver.read(query("turns_open")))[0][0]
+        return Backlog(number(prompts), moment(oldest), number(turns))
 
 
 def _platform(thread: ThreadId) -> str:

@@ -59,6 +59,14 @@ select thread from threads where open_turn <> ''
 union
 select thread from inbox where state = 'pending' and lane = 'prompt';
 
+-- name: inbox_backlog
+-- How many prompts wait in all mailboxes, and since when.
+select count(*), min(at) from inbox where state = 'pending' and lane = 'prompt';
+
+-- name: turns_open
+-- How many turns are open.
+select count(*) from threads where open_turn <> '';
+
 -- name: thread_abort
 -- Mark the open turn as stopped by a person.
 update threads set aborting = open_turn where thread = :thread and open_turn <> '' returning open_turn;
