@@ -19,7 +19,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from shoal.tools.notebook import append_entry
-for number in range(40):
+for number in range(200):
     append_entry(Path(sys.argv[1]), f"- {sys.argv[2]} {number}")
 """
 
@@ -78,7 +78,7 @@ def test_processes_lose_no_line(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in ("a", "b", "c")]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     lines = path.read_text("utf-8").splitlines()
-    assert sorted(lines) == sorted(f"- {name} {number}" for name in "abc" for number in range(40))
+    assert sorted(lines) == sorted(f"- {name} {number}" for name in "abc" for number in range(200))
 
 
 def test_a_file_replaced_while_a_writer_waits_gets_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +95,10 @@ def test_a_file_replaced_while_a_writer_waits_gets_the_line(tmp_path: Path, monk
     monkeypatch.setattr(fcntl, "flock", replaced_then_locked)
     assert append_entry(path, "- late")
     assert path.read_text("utf-8") == "- new\n- late\n"
+
+
+def test_writers_of_the_same_facts_add_each_once(tmp_path: Path) -> None:
+    path = tmp_path / "MEMORY.md"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), "same"]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert path.read_text("utf-8").splitlines() == [f"- same {number}" for number in range(200)]

@@ -1,0 +1,227 @@
+"""Skills: what a SKILL.md may say, which of several wins, and that a broken one is told and not fatal."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.turn.files import FileCache
+from shoal.turn.frontmatter import Problem, parse_document
+from shoal.turn.skills import (
+    BUILTIN_SKILLS,
+    SKILLS_MAX,
+    Skill,
+    SkillProblem,
+    SkillReader,
+    SkillRoot,
+    parse_skill,
+    skill_mounts,
+    skill_roots,
+)
+
+THREAD = ThreadId("slack:C1:17.5")
+
+
+def put(root: Path, name: str, description: str = "Does it", more: str = "") -> Path:
+    """Write a whole skill."""
+    path = root / name / "SKILL.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: {name}\ndescription: {description}\n{more}---\nBody of {name}\n", "utf-8")
+    return path
+
+
+def broken(text: str, directory: str = "tide") -> str:
+    """What is said of a broken SKILL.md."""
+    parsed = parse_skill(Path(f"skills/{directory}/SKILL.md"), text, "global")
+    assert isinstance(parsed, SkillProblem)
+    return parsed.text
+
+
+# ---- front matter ----
+
+
+def test_every_form_of_value_is_read() -> None:
+    document = parse_document(
+        "---\n"
+        "# a comment\n"
+        "name: tide   # and one here\n"
+        "description: >-\n"
+        "  Tells the tide:\n"
+        "  high and low.\n"
+        "\n"
+        "  Twice a day.\n"
+        "literal: |\n"
+        "  one\n"
+        "    two\n"
+        "single: 'it''s: fine'\n"
+        'double: "a\\tb # no comment"\n'
+        "plain: Use when: someone asks http://x#y\n"
+        "flow: [bash, 'read file']  # two\n"
+        "listed:\n"
+        "  - one\n"
+        "  - two\n"
+        "flush:\n"
+        "- one\n"
+        "metadata:\n"
+        "  author: harbour\n"
+        '  version: "1.0"\n'
+        "long: first\n"
+        "  second\n"
+        "empty:\n"
+        "---\n"
+        "\nBody\n---\nmore\n"
+    )
+    assert document.fields == {
+        "name": "tide",
+        "description": "Tells the tide: high and low.\nTwice a day.",
+        "literal": "one\n  two",
+        "single": "it's: fine",
+        "double": "a\tb # no comment",
+        "plain": "Use when: someone asks http://x#y",
+        "flow": ("bash", "read file"),
+        "listed": ("one", "two"),
+        "flush": ("one",),
+        "metadata": {"author": "harbour", "version": "1.0"},
+        "long": "first second",
+        "empty": "",
+    }
+    assert document.body == "Body\n---\nmore"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("name: x", "must begin with a line"),
+        ("---\nname: x", "not closed by a line"),
+        ("---\nname x\n---", "line 2 of the file: is not of the form"),
+        ("---\nname: x\nname: y\n---", "line 3 of the file: 'name' stands twice"),
+        ("---\n  name: x\n---", "line 2 of the file: is indented"),
+        ('---\nname: "x\n---', "double quotes is not closed"),
+        ("---\nname: 'x\n---", "single quotes is not closed"),
+        ('---\nname: "\\q"\n---', "escape that is not known"),
+        ("---\nname: [a\n---", "does not close it"),
+        ("---\nname: &a x\n---", "has to stand in quotes"),
+        ("---\na:\n  b:\n    c: d\n---", "only one level of nesting"),
+    ],
+)
+def test_bad_front_matter_is_named_with_its_line(text: str, what: str) -> None:
+    with pytest.raises(Problem, match=what):
+        parse_document(text)
+
+
+# ---- one skill ----
+
+
+def test_a_whole_skill() -> None:
+    text = (
+        "---\nname: tide\ndescription: Tells\n  the tide\nlicense: MIT\ncompatibility: any\nallowed-tools: bash read\n"
+        "inline: true\ndisable-model-invocation: false\nunknown-key: [x]\n---\nBody"
+    )
+    path = Path("skills/tide/SKILL.md")
+    assert parse_skill(path, text, "channel") == Skill(
+        "tide", "Tells the tide", path, "channel", "Body", inline=True, hidden=False, license="MIT",
+        compatibility="any", allowed_tools=("bash", "read"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Tide", "tide-", "-tide", "ti--de", "ti de", "ti_de", "t" * 65, "tidé"])
+def test_bad_names_are_refused(name: str) -> None:
+    assert "has the name" in broken(f"---\nname: {name}\ndescription: x\n---", name)
+
+
+def test_other_faults_are_told() -> None:
+    assert "which must be that of its directory" in broken("---\nname: ebb\ndescription: x\n---")
+    assert "needs both" in broken("---\nname: tide\n---")
+    assert "1025 characters" in broken(f"---\nname: tide\ndescription: {'x' * 1025}\n---")
+    assert "write true or false" in broken("---\nname: tide\ndescription: x\ninline: maybe\n---")
+    assert "needs a text for `name`" in broken("---\nname: [a, b]\ndescription: x\n---")
+    assert "'tide' is left out" in broken("no front matter")
+
+
+# ---- many ----
+
+
+def test_the_narrower_scope_wins(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    roots = skill_roots(home, home.agent("main"), THREAD)
+    assert [root.scope for root in roots] == ["builtin", "global", "platform", "channel", "agent"]
+    for root in roots[1:]:
+        put(root.path, "both", root.scope)
+        put(root.path, root.scope)
+    skills = SkillReader(FileCache()).read(roots[1:])
+    assert [(skill.name, skill.description) for skill in skills.found if skill.name == "both"] == [("both", "agent")]
+    assert {skill.name for skill in skills.found} == {"both", "global", "platform", "channel", "agent"}
+    assert [skill.scope for skill in skills.shadowed] == ["global", "platform", "channel"]
+
+
+def test_a_broken_skill_hides_nothing(tmp_path: Path) -> None:
+    wide, narrow = SkillRoot("global", tmp_path / "a"), SkillRoot("channel", tmp_path / "b")
+    put(wide.path, "tide", "whole")
+    put(narrow.path, "tide").write_text("rubbish", "utf-8")
+    skills = SkillReader(FileCache()).read((wide, narrow))
+    assert [skill.description for skill in skills.found] == ["whole"]
+    assert [problem.path for problem in skills.problems] == [narrow.path / "tide" / "SKILL.md"]
+
+
+def test_a_skill_is_parsed_again_only_when_it_changed(tmp_path: Path) -> None:
+    reader, roots = SkillReader(FileCache()), (SkillRoot("global", tmp_path),)
+    path = put(tmp_path, "tide", "one")
+    first = reader.read(roots)
+    assert reader.read(roots) is first
+    put(tmp_path, "ebb")
+    second = reader.read(roots)
+    assert [skill.name for skill in second.found] == ["ebb", "tide"]
+    assert second.found[1] is first.found[0]
+    put(tmp_path, "tide", "two")
+    assert reader.read(roots).found[1].description == "two"
+    path.unlink()
+    assert [skill.name for skill in reader.read(roots).found] == ["ebb"]
+
+
+def test_a_scope_holds_a_bounded_number(tmp_path: Path) -> None:
+    for number in range(SKILLS_MAX + 1):
+        put(tmp_path, f"skill-{number:03}")
+    skills = SkillReader(FileCache()).read((SkillRoot("global", tmp_path),))
+    assert len(skills.found) == SKILLS_MAX
+    assert "only the first 100" in skills.problems[0].text
+
+
+def test_mounts_are_read_only_and_by_scope(tmp_path: Path) -> None:
+    roots = (SkillRoot("builtin", BUILTIN_SKILLS), SkillRoot("channel", tmp_path / "missing"))
+    (mount,) = skill_mounts(roots)
+    assert (mount.host, mount.inside, mount.writable) == (BUILTIN_SKILLS, "/skills/builtin", False)
+
+
+def test_the_skills_that_come_with_shoal_are_whole() -> None:
+    skills = SkillReader(FileCache()).read((SkillRoot("builtin", BUILTIN_SKILLS),))
+    assert skills.problems == ()
+    assert [skill.name for skill in skills.found] == ["schedule-reminder", "summarise-channel", "watch-web-page"]
+
+
+# ---- the cache below ----
+
+
+def test_the_cache_is_bounded_by_number_and_bytes(tmp_path: Path) -> None:
+    files = FileCache(files_max=3, bytes_max=100)
+    for name in "abcde":
+        (tmp_path / name).write_text(name * 30, "utf-8")
+        files.read(str(tmp_path / name), 1000)
+    assert files.bytes_held == 90
+    (tmp_path / "big").write_text("x" * 95, "utf-8")
+    files.read(str(tmp_path / "big"), 1000)
+    assert files.bytes_held == 95
+    (tmp_path / "big").unlink()
+    assert files.read(str(tmp_path / "big"), 1000) == ""
+    assert files.bytes_held == 0
+
+
+def test_an_unreadable_directory_is_empty(tmp_path: Path) -> None:
+    files = FileCache()
+    assert files.names(str(tmp_path / "missing")) == ()
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    assert files.names(str(tmp_path)) == ("b",)
+    os.rmdir(tmp_path / "b")
+    assert files.names(str(tmp_path)) == ()
