@@ -1,0 +1,288 @@
+"""From a provider's refusal, in whatever form, to one kind of failure and one sentence for a person."""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.domain.messages import FailureKind, ModelFailed
+
+WORDS_CHARS_MAX = 400
+"""How much of a provider's own words goes into a failure's message."""
+
+
+class _Detail(msgspec.Struct, rename="camel"):
+    retry_delay: str = ""
+    reason: str = ""
+    violations: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Metadata(msgspec.Struct):
+    raw: str | None = None
+    provider_name: str | None = None
+
+
+class _Error(msgspec.Struct):
+    message: str | None = None
+    type: str | None = None
+    code: str | int | float | None = None
+    status: str | int | None = None
+    details: list[_Detail] | None = None
+    metadata: _Metadata | None = None
+
+
+class _Loose(msgspec.Struct):
+    """The same without what providers shape differently."""
+
+    message: str | None = None
+    type: str | None = None
+
+
+class _Body(msgspec.Struct):
+    error: msgspec.Raw = msgspec.Raw(b"null")
+    message: msgspec.Raw = msgspec.Raw(b"null")
+    detail: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Complaint(NamedTuple):
+    """A provider's error, read: its words, its codes in lower case, and the wait it asks for."""
+
+    words: str
+    codes: frozenset[str]
+    retry_after_seconds: float | None = None
+    daily: bool = False
+
+
+_STATUS_OF_CODE = {
+    "overloaded_error": 529, "rate_limit_error": 429, "api_error": 500, "invalid_request_error": 400,
+    "authentication_error": 401, "permission_error": 403, "not_found_error": 404, "request_too_large": 413,
+    "timeout_error": 504, "billing_error": 402, "server_error": 500, "rate_limit_exceeded": 429,
+    "insufficient_quota": 429, "resource_exhausted": 429, "unavailable": 503, "internal": 500,
+    "deadline_exceeded": 504, "invalid_argument": 400, "unauthenticated": 401, "permission_denied": 403,
+    "context_length_exceeded": 400, "invalid_api_key": 401,
+}  # fmt: skip
+_KIND_OF_STATUS: dict[int, FailureKind] = {
+    401: "auth", 402: "quota", 403: "auth", 408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited",
+    504: "timeout", 522: "timeout", 524: "timeout",
+}  # fmt: skip
+_OVERFLOW = re.compile(
+    r"""maximum\ context\ length | context_length_exceeded | exceed_context_size | exceeds?\ the\ context\ window
+    | context\ window\ exceeds | prompt\ is\ too\ long | input\ is\ too\ long | exceeds?\ context\ limit
+    | exceed\ context\ limit | input\ token\ count.*exceeds\ the\ maximum | maximum\ model\ length
+    | available\ context\ size | context\ the\ overflows | greater\ than\ the\ context\ length
+    | exceeds?\ (the\ |its\ |maximum\ )*context\ length | reduce\ the\ length\ of\ the\ (messages|prompt|input)
+    | maximum\ prompt\ length | model_context_window_exceeded | too\ large\ for\ model\ with
+    | inputs`\ tokens\ \+\ `max_new_tokens | request\ exceeds\ the\ maximum\ size | context\ overflow""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"insufficient_quota|exceeded your current quota|credit balance|insufficient (credits|balance|funds)|spend.?limit"
+    r"|billing_(error|hard_limit)|payment required",
+    re.IGNORECASE,
+)
+_BAD_KEY = re.compile(r"api.?key (not valid|is invalid|expired)|invalid.{0,3}api.?key|api_key_invalid", re.IGNORECASE)
+_FILTER = re.compile(
+    r"content_filter|content_policy|content management policy|responsible ?ai|flagged|moderation|bio_policy"
+    r"|misalignment_policy|prohibited_content|invalid_prompt",
+    re.IGNORECASE,
+)
+_OVERLOADED = re.compile(r"overloaded|loading model|model is (currently )?loading|at capacity", re.IGNORECASE)
+_WAIT = re.compile(r"(?:try again|retry) in ((?:\d+h)?(?:\d+m(?!s))?(?:\d+(?:\.\d+)?(?:ms|s))?)", re.IGNORECASE)
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_SPAN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_KEY_LIKE = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|key|hf|nvapi)[-_][\w*.-]{6,}|\bAIza[\w-]{20,}|(?<=[Bb]earer )[\w.~+/*-]{6,}"
+)
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+def failure_of(
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str],
+    provider: str,
+    secrets: Iterable[str] = (),
+    clock: Clock | None = None,
+) -> ModelFailed:
+    """The failure that an HTTP error response means. `headers` has lower-case names; `secrets` never appear in it."""
+    complaint = read_complaint(body)
+    wait = retry_after(headers, clock)
+    if wait is None:
+        wait = complaint.retry_after_seconds
+    return describe(complaint, status, provider, wait, secrets)
+
+
+def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
+    """The failure that an error object inside a stream means; its status is told by its code."""
+    complaint = read_complaint(body)
+    known = (int(code) if code.isdigit() else _STATUS_OF_CODE.get(code, 0) for code in sorted(complaint.codes))
+    status = next((found for found in known if found), 500)
+    return describe(complaint, status, provider, complaint.retry_after_seconds, secrets)
+
+
+def describe(
+    complaint: Complaint, status: int, provider: str, wait_seconds: float | None, secrets: Iterable[str] = ()
+) -> ModelFailed:
+    """Choose the kind and write the sentence."""
+    kind = _kind(complaint, status)
+    words = redact(complaint.words, secrets)
+    told = f" It said: {words}" if words else ""
+    retryable = kind in ("rate_limited", "overloaded", "timeout")
+    return ModelFailed(kind, f"{_sentence(kind, status, provider)}{told}", wait_seconds if retryable else None)
+
+
+def redact(words: str, secrets: Iterable[str] = ()) -> str:
+    """A provider's words made fit for a person: no keys, no control characters, at most WORDS_CHARS_MAX characters."""
+    for secret in secrets:
+        if secret:
+            words = words.replace(secret, "[key]")
+    words = _KEY_LIKE.sub("[key]", _CONTROLS.sub(" ", words)).strip()
+    return words if len(words) <= WORDS_CHARS_MAX else words[: WORDS_CHARS_MAX - 1] + "…"
+
+
+def read_complaint(body: bytes) -> Complaint:
+    """Read an error document: the providers' own forms, bare messages, lists of one, or no JSON at all."""
+    error = _error_in(body)
+    if error is None:
+        text = body[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace")
+        return Complaint("" if text.lstrip()[:1] == "<" else text, frozenset())
+    words = error.message or ""
+    if error.metadata is not None and error.metadata.raw:
+        words = f"{words} ({error.metadata.raw})"
+    details = error.details or []
+    values = (error.type, error.code, error.status, *(detail.reason for detail in details))
+    codes = frozenset(str(value).lower() for value in values if value)
+    waits = [_span_seconds(detail.retry_delay) for detail in details if detail.retry_delay]
+    daily = any(b"PerDay" in detail.violations for detail in details)
+    return Complaint(words, codes, waits[0] if waits else _wait_in(words), daily)
+
+
+def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
+    """Seconds the server asks to wait: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date.
+
+    A date is counted from the response's own `date` where it has one. Never negative; None when nothing usable is said.
+    """
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return max(0.0, milliseconds / 1000)
+    text = headers.get("retry-after", "")
+    seconds = _number(text)
+    if seconds is not None:
+        return max(0.0, seconds)
+    at = _http_date(text)
+    if at is None:
+        return None
+    now = _http_date(headers.get("date", ""))
+    if now is None:
+        now = clock.now() if clock is not None else None
+    return max(0.0, (at - now).total_seconds()) if now is not None else None
+
+
+def _error_in(body: bytes) -> _Error | None:
+    raw = body.strip()
+    try:
+        if raw[:1] == b"[":
+            documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
+            raw = bytes(documents[0]) if documents else b"{}"
+        document = msgspec.json.decode(raw, type=_Body)
+    except msgspec.DecodeError:
+        return None
+    for part in (document.error, document.message, document.detail):
+        found = _decode_error(bytes(part))
+        if found is not None:
+            return found
+    return _decode_error(raw)
+
+
+def _decode_error(raw: bytes) -> _Error | None:
+    if raw == b"null":
+        return None
+    for kind in (_Error, _Loose, str):
+        try:
+            found = msgspec.json.decode(raw, type=kind)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(found, str):
+            return _Error(found)
+        if isinstance(found, _Loose):
+            return _Error(found.message, found.type)
+        return found
+    return _Error(raw[:WORDS_CHARS_MAX].decode("utf-8", "replace"))
+
+
+def _kind(complaint: Complaint, status: int) -> FailureKind:
+    text = f"{complaint.words} {' '.join(sorted(complaint.codes))}"
+    if status < 500 or status == 500:
+        if _PER_MINUTE.search(text) and status in (413, 429):
+            return "rate_limited"
+        if _OVERFLOW.search(text) or status == 413:
+            return "context_overflow"
+    if _QUOTA.search(text) and status < 500:
+        waits = complaint.retry_after_seconds is not None and not complaint.daily
+        return "rate_limited" if status == 429 and waits else "quota"
+    if _BAD_KEY.search(text):
+        return "auth"
+    if _OVERLOADED.search(text) and status >= 429:
+        return "overloaded"
+    if status < 500 and status not in (401, 429) and _FILTER.search(text):
+        return "content_filter"
+    return _KIND_OF_STATUS.get(status, "overloaded" if status >= 500 else "invalid_request")
+
+
+def _sentence(kind: FailureKind, status: int, provider: str) -> str:
+    where = f"{provider} ({status})"
+    match kind:
+        case "auth":
+            return f"{where} refused the key. Check api_key under [providers.{provider}] in shoal.toml."
+        case "quota":
+            return f"{where} has no credit or quota left for this key. Top it up, or configure a fallback model."
+        case "rate_limited":
+            return f"{where} limits how often it may be asked."
+        case "overloaded":
+            return f"{where} has trouble answering right now."
+        case "timeout":
+            return f"{where} took too long to answer."
+        case "context_overflow":
+            return f"{where} found the conversation too long for the model."
+        case "content_filter":
+            return f"{where} refused the content under its policy."
+        case "invalid_request" if status == 404:
+            return (
+                f"{where} does not know that model or address. Check model.name and base_url; see `shoal models list`."
+            )
+        case _:
+            return f"{where} did not accept the request."
+
+
+def _wait_in(words: str) -> float | None:
+    found = _WAIT.search(words)
+    return _span_seconds(found.group(1)) if found and found.group(1) else None
+
+
+def _span_seconds(text: str) -> float | None:
+    parts = _SPAN.findall(text)
+    return sum(float(number) * _SPAN_SECONDS[unit] for number, unit in parts) if parts else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value < float("inf") else None
+
+
+def _http_date(text: str) -> datetime | None:
+    if not text:
+        return None
+    from email.utils import parsedate_to_datetime
+
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

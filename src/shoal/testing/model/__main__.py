@@ -1,0 +1,52 @@
+"""Run the scripted model as a server: `python -m shoal.testing.model --port 0` prints its address in one line."""
+
+import argparse
+import asyncio
+import signal
+import sys
+
+from shoal.testing.model.fake import FakeModel, FakeSettings
+
+
+def parse(arguments: list[str]) -> tuple[str, int, FakeSettings]:
+    """Host, port and settings from the command line."""
+    parser = argparse.ArgumentParser(prog="shoal.testing.model", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="before each answer")
+    parser.add_argument("--token-ms", type=float, default=0.0, help="between its pieces")
+    parser.add_argument("--chunks", type=int, default=8, help="pieces a text; 0 is one a word")
+    parser.add_argument("--context-tokens", type=int, default=0, help="refuse longer prompts; 0 never does")
+    parser.add_argument("--key", default="", help="accept this API key only")
+    parser.add_argument("--model", action="append", default=[], help="a model to list; may be repeated")
+    parser.add_argument("--strict", action="store_true", help="refuse tool calls without results")
+    options = parser.parse_args(arguments)
+    settings = FakeSettings(
+        latency_seconds=options.latency_ms / 1000,
+        token_seconds=options.token_ms / 1000,
+        chunks=options.chunks,
+        context_tokens=options.context_tokens,
+        strict=options.strict,
+        api_key=options.key,
+        models=tuple(options.model) or ("fake-1",),
+        log_max=1,
+    )
+    return options.host, options.port, settings
+
+
+async def serve(host: str, port: int, settings: FakeSettings) -> None:
+    """Listen until SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    model = FakeModel(settings=settings)
+    url = await model.start(host, port)
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+    await stopping.wait()
+    await model.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(*parse(sys.argv[1:])))

@@ -1,0 +1,372 @@
+"""FakeModel: a scripted model, in process as a Provider and on loopback as a server of four providers' interfaces."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from shoal.domain.clock import Clock, SystemClock
+from shoal.domain.ids import CallId
+from shoal.domain.messages import (
+    AssistantMessage,
+    ModelDone,
+    ModelEvent,
+    ModelFailed,
+    ModelInfo,
+    ModelRequest,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    UserMessage,
+)
+from shoal.providers.failures import failure_of
+from shoal.testing.model import tokens
+from shoal.testing.model.answer import Answer, Wire
+from shoal.testing.model.anthropic import AnthropicWire
+from shoal.testing.model.gemini import GeminiWire
+from shoal.testing.model.http import LAST_CHUNK, Connection, Drop, Incoming, Plan, Send, chunk, document, head
+from shoal.testing.model.openai import OpenAiWire
+from shoal.testing.model.responses import ResponsesWire
+from shoal.testing.model.script import (
+    Call,
+    Recorded,
+    Refusal,
+    Reply,
+    Script,
+    Seen,
+    SeenMessage,
+    Step,
+    follow_directive,
+    pairing_problem,
+    pieces_of,
+)
+
+LOG_MAX = 10_000
+
+_encode = msgspec.json.Encoder().encode
+
+
+class FakeSettings(msgspec.Struct, frozen=True):
+    """How the fake behaves besides its script.
+
+    `latency_seconds` before the answer, `token_seconds` between its pieces; `chunks` pieces a text (0: one a word);
+    `context_tokens` the window beyond which a request is refused (0: none); `strict` refuses unpaired calls;
+    `api_key` the only key accepted (empty: any); `models` what is listed; `log_max` requests kept, the oldest go first.
+    """
+
+    latency_seconds: float = 0.0
+    token_seconds: float = 0.0
+    chunks: int = 0
+    context_tokens: int = 0
+    strict: bool = True
+    api_key: str = ""
+    models: tuple[str, ...] = ("fake-1",)
+    log_max: int = LOG_MAX
+
+
+class FakeModel:
+    """A model that answers as told.
+
+    `FakeModel("Hi.", Reply(calls=(Call("bash", "{}"),)))` plays its steps and fails the request after the last;
+    `FakeModel(script=function)` asks the function; with neither, the user's words direct it (`follow_directive`).
+    """
+
+    def __init__(
+        self,
+        *steps: Step | str,
+        script: Script | None = None,
+        name: str = "fake",
+        settings: FakeSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else FakeSettings()
+        self.requests: deque[ModelRequest] = deque(maxlen=self.settings.log_max)
+        self.log: deque[Seen] = deque(maxlen=self.settings.log_max)
+        self.calls = 0
+        self.url = ""
+        self._name = name
+        self._steps = deque(steps)
+        self._scripted = bool(steps)
+        self._script = script
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._cache = tokens.PromptCache()
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._arrived = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+        return self._name
+
+    def add(self, *steps: Step | str) -> None:
+        """Append steps to the script."""
+        self._scripted = True
+        self._steps.extend(steps)
+
+    async def wait_for_calls(self, count: int) -> None:
+        """Return once the model has been called `count` times in all."""
+        while self.calls < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    # ---- in process ----
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Answer the next step; see the port."""
+        self.requests.append(request)
+        seen = _seen_in_process(request)
+        step = self._step(seen)
+        if self.settings.latency_seconds:
+            await self._clock.sleep(self.settings.latency_seconds)
+        if isinstance(step, Refusal):
+            headers = {name.lower(): value for name, value in step.headers}
+            yield failure_of(step.status, step.body or OpenAiWire().refuse(step), headers, self._name)
+            return
+        if isinstance(step, Recorded):
+            yield ModelFailed("invalid_request", "Recorded bytes can only be played by the fake's HTTP server.")
+            return
+        async for event in self._play(step, seen):
+            yield event
+
+    async def _play(self, reply: Reply, seen: Seen) -> AsyncIterator[ModelEvent]:
+        answer = self._answer(reply, seen)
+        deltas: list[ModelEvent] = [ThinkingDelta(answer.thinking)] if answer.thinking else []
+        deltas.extend(TextDelta(piece) for piece in answer.pieces)
+        for index, delta in enumerate(deltas):
+            if reply.gate is not None and index == reply.gate_at:
+                await reply.gate.wait()
+            if index == reply.drop_after:
+                break
+            if index and self.settings.token_seconds:
+                await self._clock.sleep(self.settings.token_seconds)
+            yield delta
+        if reply.gate is not None and reply.gate_at >= len(deltas):
+            await reply.gate.wait()
+        if reply.drop_after is not None:
+            yield ModelFailed("dropped", f"The connection to {self._name} broke before the answer was complete.")
+            return
+        calls = tuple(ToolCall(CallId(call.id), call.name, call.arguments) for call in answer.calls)
+        message = AssistantMessage(answer.text, calls)
+        yield ModelDone(message, answer.stop, answer.usage, answer.thinking, answer.model)
+
+    async def models(self) -> list[ModelInfo]:
+        """The models in the settings."""
+        return [ModelInfo(model, self.settings.context_tokens) for model in self.settings.models]
+
+    async def close(self) -> None:
+        """Stop the server if it runs."""
+        await self.stop()
+
+    # ---- as a server ----
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Listen; returns the address, without a path. `/v1` and `/v1beta` work below it."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self._respond, self._connections), host, port)
+        self.url = f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
+        return self.url
+
+    async def stop(self) -> None:
+        """Close the listener and every connection."""
+        if self._server is not None:
+            self._server.close()
+            for connection in tuple(self._connections):
+                connection.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncGenerator[str]:
+        """`start` and `stop` around a block; gives the address."""
+        try:
+            yield await self.start()
+        finally:
+            await self.stop()
+
+    def _respond(self, incoming: Incoming) -> Plan:
+        path = incoming.path.partition("?")[0]
+        if incoming.method == "GET" and "/models" in path:
+            return self._list_models(incoming, path)
+        if path.startswith("/__"):
+            return self._control(incoming, path)
+        wire = _wire_of(path)
+        if wire is None or incoming.method != "POST":
+            return _failed(OpenAiWire(), Refusal(404, f"No such path: {path}"))
+        refused = self._refused_key(incoming)
+        if refused is not None:
+            return _failed(wire, refused)
+        try:
+            seen = wire.read(incoming.body, path)
+        except msgspec.DecodeError as error:
+            return _failed(wire, Refusal(400, f"Malformed request: {error}"))
+        seen.body, seen.headers, seen.path = incoming.body, incoming.headers, path
+        return self._plan(wire, self._step(seen), seen)
+
+    def _plan(self, wire: Wire, step: Step, seen: Seen) -> Plan:
+        wait: list[Send] = [self.settings.latency_seconds] if self.settings.latency_seconds else []
+        if isinstance(step, Recorded):
+            sends: list[Send] = [head(step.status, step.content_type), *(chunk(data) for data in step.chunks)]
+            return Plan([*wait, *_spread(sends), Drop() if step.drop else LAST_CHUNK], seen)
+        if isinstance(step, Refusal) and not step.in_stream:
+            plan = _failed(wire, step)
+            return Plan([*wait, *plan.sends], seen)
+        if isinstance(step, Refusal):
+            frame = wire.refuse_in_stream(step)
+            return Plan([*wait, head(200, "text/event-stream"), chunk(frame) + LAST_CHUNK], seen)
+        answer = self._answer(step, seen)
+        if not seen.stream:
+            sends = [step.gate] if step.gate else []
+            end: Send = Drop() if step.drop_after is not None else document(200, wire.whole(answer))
+            return Plan([*wait, *sends, end], seen)
+        return Plan([*wait, *self._streamed(wire.events(answer, seen), step)], seen)
+
+    def _streamed(self, frames: Sequence[bytes], reply: Reply) -> list[Send]:
+        sends: list[Send] = []
+        opening = head(200, "text/event-stream", (("cache-control", "no-cache"),))
+        pending = opening
+        last = len(frames) if reply.drop_after is None else min(reply.drop_after, len(frames))
+        gate_at = min(reply.gate_at, last)
+        for index in range(last + 1):
+            if reply.gate is not None and index == gate_at:
+                sends.extend([pending, reply.gate] if index else [reply.gate])
+                pending = b"" if index else pending
+            if index == last:
+                break
+            if index and self.settings.token_seconds:
+                sends.extend([pending, self.settings.token_seconds])
+                pending = b""
+            pending += chunk(frames[index])
+        if reply.drop_after is None:
+            sends.append(pending + LAST_CHUNK)
+        else:
+            sends.extend([pending, Drop()] if reply.drop_after else [Drop()])
+        return sends
+
+    def _list_models(self, incoming: Incoming, path: str) -> Plan:
+        names = self.settings.models
+        wire: Wire = AnthropicWire() if "anthropic-version" in incoming.headers else OpenAiWire()
+        wire = GeminiWire() if "v1beta" in path else wire
+        refused = self._refused_key(incoming)
+        if refused is not None:
+            return _failed(wire, refused)
+        window = self.settings.context_tokens
+        if isinstance(wire, GeminiWire):
+            listed = [{"name": f"models/{name}", "inputTokenLimit": window} for name in names]
+            return Plan([document(200, _encode({"models": listed}))])
+        if isinstance(wire, AnthropicWire):
+            rows = [
+                {"id": name, "type": "model", "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
+                | {"max_input_tokens": window or None, "max_tokens": None, "lifecycle": "active"}
+                for name in names
+            ]
+            return Plan([document(200, _encode({"data": rows, "has_more": False, "first_id": None, "last_id": None}))])
+        found = [{"id": name, "object": "model", "created": 0, "owned_by": "shoal"} for name in names]
+        return Plan([document(200, _encode({"object": "list", "data": found}))])
+
+    def _control(self, incoming: Incoming, path: str) -> Plan:
+        if path == "/__settings" and incoming.method == "POST":
+            changes = msgspec.json.decode(incoming.body, type=dict[str, msgspec.Raw])
+            known = msgspec.to_builtins(self.settings) | {
+                name: msgspec.json.decode(value) for name, value in changes.items()
+            }
+            self.settings = msgspec.convert(known, FakeSettings, strict=False)
+        cancelled = sum(seen.cancelled.is_set() for seen in self.log)
+        stats = {"calls": self.calls, "connections": len(self._connections), "cancelled": cancelled}
+        return Plan([document(200, _encode(stats))])
+
+    def _refused_key(self, incoming: Incoming) -> Refusal | None:
+        wanted = self.settings.api_key
+        headers = incoming.headers
+        given = headers.get("x-api-key") or headers.get("x-goog-api-key") or headers.get("authorization", "")
+        if not wanted or given.removeprefix("Bearer ") == wanted:
+            return None
+        return Refusal(401, f"Incorrect API key provided: {given.removeprefix('Bearer ')}.", "")
+
+    # ---- both ----
+
+    def _step(self, seen: Seen) -> Step:
+        self.calls += 1
+        self.log.append(seen)
+        self._arrived.set()
+        problem = seen.problem or (pairing_problem(seen.messages) if self.settings.strict else "")
+        if problem:
+            return Refusal(400, problem)
+        size = len(seen.prompt) // tokens.BYTES_PER_TOKEN
+        if self.settings.context_tokens and size > self.settings.context_tokens:
+            return _overflow(seen, size, self.settings.context_tokens)
+        if self._script is not None:
+            step = self._script(seen)
+        elif self._scripted:
+            step = self._steps.popleft() if self._steps else Refusal(400, "The fake model's script is at its end.")
+        else:
+            step = follow_directive(seen)
+        return Reply(step) if isinstance(step, str) else step
+
+    def _answer(self, reply: Reply, seen: Seen) -> Answer:
+        calls = tuple(
+            call if call.id else Call(call.name, call.arguments, f"call_{self.calls:06d}_{index}")
+            for index, call in enumerate(reply.calls)
+        )
+        usage = reply.usage
+        if usage is None:
+            read = self._cache.explicit if seen.wire == "anthropic" else self._cache.implicit
+            size, cached, *written = read(seen.key, seen.prompt)
+            output = tokens.count(reply.text) + sum(tokens.count(call.name + call.arguments) for call in calls)
+            usage = tokens.add_output(size, cached, sum(written), output, tokens.count(reply.thinking))
+        stop: StopReason = reply.stop or ("tool_calls" if calls else "end")
+        pieces = tuple(pieces_of(reply.text, self.settings.chunks))
+        answer_id = f"answer_{self.calls:06d}"
+        return Answer(answer_id, seen.model, pieces, calls, reply.thinking, reply.redacted_thinking, stop, usage)
+
+
+def _wire_of(path: str) -> Wire | None:
+    if path.endswith("/chat/completions"):
+        return OpenAiWire()
+    if path.endswith("/responses"):
+        return ResponsesWire()
+    if path.endswith("/messages"):
+        return AnthropicWire()
+    return GeminiWire() if path.endswith(("enerateContent",)) else None
+
+
+def _failed(wire: Wire, refusal: Refusal) -> Plan:
+    body = refusal.body if refusal.body is not None else wire.refuse(refusal)
+    return Plan([document(refusal.status, body, refusal.headers)])
+
+
+def _spread(sends: list[Send]) -> list[Send]:
+    """Let the client read between two writes."""
+    spread: list[Send] = []
+    for send in sends:
+        spread.extend((send, 0.0))
+    return spread
+
+
+def _overflow(seen: Seen, size: int, window: int) -> Refusal:
+    if seen.wire == "anthropic":
+        return Refusal(400, f"prompt is too long: {size} tokens > {window} maximum")
+    if seen.wire == "gemini":
+        return Refusal(400, f"The input token count ({size}) exceeds the maximum number of tokens allowed ({window}).")
+    text = f"This model's maximum context length is {window} tokens. However, your messages resulted in {size} tokens."
+    return Refusal(400, text, "context_length_exceeded")
+
+
+def _seen_in_process(request: ModelRequest) -> Seen:
+    messages = [SeenMessage("system", request.system)]
+    for message in request.messages:
+        if isinstance(message, AssistantMessage):
+            calls = tuple(Call(call.name, call.arguments, call.id) for call in message.tool_calls)
+            messages.append(SeenMessage("assistant", message.text, calls))
+        elif isinstance(message, UserMessage):
+            messages.append(SeenMessage("user", message.text, images=len(message.images)))
+        else:
+            images = len(message.images)
+            messages.append(SeenMessage("tool", message.text, call_id=message.call_id, images=images))
+    seen = Seen("process", request.model, tuple(messages), tuple(tool.name for tool in request.tools))
+    seen.key = request.cache_key or repr(messages[1:2])
+    seen.prompt = _encode(request.tools) + _encode(messages)[:-1]
+    return seen

@@ -1,0 +1,186 @@
+"""Gemini generateContent and streamGenerateContent from the server's side."""
+
+import base64
+import hashlib
+
+import msgspec
+
+from shoal.domain.messages import Usage
+from shoal.testing.model.answer import Answer, data_frame, fill, object_json, text_json
+from shoal.testing.model.script import Call, Refusal, Seen, SeenMessage
+
+_FINISH = {"end": "STOP", "tool_calls": "STOP", "max_tokens": "MAX_TOKENS", "refusal": "SAFETY"}
+_STATUS = {
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
+}  # fmt: skip
+
+
+class _FunctionCall(msgspec.Struct):
+    name: str
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+    id: str = ""
+
+
+class _FunctionResponse(msgspec.Struct):
+    name: str
+    response: dict[str, msgspec.Raw]
+    id: str = ""
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    text: str = ""
+    thought: bool = False
+    thought_signature: str = ""
+    function_call: _FunctionCall | None = None
+    function_response: _FunctionResponse | None = None
+    inline_data: msgspec.Raw | None = None
+
+
+class _Content(msgspec.Struct):
+    parts: list[_Part]
+    role: str = "user"
+
+
+class _Declaration(msgspec.Struct):
+    name: str
+
+
+class _Tool(msgspec.Struct, rename="camel"):
+    function_declarations: list[_Declaration] = []
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    contents: list[_Content]
+    system_instruction: _Content | None = None
+    tools: list[_Tool] = []
+
+
+class _RawRequest(msgspec.Struct, rename="camel"):
+    contents: list[msgspec.Raw]
+    system_instruction: msgspec.Raw = msgspec.Raw(b"null")
+    tools: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_decoder = msgspec.json.Decoder(_Request)
+_raw_decoder = msgspec.json.Decoder(_RawRequest)
+_text_decoder = msgspec.json.Decoder(str)
+
+
+def sign(call: str) -> str:
+    """The thought signature that this fake puts on a part."""
+    return base64.b64encode(hashlib.sha256(call.encode()).digest()[:18]).decode()
+
+
+def _result_text(response: dict[str, msgspec.Raw]) -> str:
+    for value in response.values():
+        if value[:1] == b'"':
+            return _text_decoder.decode(value)
+    return ""
+
+
+def _split(content: _Content) -> list[SeenMessage]:
+    text = "".join(part.text for part in content.parts if not part.thought)
+    if content.role == "model":
+        found = [part.function_call for part in content.parts if part.function_call]
+        return [SeenMessage("assistant", text, tuple(Call(c.name, bytes(c.args).decode(), c.id) for c in found))]
+    results = [
+        SeenMessage("tool", _result_text(part.function_response.response), call_id=part.function_response.id)
+        for part in content.parts
+        if part.function_response
+    ]
+    images = sum(part.inline_data is not None for part in content.parts)
+    said = [SeenMessage("user", text, images=images)] if text or (images and not results) else []
+    return [*results, *said]
+
+
+def _signature_problem(contents: list[_Content]) -> str:
+    for content in contents:
+        for part in content.parts:
+            call = part.function_call
+            if call is not None and part.thought_signature and part.thought_signature != sign(call.name):
+                return "Thought signature is not valid."
+    return ""
+
+
+def usage_json(usage: Usage) -> bytes:
+    """The `usageMetadata` object; thoughts are counted beside the candidates there."""
+    return fill(
+        '{"promptTokenCount":~,"candidatesTokenCount":~,"totalTokenCount":~,"cachedContentTokenCount":~,'
+        '"thoughtsTokenCount":~}',
+        usage.input_tokens,
+        usage.output_tokens - usage.reasoning_tokens,
+        usage.input_tokens + usage.output_tokens,
+        usage.cached_tokens,
+        usage.reasoning_tokens,
+    )
+
+
+class GeminiWire:
+    """generateContent."""
+
+    def read(self, body: bytes, path: str) -> Seen:
+        """See `Wire`. Model and streaming are in the path there."""
+        request = _decoder.decode(body)
+        raw = _raw_decoder.decode(body)
+        messages: list[SeenMessage] = []
+        if request.system_instruction:
+            messages.append(SeenMessage("system", "".join(part.text for part in request.system_instruction.parts)))
+        for content in request.contents:
+            messages.extend(_split(content))
+        names = tuple(found.name for tool in request.tools for found in tool.function_declarations)
+        model = path.rsplit("/", 1)[-1].split(":", 1)[0]
+        seen = Seen("gemini", model, tuple(messages), names)
+        seen.stream = ":streamGenerateContent" in path
+        seen.key = repr((raw.system_instruction, raw.contents[:1]))
+        parts = (bytes(content) for content in raw.contents)
+        seen.prompt = b"\n".join((bytes(raw.system_instruction), bytes(raw.tools), *parts))
+        seen.problem = _signature_problem(request.contents)
+        return seen
+
+    def events(self, answer: Answer, seen: Seen) -> list[bytes]:
+        """See `Wire`."""
+        parts = self._parts(answer, list(answer.pieces))
+        if not parts:
+            parts = [b'{"text":""}']
+        frames = [data_frame(self._chunk(answer, part, b"")) for part in parts[:-1]]
+        finish = b',"finishReason":' + text_json(_FINISH.get(answer.stop, "STOP"))
+        return [*frames, data_frame(self._chunk(answer, parts[-1], finish))]
+
+    def _parts(self, answer: Answer, pieces: list[str]) -> list[bytes]:
+        parts = [fill('{"text":~,"thought":true}', answer.thinking)] if answer.thinking else []
+        parts.extend(fill('{"text":~}', piece) for piece in pieces)
+        for index, call in enumerate(answer.calls):
+            body = fill('"functionCall":{"id":~,"name":~,"args":~}', call.id, call.name, object_json(call.arguments))
+            signed = fill(',"thoughtSignature":~', sign(call.name)) if answer.thinking and index == 0 else b""
+            parts.append(b"{" + body + signed + b"}")
+        return parts
+
+    def _chunk(self, answer: Answer, parts: bytes, finish: bytes) -> bytes:
+        return fill(
+            '{"candidates":[{"content":{"parts":[~],"role":"model"}~,"index":0}],"usageMetadata":~,'
+            '"modelVersion":~,"responseId":~}',
+            parts,
+            finish,
+            usage_json(answer.usage),
+            answer.model,
+            answer.id,
+        )
+
+    def whole(self, answer: Answer) -> bytes:
+        """See `Wire`."""
+        parts = b",".join(self._parts(answer, [answer.text] if answer.pieces else []))
+        return self._chunk(answer, parts, b',"finishReason":' + text_json(_FINISH.get(answer.stop, "STOP")))
+
+    def refuse(self, refusal: Refusal) -> bytes:
+        """See `Wire`. A `retry-after` header becomes the RetryInfo detail that Gemini sends instead."""
+        status = refusal.code or _STATUS.get(refusal.status, "UNKNOWN")
+        wait = dict(refusal.headers).get("retry-after", "")
+        kind = b'"type.googleapis.com/google.rpc.RetryInfo"'
+        details = fill('{"@type":~,"retryDelay":~}', kind, f"{wait}s") if wait else b""
+        body = '{"error":{"code":~,"message":~,"status":~,"details":[~]}}'
+        return fill(body, refusal.status, refusal.message, status, details)
+
+    def refuse_in_stream(self, refusal: Refusal) -> bytes:
+        """See `Wire`."""
+        return data_frame(self.refuse(refusal))

@@ -1,0 +1,220 @@
+"""What a scripted model is told to answer: the steps of a script, the request it sees, and the directive language."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.domain.messages import StopReason, Usage
+
+WireName: TypeAlias = Literal["process", "openai", "responses", "anthropic", "gemini"]
+PLAIN_WORDS = 20
+
+_WORDS = ("tide", "reef", "kelp", "shell", "current", "lagoon", "coral", "drift", "minnow", "harbour")
+_TOOLS = re.compile(r"(?<!\S)tools=(\d+)")
+_TOOL = re.compile(r"(?<!\S)tool=([\w.:-]+)")
+_COUNT = re.compile(r"(?<!\S)words=(\d+)")
+_ID = re.compile(r"(?<!\S)id=([\w.:-]+)")
+_ARGS = "args="
+
+
+class Gate:
+    """Holds an answer back until a test opens it: `await gate.reached.wait()`, look around, `gate.open()`."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._open = asyncio.Event()
+        self._waiting: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        """Let everything that waits, and all that comes later, through."""
+        self._open.set()
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+
+    async def wait(self) -> None:
+        """Say that it was reached, and wait."""
+        self.reached.set()
+        await self._open.wait()
+
+    def when_open(self, go_on: Callable[[], None]) -> None:
+        """The same for callers that cannot wait: `go_on` is called once it is open."""
+        self.reached.set()
+        if self._open.is_set():
+            go_on()
+        else:
+            self._waiting.append(go_on)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool call to make. `arguments` is sent as it stands, malformed or not; an empty `id` gets a fresh one."""
+
+    name: str
+    arguments: str = "{}"
+    id: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer. `usage` None: computed; `drop_after` n: the connection breaks after n pieces (0: before any byte).
+
+    `gate` is passed before the piece number `gate_at` (0: before anything is sent).
+    """
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    thinking: str = ""
+    redacted_thinking: str = ""
+    stop: StopReason | None = None
+    usage: Usage | None = None
+    drop_after: int | None = None
+    gate: Gate | None = None
+    gate_at: int = 0
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An error in the provider's own form. `body` replaces that form; `in_stream` sends it inside a 200 stream."""
+
+    status: int = 500
+    message: str = "The fake model was told to fail."
+    code: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    in_stream: bool = False
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """Bytes to send as they are, one write a chunk; `drop` breaks the connection after the last."""
+
+    chunks: tuple[bytes, ...]
+    status: int = 200
+    content_type: str = "text/event-stream"
+    drop: bool = False
+
+
+Step: TypeAlias = Reply | Refusal | Recorded
+
+
+class SeenMessage(msgspec.Struct, frozen=True):
+    """A message of the conversation as the fake understood it, whatever the interface."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    calls: tuple[Call, ...] = ()
+    call_id: str = ""
+    images: int = 0
+
+
+class Seen:
+    """A request that reached the fake. `rounds` counts the tool rounds since the last user message."""
+
+    __slots__ = (
+        "body", "cancelled", "headers", "key", "messages", "model", "path", "problem", "prompt", "stream", "system",
+        "tools", "wants_usage", "wire",
+    )  # fmt: skip
+
+    def __init__(self, wire: WireName, model: str, messages: tuple[SeenMessage, ...], tools: tuple[str, ...]) -> None:
+        self.wire: WireName = wire
+        self.model = model
+        self.system = "\n".join(message.text for message in messages if message.role == "system")
+        self.messages = tuple(message for message in messages if message.role != "system")
+        self.tools = tools
+        self.stream = True
+        self.wants_usage = True
+        self.key = ""
+        self.prompt = b""
+        self.problem = ""
+        self.body = b""
+        self.path = ""
+        self.headers: Mapping[str, str] = {}
+        self.cancelled = asyncio.Event()
+
+    @property
+    def user_text(self) -> str:
+        """What the user said last."""
+        return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
+
+    @property
+    def rounds(self) -> int:
+        """Assistant messages with calls after the last user message."""
+        count = 0
+        for message in reversed(self.messages):
+            if message.role == "user":
+                break
+            count += 1 if message.calls else 0
+        return count
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The tool results at the very end of the conversation, in order."""
+        found: list[str] = []
+        for message in reversed(self.messages):
+            if message.role != "tool":
+                break
+            found.append(message.text)
+        return tuple(reversed(found))
+
+
+Script: TypeAlias = Callable[[Seen], Step | str]
+
+
+def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
+    """What real providers refuse: a call without its result right after it, or a result without its call."""
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if message.call_id not in waiting:
+                return f"the result of {message.call_id!r} does not follow the message with that call"
+            waiting.remove(message.call_id)
+            continue
+        if waiting:
+            return f"these calls have no result: {', '.join(waiting)}"
+        waiting = [call.id for call in message.calls]
+    return f"these calls have no result: {', '.join(waiting)}" if waiting else ""
+
+
+def follow_directive(seen: Seen) -> Step:
+    """Answer by the words of the last user message.
+
+    `tools=3 tool=bash args={"command":"true"} words=30 id=abc` makes three rounds of that call, if the tool is offered,
+    and then answers `DONE 3 abc word word …` with 30 words. Without any of them: `DONE 0 -` and 20 words.
+    """
+    text = seen.user_text
+    rounds = _number(_TOOLS, text, 0)
+    tool = _TOOL.search(text)
+    if tool and seen.rounds < rounds and tool.group(1) in seen.tools:
+        return Reply(calls=(Call(tool.group(1), _arguments(text)),))
+    words = _number(_COUNT, text, PLAIN_WORDS)
+    name = _ID.search(text)
+    filler = " ".join(_WORDS[index % len(_WORDS)] for index in range(words))
+    return Reply(f"DONE {seen.rounds} {name.group(1) if name else '-'} {filler}".rstrip())
+
+
+def _number(pattern: re.Pattern[str], text: str, default: int) -> int:
+    found = pattern.search(text)
+    return int(found.group(1)) if found else default
+
+
+def _arguments(text: str) -> str:
+    at = text.find(_ARGS)
+    if at < 0:
+        return "{}"
+    start = at + len(_ARGS)
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        return text[start:].split(" ", maxsplit=1)[0]
+    return text[start:end]
+
+
+def pieces_of(text: str, chunks: int) -> list[str]:
+    """Cut a text into `chunks` nearly equal pieces, or after every word when `chunks` is 0; nothing is lost."""
+    if not text:
+        return []
+    if chunks <= 0:
+        return re.findall(r"\s*\S+|\s+$", text)
+    size = max(1, -(-len(text) // chunks))
+    return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,0 +1,65 @@
+"""Token counts as a provider would report them: cached tokens from a real comparison of prompts' prefixes."""
+
+from collections import OrderedDict
+
+from shoal.domain.messages import Usage
+
+BYTES_PER_TOKEN = 4
+THREADS_MAX = 4096
+MARK = b',"cache_control":{"type":"ephemeral"}'
+
+
+def common_prefix(one: bytes, other: bytes) -> int:
+    """How many bytes at the start are equal."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class PromptCache:
+    """Remembers the last prompt of each thread (at most THREADS_MAX, the least used forgotten)."""
+
+    def __init__(self) -> None:
+        self._prompts: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
+
+    def implicit(self, key: str, prompt: bytes) -> tuple[int, int]:
+        """Tokens in all, and how many of them the previous prompt of the thread began with."""
+        before = self._swap(key, (prompt,))
+        shared = common_prefix(before[0], prompt) if before else 0
+        return len(prompt) // BYTES_PER_TOKEN, shared // BYTES_PER_TOKEN
+
+    def explicit(self, key: str, marked: bytes) -> tuple[int, int, int]:
+        """Tokens in all, read and written where the prompt carries cache marks: only marked prefixes are kept."""
+        parts = marked.split(MARK)
+        prompt = b"".join(parts)
+        ends: list[int] = []
+        for part in parts[:-1]:
+            ends.append((ends[-1] if ends else 0) + len(part))
+        prefixes = tuple(prompt[:end] for end in ends)
+        before = self._swap(key, prefixes)
+        last = ends[-1] if ends else 0
+        read = max((len(old) for old in before if prompt.startswith(old) and len(old) <= last), default=0)
+        tokens = len(prompt) // BYTES_PER_TOKEN
+        return tokens, read // BYTES_PER_TOKEN, (last - read) // BYTES_PER_TOKEN
+
+    def _swap(self, key: str, new: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        before = self._prompts.pop(key, ())
+        self._prompts[key] = new
+        if len(self._prompts) > THREADS_MAX:
+            self._prompts.popitem(last=False)
+        return before
+
+
+def count(text: str) -> int:
+    """Tokens of an answer, at least 1 for a text that is not empty."""
+    return -(-len(text.encode()) // BYTES_PER_TOKEN)
+
+
+def add_output(input_tokens: int, cached: int, written: int, output: int, reasoning: int) -> Usage:
+    """A Usage from its parts; reasoning counts as output."""
+    return Usage(input_tokens, output + reasoning, cached, written, reasoning)
