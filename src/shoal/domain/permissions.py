@@ -12,13 +12,17 @@ STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
 class Action(msgspec.Struct, frozen=True):
     """One thing a call will do: `tool:<name>:<detail>`, built from resolved arguments only.
 
-    `opaque` marks what a rule must name itself (eval, sh -c, unparsable text); `whole` marks the full text of a
-    shell command, which deny patterns see beside its parts.
+    `opaque` marks what an allow rule must name itself (eval, sh -c, unparsable text): its literal beginning has to
+    reach to the end of `naming`, a prefix of `text` (empty: the whole text). `whole` marks the full text of a shell
+    command and other views of it that only deny patterns see beside its parts. `also` are other names of the same
+    thing: a redirection is `tool:bash:> PATH` and `tool:write:PATH`; a rule for either counts.
     """
 
     text: str
     opaque: bool = False
     whole: bool = False
+    naming: str = ""
+    also: tuple[str, ...] = ()
 
 
 class Ruling(msgspec.Struct, frozen=True):

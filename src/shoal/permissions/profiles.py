@@ -1,0 +1,125 @@
+"""Profiles as written down: the lists of patterns, who an override is for, and the four built-in profiles."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from shoal.domain.permissions import Asker
+
+EVERYTHING = "(?s:.*)"
+"""The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
+
+
+class ProfileSource(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The patterns of a profile. Order: deny, allow, ask, and what nothing matches is denied.
+
+    `extends` names another profile that is asked when these lists do not decide; its deny patterns always count.
+    `trusted_allow` are patterns of actions that need no approval even after untrusted content was read.
+    """
+
+    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    extends: str = ""
+    trusted_allow: tuple[str, ...] = ()
+
+
+class Override(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Lists that are laid over a profile where every selector holds; an empty selector holds always.
+
+    `channels` are `PLATFORM:CHANNEL` or the channel alone, `users` `PLATFORM:USER` or the user alone; `roles` holds when
+    the asker has one of them. A later override is asked before an earlier one. No override takes a deny back.
+    """
+
+    agents: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    trusted_allow: tuple[str, ...] = ()
+
+    def applies(self, asker: Asker, agent: str) -> bool:
+        """Whether it is meant for this asker and this agent."""
+        return (
+            _holds(self.agents, agent)
+            and _holds(self.platforms, asker.platform)
+            and _holds(self.channels, asker.channel, f"{asker.platform}:{asker.channel}")
+            and _holds(self.kinds, asker.kind)
+            and _holds(self.users, asker.user, f"{asker.platform}:{asker.user}")
+            and _holds(self.roles, *asker.roles)
+        )
+
+
+def _holds(wanted: tuple[str, ...], *found: str) -> bool:
+    return not wanted or any(name in wanted for name in found)
+
+
+# Paths in actions are those of the sandbox (see docs/permissions.md): the workspace is /workspace wherever it lies. A
+# path without a slash in front is taken as below the workspace; the file tools never write one.
+_NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
+_READABLE = rf"((/(workspace|scratch|skills|docs)(/|$))|(?![/~])){_NO_DOTS}.*"
+_WRITABLE = rf"(/(workspace|scratch)/|(?![/~])){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
+
+_READ = "(read|view|list|ls|glob|grep|search|find)"
+_EDIT = "(write|edit|create_file|str_replace|append)"
+_QUIET = "(time|recall|search_channel|search_memory|read_memory|memory|skill|list_reminders)"
+
+_READS = (rf"tool:{_READ}:{_READABLE}", rf"tool:{_QUIET}:.*")
+_NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"
+
+_LOCKED = ProfileSource(allow=_READS)
+
+_STANDARD = ProfileSource(
+    allow=(
+        *_READS,
+        rf"tool:{_EDIT}:{_WRITABLE}",
+        rf"tool:upload:{_READABLE}",
+        "(?s:tool:(remember|remind|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
+    ),
+    ask=(
+        "(?s:tool:bash:.*)",
+        _NETWORK,
+        rf"(?s:tool:({_READ[1:-1]}|{_EDIT[1:-1]}|upload):.*)",
+        "(?s:tool:self_edit[a-z_]*:.*)",
+        "(?s:tool:(message|schedule|process|i2c|spi)[a-z_]*:.*)",
+        "(?s:tool:mcp[_.:-].*)",
+    ),
+)
+
+_AT = "tool:bash:"
+_GUARDED = ProfileSource(
+    deny=(
+        rf"{_AT}git (-.* )?(push|send-email|request-pull)( .*)?",
+        rf"{_AT}git (-.* )?(svn dcommit|remote( .*)? (add|set-url)|p4 submit)( .*)?",
+        rf"{_AT}(gh|glab|hub)( .*)? (create|merge|close|reopen|delete|edit|comment|review|upload|sync|fork|api|run|set)( .*)?",
+        rf"{_AT}(npm|pnpm|yarn|bun|cargo|gem|poetry|uv|flit|hatch|pdm|dotnet|mvn|gradle|lerna|helm)( .*)? "
+        r"(publish|unpublish|push|deploy|deprecate|yank|owner)( .*)?",
+        rf"{_AT}(twine|vsce|wrangler|vercel|netlify|flyctl|fly|heroku|firebase|serverless|sls|surge)( .*)?",
+        rf"{_AT}(docker|podman|buildah|skopeo|nerdctl|oras)( .*)? (push|login|copy|--push)( .*)?",
+        rf"{_AT}(kubectl|oc|terraform|tofu|pulumi|ansible|ansible-playbook|aws|gcloud|az|gsutil|s3cmd|rclone|mc)( .*)?",
+        rf"{_AT}(ssh|scp|sftp|rsync|mosh|telnet|ftp|lftp|nc|ncat|netcat|socat|rsh|rcp)( .*)?",
+        rf"{_AT}(mail|mailx|mutt|sendmail|msmtp|swaks|wall|write)( .*)?",
+        rf"{_AT}curl( .*)? (-[a-zA-Z]*[XdFTK].*|--(data|form|json|request|upload|mail|config|url-query).*)",
+        rf"{_AT}wget( .*)? --(post|body|method|config).*",
+        rf"{_AT}(http|https|xh)( .*)? ((POST|PUT|PATCH|DELETE)( .*)?|\S+(=|:=|@).*)",
+        rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service|mount|umount|mkfs.*)( .*)?",
+        "(?s:tool:self_edit[a-z_]*:.*)",
+        "(?s:tool:message[a-z_]*:.*)",
+    ),
+    allow=("(?s:tool:.*)",),
+    ask=("(?s:tool:bash:.*)",),
+)
+
+BUILTIN_PROFILES: Mapping[str, ProfileSource] = MappingProxyType(
+    {
+        "open": ProfileSource(allow=(EVERYTHING,)),
+        "standard": _STANDARD,
+        "guarded": _GUARDED,
+        "locked": _LOCKED,
+    }
+)
