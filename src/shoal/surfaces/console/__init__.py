@@ -1,1 +1,24 @@
-"""The web console: static files that the HTTP server serves."""
+"""The web console: static files for the HTTP server, `index.html` at `/` and everything under `/console/`."""
+
+from pathlib import Path
+
+FILES = Path(__file__).parent / "static"
+"""The directory to serve below `PREFIX`; its `index.html` is also the answer to `/`."""
+
+PREFIX = "/console"
+"""Where the page expects its own files; `/` itself, `/api` and the rest stay the server's."""
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""The policy under which the page works; nothing in it needs inline code, inline styles or another host."""

@@ -1,0 +1,19 @@
+// The view library's names in one place, and components that only render when what they show has changed.
+
+import { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
+
+export { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
+
+/** The view, rendered again only when one of its properties is another object or value. */
+export function memo(view) {
+  return class extends Component {
+    shouldComponentUpdate(next) {
+      const keys = new Set([...Object.keys(this.props), ...Object.keys(next)]);
+      return [...keys].some((key) => this.props[key] !== next[key]);
+    }
+
+    render(props) {
+      return h(view, props);
+    }
+  };
+}

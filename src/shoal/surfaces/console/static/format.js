@@ -1,0 +1,107 @@
+// How times, numbers and names are written.
+
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "narrow" });
+const units = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
+
+/** "5m ago", "in 2h", "now". */
+export function ago(iso, nowMs = Date.now()) {
+  const seconds = (Date.parse(iso) - nowMs) / 1000;
+  if (!Number.isFinite(seconds)) return "";
+  for (const [unit, size] of units) {
+    if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);
+  }
+  return "now";
+}
+
+/** "14:03" today, "3 Mar, 14:03" on another day. */
+export function clockTime(iso, now = new Date()) {
+  const at = new Date(iso);
+  if (Number.isNaN(at.getTime())) return "";
+  const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  if (at.toDateString() === now.toDateString()) return time;
+  return `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${time}`;
+}
+
+/** The whole time, for a tooltip. */
+export function fullTime(iso) {
+  const at = new Date(iso);
+  return Number.isNaN(at.getTime()) ? "" : at.toLocaleString("en-GB", { dateStyle: "full", timeStyle: "medium" });
+}
+
+/** "0.4 s", "12 s", "3 min 5 s". */
+export function duration(ms) {
+  if (!Number.isFinite(ms) || ms < 0) return "";
+  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return seconds % 60 ? `${minutes} min ${seconds % 60} s` : `${minutes} min`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** "980", "1.2k", "3.4M". */
+export function count(number) {
+  const value = number || 0;
+  if (value < 1000) return String(value);
+  if (value < 999_500) return `${(value / 1000).toFixed(value < 9950 ? 1 : 0)}k`;
+  return `${(value / 1_000_000).toFixed(1)}M`;
+}
+
+/** US dollars, or what an unknown price is: unknown, never 0. */
+export function dollars(usd) {
+  if (usd === null || usd === undefined) return "price unknown";
+  return usd < 0.01 && usd > 0 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
+}
+
+export function bytes(size) {
+  if (size < 1024) return `${size} B`;
+  return size < 1_048_576 ? `${(size / 1024).toFixed(0)} KB` : `${(size / 1_048_576).toFixed(1)} MB`;
+}
+
+/** The name a thread goes by: its title, else the last part of its id. */
+export function threadName(info, thread = info?.thread || "") {
+  if (info?.title) return info.title;
+  const name = thread.split(":").slice(2).join(":");
+  try {
+    return decodeURIComponent(name) || thread;
+  } catch {
+    return name;
+  }
+}
+
+/** One line that says what a call is about: its main argument, or all of them. */
+export function summary(argumentsJson) {
+  let parsed;
+  try {
+    parsed = JSON.parse(argumentsJson || "{}");
+  } catch {
+    return oneLine(argumentsJson);
+  }
+  if (parsed === null || typeof parsed !== "object") return oneLine(String(parsed));
+  const main = ["command", "path", "file_path", "query", "url", "text", "name"].find((key) => typeof parsed[key] === "string");
+  if (main) return oneLine(parsed[main]);
+  return oneLine(Object.entries(parsed).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", "));
+}
+
+function oneLine(text) {
+  const line = visible(text || "").replace(/\s+/g, " ").trim();
+  return line.length > 160 ? `${line.slice(0, 159)}…` : line;
+}
+
+/** Arguments as indented JSON where they are JSON. */
+export function pretty(argumentsJson) {
+  try {
+    return JSON.stringify(JSON.parse(argumentsJson), null, 2);
+  } catch {
+    return argumentsJson || "";
+  }
+}
+
+// Characters that change how others are shown or that show as nothing: a command must look like what it is.
+const hidden =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
+
+/** The text with invisible and direction-changing characters written out as ⟨U+XXXX⟩. */
+export function visible(text) {
+  return text.replace(hidden, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}

@@ -1,0 +1,165 @@
+// The page: which place is shown, and the session behind it.
+
+import { html, render, useEffect, useMemo, useState } from "./dom.js";
+import { threadName } from "./format.js";
+import { newId } from "./outgoing.js";
+import { Session } from "./session.js";
+import { Approvals } from "./views/approvals.js";
+import { Composer } from "./views/composer.js";
+import { Log } from "./views/log.js";
+import { Agents, Audit, Usage } from "./views/records.js";
+import { Schedules } from "./views/schedules.js";
+import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
+
+const LAST = "shoal.last";
+const SUGGESTIONS = ["What can you do?", "List the files in your workspace", "Remind me in ten minutes to stretch"];
+
+/** Where an address leads: `{place, thread}`; an unknown or empty one to the last thread. Pure but for `last`. */
+export function routeOf(hash, last) {
+  const [place, thread] = hash.replace(/^#\/?/, "").split("/");
+  if (place === "t" && thread) return { place: "thread", thread: decodeURIComponent(thread) };
+  if (PLACES.some(([name]) => name === place)) return { place, thread: "" };
+  return { place: "thread", thread: place !== "new" && last ? last : `web:lobby:${newId()}` };
+}
+
+function readLast() {
+  try {
+    return localStorage.getItem(LAST) || "";
+  } catch {
+    return "";
+  }
+}
+
+function useRoute() {
+  const [route, setRoute] = useState(() => routeOf(location.hash, readLast()));
+  useEffect(() => {
+    const changed = () => setRoute(routeOf(location.hash, readLast()));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  useEffect(() => {
+    if (!route.thread) return;
+    const hash = `#/t/${encodeURIComponent(route.thread)}`;
+    if (location.hash !== hash) history.replaceState(null, "", hash);
+    try {
+      localStorage.setItem(LAST, route.thread);
+    } catch {
+      // the page opens with a new thread then
+    }
+  }, [route.thread]);
+  return route;
+}
+
+/** The time, anew every `ms` while `on`, for words like "5m ago". */
+function useTime(ms, on) {
+  const [time, setTime] = useState(() => Date.now());
+  useEffect(() => {
+    if (!on) return undefined;
+    setTime(Date.now());
+    const timer = setInterval(() => setTime(Date.now()), ms);
+    return () => clearInterval(timer);
+  }, [ms, on]);
+  return time;
+}
+
+function App({ session }) {
+  const [state, setState] = useState(session.state);
+  const [drawer, setDrawer] = useState(false);
+  const route = useRoute();
+  const minute = useTime(30_000, true);
+  const second = useTime(1_000, state.link === "offline");
+  useEffect(() => session.subscribe(setState), []);
+  useEffect(() => {
+    session.open(route.thread);
+    setDrawer(false);
+  }, [route.thread, route.place]);
+  useEffect(() => {
+    const place = route.thread ? titleOf(state, route.thread) : PLACES.find(([name]) => name === route.place)[1];
+    document.title = `${state.approvals.length ? `(${state.approvals.length}) ` : ""}${place} · Shoal`;
+  }, [route, state.threads, state.approvals]);
+
+  const closeDrawer = () => {
+    setDrawer(false);
+    document.querySelector(".bar .drawer-only")?.focus();
+  };
+  if (state.signedOut) return html`<${SignedOut} />`;
+  return html`
+    <a class="skip" href="#message" onClick=${skip}>Skip to the message box</a>
+    <div class="page">
+      <${Rail} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute} />
+      <main id="main" inert=${drawer}>
+        ${route.thread
+          ? html`<${Thread} state=${state} thread=${route.thread} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`
+          : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`}
+      </main>
+    </div>
+    <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
+  `;
+}
+
+function skip(event) {
+  event.preventDefault(); // the address names the thread; only the focus moves
+  (document.getElementById("message") || document.getElementById("main")).focus();
+}
+
+const titleOf = (state, thread) => {
+  const info = state.threads?.find((one) => one.thread === thread);
+  return info ? threadName(info) : "New thread";
+};
+
+function Thread({ state, thread, session, second, drawer, openRail }) {
+  const [suggestion, setSuggestion] = useState(null);
+  const view = state.views[thread];
+  const info = state.threads?.find((one) => one.thread === thread);
+  const outgoing = useMemo(() => state.outgoing.filter((message) => message.thread === thread), [state.outgoing, thread]);
+  const known = view && (view.loaded || view.missing);
+  const empty = known && !view.state.items.length && !outgoing.length && !view.state.openTurn;
+  return html`
+    <${Bar} title=${titleOf(state, thread)} detail=${info?.agent} openRail=${openRail} railOpen=${drawer} />
+    <${OfflineBanner} state=${state} session=${session} second=${second} />
+    ${known && !empty && html`<${Log} view=${view.state} complete=${view.missing || view.complete} outgoing=${outgoing} session=${session} />`}
+    ${!known && html`<div class="log"><p class="faint loading">${state.link === "offline" ? "" : "Loading…"}</p></div>`}
+    ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} />`}
+    <${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} session=${session} suggestion=${suggestion} />
+  `;
+}
+
+function Welcome({ choose }) {
+  return html`
+    <div class="log welcome">
+      <div class="column">
+        <h2>What shall we do?</h2>
+        <p>The agent can look around its workspace, read and write files and run commands. It asks before anything that your permissions do not allow outright.</p>
+        <ul>${SUGGESTIONS.map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
+      </div>
+    </div>
+  `;
+}
+
+const places = { approvals: Approvals, schedules: Schedules, agents: Agents, usage: Usage, audit: Audit };
+
+function OtherPlace({ state, route, session, second, drawer, openRail }) {
+  const view = places[route.place];
+  return html`
+    <${Bar} title=${PLACES.find(([name]) => name === route.place)[1]} openRail=${openRail} railOpen=${drawer} />
+    <${OfflineBanner} state=${state} session=${session} second=${second} />
+    <div class="log"><${view} key=${route.place} state=${state} session=${session} lastThread=${readLast()} /></div>
+  `;
+}
+
+function SignedOut() {
+  return html`
+    <main class="alone" id="main">
+      <h1>This page needs its token</h1>
+      <p>Open the address that <code>shoal run</code> printed (it ends in <code>?token=…</code>), or paste the token here. It lies in the file <code>token</code> of Shoal's home directory.</p>
+      <form action="/" method="get">
+        <label>Token <input name="token" type="password" required autocomplete="off" spellcheck="false" /></label>
+        <button type="submit" class="primary">Open</button>
+      </form>
+    </main>
+  `;
+}
+
+const session = new Session();
+session.start();
+render(html`<${App} session=${session} />`, document.getElementById("app"));

@@ -1,0 +1,351 @@
+// The page's state and everything that talks to the server: following threads, sending, asking for lists.
+
+import { api } from "./api.js";
+import { afterFailure, change, keep, newMessage, nextToSend, restore, takenBack, without } from "./outgoing.js";
+import { arrivedIds, emptyThread, fold, foldEarlier, foldLive, follows, reconnected } from "./store.js";
+import { backoffMs } from "./sse.js";
+
+const TAIL_EVENTS = 400; // how much of a thread is read when it is opened, and more each time on request
+const POLL_MS = 4_000;
+const POLL_HIDDEN_MS = 30_000;
+const VIEWS_MAX = 6; // threads kept in memory
+
+export class Session {
+  constructor() {
+    this.state = {
+      link: "connecting", // connecting, live, offline
+      retryAtMs: 0,
+      signedOut: false,
+      threads: null,
+      approvals: [],
+      views: {}, // thread -> {state, loaded, missing}
+      outgoing: restore(sessionStorage),
+      seen: readJson(localStorage, "shoal.seen"),
+      said: "", // for the live region
+    };
+    this.listeners = new Set();
+    this.wanted = ""; // the thread that is followed
+    this.following = null;
+    this.notifying = false;
+    this.sendingTo = new Set();
+    this.endPause = () => {};
+  }
+
+  subscribe(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  set(fields) {
+    this.state = { ...this.state, ...fields };
+    if (this.notifying) return;
+    this.notifying = true;
+    const notify = () => {
+      this.notifying = false;
+      for (const listener of this.listeners) listener(this.state);
+    };
+    // One rendering a frame, however fast text streams in; a hidden page has no frames.
+    if (document.hidden) setTimeout(notify, 200);
+    else requestAnimationFrame(notify);
+  }
+
+  start() {
+    addEventListener("online", () => this.retryNow());
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) return;
+      this.retryNow();
+      this.refresh();
+    });
+    this.poll();
+  }
+
+  async poll() {
+    for (;;) {
+      await this.refresh();
+      await new Promise((done) => setTimeout(done, document.hidden ? POLL_HIDDEN_MS : POLL_MS));
+    }
+  }
+
+  /** Ask for threads and approvals anew. */
+  async refresh() {
+    const askedMs = Date.now();
+    try {
+      const [threads, approvals] = await Promise.all([api.threads(), api.approvals()]);
+      let { outgoing } = this.state;
+      for (const info of threads) outgoing = takenBack(outgoing, info, this.state.views[info.thread]?.state, askedMs);
+      this.keepOutgoing(outgoing);
+      this.set({ threads, approvals, signedOut: false, seen: this.firstSeen(threads) });
+      if (!this.following) this.set({ link: "live" });
+      this.flush();
+    } catch (error) {
+      this.failed(error);
+      if (!this.following) this.set({ link: "offline", retryAtMs: 0 });
+    }
+  }
+
+  /** On the very first visit nothing counts as unread. */
+  firstSeen(threads) {
+    if (this.state.seen) return this.state.seen;
+    const seen = Object.fromEntries(threads.map((info) => [info.thread, info.last_seq]));
+    writeJson(localStorage, "shoal.seen", seen);
+    return seen;
+  }
+
+  failed(error) {
+    if (error.status === 401 || error.status === 403) this.set({ signedOut: true });
+  }
+
+  // ---- following a thread ----
+
+  open(thread) {
+    if (this.wanted === thread) return;
+    this.following?.abort();
+    this.wanted = thread;
+    if (!thread) {
+      this.following = null;
+      return;
+    }
+    this.following = new AbortController();
+    this.putView(thread, this.state.views[thread] || { state: emptyThread(thread), loaded: false, missing: false, complete: false });
+    this.followThread(thread, this.following.signal);
+  }
+
+  putView(thread, fields) {
+    const views = { ...this.state.views };
+    const view = { ...views[thread], ...fields };
+    delete views[thread]; // the newest goes last, so that the oldest is dropped first
+    views[thread] = view;
+    for (const old of Object.keys(views).slice(0, -VIEWS_MAX)) delete views[old];
+    this.set({ views });
+  }
+
+  fold(thread, change) {
+    const view = this.state.views[thread];
+    if (view) this.putView(thread, { state: change(view.state) });
+  }
+
+  async followThread(thread, signal) {
+    this.set({ link: "connecting" });
+    for (let attempt = 0; !signal.aborted; attempt += 1) {
+      const beganMs = Date.now();
+      let link = "connecting";
+      try {
+        if (!this.state.views[thread].loaded) await this.loadTail(thread, signal);
+        if (!signal.aborted) await this.readEvents(thread, signal);
+      } catch (error) {
+        link = this.lostThread(thread, error);
+      }
+      if (signal.aborted) return;
+      if (Date.now() - beganMs > 5_000) attempt = 0; // it had worked for a while
+      const waitMs = this.state.views[thread].missing ? 3_600_000 : backoffMs(attempt);
+      this.set({ link, retryAtMs: Date.now() + waitMs });
+      await this.pause(waitMs, signal);
+    }
+  }
+
+  lostThread(thread, error) {
+    this.failed(error);
+    if (error.status !== 404) return "offline";
+    this.putView(thread, { missing: true });
+    return "live";
+  }
+
+  async loadTail(thread, signal) {
+    const info = await api.thread(thread);
+    const last = info.last_seq ?? info.thread?.last_seq ?? 0;
+    const after = Math.max(0, last - TAIL_EVENTS);
+    const events = await api.events(thread, after, TAIL_EVENTS);
+    if (signal.aborted) return;
+    this.take(thread, events);
+    this.putView(thread, { loaded: true, missing: false, complete: after === 0 });
+  }
+
+  /** Read one more piece of the thread's past. */
+  async loadEarlier(thread) {
+    const before = this.state.views[thread].state.firstSeq;
+    const after = Math.max(0, before - 1 - TAIL_EVENTS);
+    try {
+      const events = await api.events(thread, after, Math.max(1, before - 1 - after));
+      this.fold(thread, (state) => foldEarlier(state, events));
+      this.putView(thread, { complete: after === 0 });
+    } catch (error) {
+      this.failed(error);
+    }
+  }
+
+  readEvents(thread, signal) {
+    return api.follow(thread, this.state.views[thread].state.lastSeq, {
+      signal,
+      opened: () => {
+        this.set({ link: "live", signedOut: false });
+        this.fold(thread, reconnected);
+        this.flush();
+      },
+      take: (event) => {
+        if (!signal.aborted) this.takeOne(thread, event);
+      },
+    });
+  }
+
+  takeOne(thread, event) {
+    if (!event.seq) {
+      this.fold(thread, (state) => foldLive(state, event));
+      return;
+    }
+    if (!follows(this.state.views[thread].state, event)) throw new Error("events were lost"); // read again from the last known
+    this.take(thread, [event]);
+    this.announce(event);
+    if (["turn_started", "turn_finished", "approval_requested", "approval_decided"].includes(event.type)) this.refresh();
+  }
+
+  take(thread, events) {
+    this.fold(thread, (state) => fold(state, events));
+    this.markSeen(thread);
+    const arrived = arrivedIds(events);
+    for (const event of events) {
+      if (event.type !== "steered" || event.data.message_id) continue;
+      const steer = this.state.outgoing.find((message) => message.kind === "steer" && message.text === event.data.text);
+      if (steer) arrived.add(steer.id);
+    }
+    this.keepOutgoing(without(this.state.outgoing, arrived));
+  }
+
+  announce({ type, data }) {
+    if (type === "assistant_message" && data.text) this.set({ said: data.text.slice(0, 600) });
+    else if (type === "approval_requested") this.set({ said: `${data.tool} asks for your approval.` });
+    else if (type === "error") this.set({ said: data.message });
+  }
+
+  markSeen(thread) {
+    if (document.hidden) return;
+    const last = this.state.views[thread]?.state.lastSeq || 0;
+    if (!last || this.state.seen?.[thread] === last) return;
+    const seen = { ...this.state.seen, [thread]: last };
+    writeJson(localStorage, "shoal.seen", seen);
+    this.set({ seen });
+  }
+
+  pause(ms, signal) {
+    return new Promise((done) => {
+      const timer = setTimeout(done, ms);
+      this.endPause = () => {
+        clearTimeout(timer);
+        done();
+      };
+      signal.addEventListener("abort", this.endPause, { once: true });
+    });
+  }
+
+  retryNow() {
+    this.endPause();
+    this.flush();
+  }
+
+  // ---- what the person does ----
+
+  send(thread, text, attachments = []) {
+    this.keepOutgoing([...this.state.outgoing, newMessage(thread, text, "message", attachments)]);
+    this.deliver(thread);
+  }
+
+  steer(thread, text) {
+    this.keepOutgoing([...this.state.outgoing, newMessage(thread, text, "steer", [])]);
+    this.deliver(thread);
+  }
+
+  again(id) {
+    this.keepOutgoing(change(this.state.outgoing, id, { state: "offline", error: "", kind: "message" }));
+    this.deliver(this.state.outgoing.find((message) => message.id === id).thread);
+  }
+
+  drop(id) {
+    this.keepOutgoing(without(this.state.outgoing, new Set([id])));
+  }
+
+  async stop(thread) {
+    await this.attempt(() => api.abort(thread));
+  }
+
+  /** Answer an approval. What became of it comes as an event; a late answer only asks for the truth. */
+  async decide(id, decision, scope) {
+    const problem = await this.attempt(() => api.decide(id, decision, scope));
+    await this.refresh();
+    return problem;
+  }
+
+  async attempt(action) {
+    try {
+      await action();
+      return "";
+    } catch (error) {
+      this.failed(error);
+      return error.message;
+    }
+  }
+
+  keepOutgoing(outgoing) {
+    if (outgoing === this.state.outgoing) return;
+    keep(sessionStorage, outgoing);
+    this.set({ outgoing });
+  }
+
+  flush() {
+    for (const thread of new Set(this.state.outgoing.map((message) => message.thread))) this.deliver(thread);
+  }
+
+  /** Send what waits for a thread, one after another. */
+  async deliver(thread) {
+    if (this.sendingTo.has(thread)) return;
+    this.sendingTo.add(thread);
+    for (let message = nextToSend(this.state.outgoing, thread); message; message = nextToSend(this.state.outgoing, thread)) {
+      if (!(await this.deliverOne(message))) break;
+    }
+    this.sendingTo.delete(thread);
+  }
+
+  async deliverOne(message) {
+    const { id, thread, text, kind, attachments } = message;
+    this.keepOutgoing(change(this.state.outgoing, id, { state: "sending" }));
+    try {
+      if (kind === "steer") {
+        const { delivered } = await api.steer(thread, text, id);
+        const next = delivered ? { state: "accepted", acceptedMs: Date.now() } : { kind: "message", state: "offline" };
+        this.keepOutgoing(change(this.state.outgoing, id, next));
+        return true;
+      }
+      const body = { text, message_id: id, ...(attachments.length ? { attachments } : {}) };
+      await api.send(thread, body);
+      this.keepOutgoing(change(this.state.outgoing, id, { state: "accepted", acceptedMs: Date.now() }));
+      this.appeared(thread);
+      return true;
+    } catch (error) {
+      this.failed(error);
+      const fields = afterFailure(error);
+      this.keepOutgoing(change(this.state.outgoing, id, fields));
+      return fields.state !== "offline";
+    }
+  }
+
+  /** A thread that did not exist has its first message now. */
+  appeared(thread) {
+    if (!this.state.views[thread]?.missing) return;
+    this.putView(thread, { missing: false });
+    this.endPause();
+  }
+}
+
+function readJson(storage, key) {
+  try {
+    return JSON.parse(storage.getItem(key));
+  } catch {
+    return null;
+  }
+}
+
+function writeJson(storage, key, value) {
+  try {
+    storage.setItem(key, JSON.stringify(value));
+  } catch {
+    // the page works without
+  }
+}

@@ -1,0 +1,247 @@
+// What the page shows of one thread, as a pure fold over the journal's events and the live ones.
+//
+// `state.items` is the log in order; an item is replaced, never changed, so that a view can compare by identity.
+// kinds: user, assistant, tool, note, end. A tool's state: pending, waiting, running, done, failed, denied, expired, cancelled.
+
+export function emptyThread(thread) {
+  return {
+    thread,
+    events: [],
+    firstSeq: 0,
+    lastSeq: 0,
+    items: [],
+    calls: new Map(), // "turn/call id" -> position in items
+    turns: new Map(), // turn id -> {id, agent, model, startedAt, finishedAt, outcome, usage, steps, mark}
+    said: new Map(), // turn id -> texts of its finished answers
+    openTurn: "",
+    live: null, // {turn, step, text, partial}
+    status: null, // {state, text}
+    witnessed: false, // something of the open turn was seen since the stream connected
+  };
+}
+
+/** The state after these events. Events already known are skipped; `state` itself is not changed. */
+export function fold(state, events) {
+  const fresh = events.filter((event) => event.seq > state.lastSeq);
+  if (!fresh.length) return state;
+  const draft = {
+    ...state,
+    events: state.events.concat(fresh),
+    items: state.items.slice(),
+    calls: new Map(state.calls),
+    turns: new Map(state.turns),
+    said: new Map(state.said),
+  };
+  for (const event of fresh) {
+    steps[event.type]?.(draft, event, event.data);
+    draft.lastSeq = event.seq;
+    if (event.turn && event.turn === draft.openTurn) draft.witnessed = true;
+  }
+  draft.firstSeq = draft.events[0].seq;
+  return draft;
+}
+
+/** The state with older events put before what is known. */
+export function foldEarlier(state, earlier) {
+  const older = earlier.filter((event) => event.seq < state.firstSeq);
+  if (!older.length) return state;
+  const whole = fold(emptyThread(state.thread), older.concat(state.events));
+  return { ...whole, live: state.live, status: state.status, witnessed: state.witnessed };
+}
+
+/** The state after a live event (text_delta, status); a new step starts the text anew. */
+export function foldLive(state, event) {
+  if (event.type === "status") {
+    const { state: name, text } = event.data;
+    const status = name === "idle" ? null : { state: name, text: text || "" };
+    return { ...state, status, witnessed: state.witnessed || name === "thinking" };
+  }
+  if (event.type !== "text_delta") return state;
+  const { text, step } = event.data;
+  const goesOn = state.live && state.live.turn === event.turn && state.live.step === (step || 0);
+  const live = goesOn
+    ? { ...state.live, text: state.live.text + text }
+    : { turn: event.turn, step: step || 0, text, partial: !state.witnessed };
+  return { ...state, live };
+}
+
+/** The state when a stream (re)connects: what was live before may have a hole, so it is dropped. */
+export function reconnected(state) {
+  return { ...state, live: null, status: null, witnessed: false };
+}
+
+/** True when the next event to come is `event`: nothing was lost between. */
+export function follows(state, event) {
+  return state.lastSeq === 0 || event.seq <= state.lastSeq + 1;
+}
+
+/** Ids of messages that reached the journal, so that the page stops showing them as on their way. */
+export function arrivedIds(events) {
+  const ids = new Set();
+  for (const event of events) {
+    if (event.type === "user_message" || event.type === "steered") ids.add(event.data.message_id || "");
+  }
+  ids.delete("");
+  return ids;
+}
+
+/** The tool items that wait for a person. */
+export function waitingItems(state) {
+  return state.items.filter((item) => item.kind === "tool" && item.state === "waiting");
+}
+
+// ---- one function a type of event ----
+
+function add(draft, event, item) {
+  draft.items.push({ key: `e${event.seq}`, seq: event.seq, turn: event.turn, at: event.at, ...item });
+}
+
+function said(draft, event, data, steered) {
+  add(draft, event, {
+    kind: "user",
+    text: data.text || "",
+    author: data.author || {},
+    origin: data.origin || "person",
+    attachments: data.attachments || [],
+    messageId: data.message_id || "",
+    steered,
+  });
+}
+
+function changeCall(draft, event, callId, change) {
+  const id = `${event.turn}/${callId}`;
+  if (!draft.calls.has(id)) {
+    draft.calls.set(id, draft.items.length);
+    add(draft, event, { kind: "tool", callId, name: change.name || "", arguments: "", state: "pending", approval: null });
+    draft.items[draft.items.length - 1].key = id;
+  }
+  const at = draft.calls.get(id);
+  draft.items[at] = { ...draft.items[at], ...change };
+  return draft.items[at];
+}
+
+function changeTurn(draft, event, change) {
+  const turn = draft.turns.get(event.turn) || newTurn(event);
+  draft.turns.set(event.turn, { ...turn, ...change(turn) });
+}
+
+function newTurn(event) {
+  return { id: event.turn, agent: "", model: "", startedAt: event.at, finishedAt: "", outcome: "", usage: {}, steps: [], mark: event.at };
+}
+
+function addStep(draft, event, step) {
+  changeTurn(draft, event, (turn) => ({ steps: [...turn.steps, { from: turn.mark, to: event.at, ...step }], mark: event.at }));
+}
+
+const unsettled = new Set(["pending", "waiting", "running", "allowed"]);
+
+const steps = {
+  user_message: (draft, event, data) => said(draft, event, data, false),
+
+  steered(draft, event, data) {
+    said(draft, event, data, true);
+    draft.live = null;
+  },
+
+  turn_started(draft, event, data) {
+    draft.openTurn = event.turn;
+    draft.live = null;
+    changeTurn(draft, event, () => ({ agent: data.agent || "", model: data.model || "", startedAt: event.at, mark: event.at }));
+  },
+
+  assistant_message(draft, event, data) {
+    const usage = data.usage || {};
+    addStep(draft, event, { kind: "model", name: data.model || "", usage });
+    if (data.text || data.thinking) {
+      add(draft, event, { kind: "assistant", text: data.text || "", thinking: data.thinking || "", stop: data.stop || "end" });
+    }
+    draft.said.set(event.turn, [...(draft.said.get(event.turn) || []), data.text || ""]);
+    for (const call of data.tool_calls || []) {
+      changeCall(draft, event, call.id, { name: call.name, arguments: call.arguments, at: event.at });
+    }
+    if (draft.live?.turn === event.turn) draft.live = null;
+  },
+
+  tool_started(draft, event, data) {
+    changeCall(draft, event, data.call_id, { name: data.name, actions: data.actions || [], state: "running", startedAt: event.at });
+  },
+
+  tool_result(draft, event, data) {
+    const id = `${event.turn}/${data.call_id}`;
+    const before = draft.items[draft.calls.get(id)];
+    const refused = before?.approval && before.approval.decision && before.approval.decision !== "allow";
+    changeCall(draft, event, data.call_id, {
+      name: data.name,
+      output: data.text || "",
+      state: refused ? before.state : data.is_error ? "failed" : "done",
+      artifact: data.artifact || "",
+      images: data.images || [],
+      durationMs: data.duration_ms || 0,
+      taintedBy: data.tainted_by || "",
+    });
+    addStep(draft, event, { kind: "tool", name: data.name, from: before?.startedAt || event.at, failed: Boolean(data.is_error) });
+  },
+
+  approval_requested(draft, event, data) {
+    changeCall(draft, event, data.call_id, {
+      name: data.tool,
+      state: "waiting",
+      approval: {
+        id: data.approval_id,
+        actions: data.actions || [],
+        shown: data.shown || "",
+        reason: data.reason || "",
+        expiresAt: data.expires_at,
+        decision: "",
+      },
+    });
+    changeTurn(draft, event, () => ({ mark: event.at }));
+  },
+
+  approval_decided(draft, event, data) {
+    const before = draft.items[draft.calls.get(`${event.turn}/${data.call_id}`)];
+    const settled = { allow: "allowed", deny: "denied" }[data.decision] || data.decision;
+    const approval = {
+      ...(before?.approval || { actions: [], shown: "", reason: "" }),
+      id: data.approval_id,
+      decision: data.decision,
+      scope: data.scope || "once",
+      by: data.by || "",
+    };
+    const state = before && !unsettled.has(before.state) ? before.state : settled;
+    changeCall(draft, event, data.call_id, { state, approval });
+    addStep(draft, event, { kind: "wait", name: data.decision });
+  },
+
+  compacted: (draft, event, data) => add(draft, event, { kind: "note", note: "compacted", text: data.summary || "" }),
+
+  cleared: (draft, event, data) => add(draft, event, { kind: "note", note: "cleared", text: data.reason || "" }),
+
+  limit_reached: (draft, event, data) => add(draft, event, { kind: "note", note: "limit", limit: data.limit, text: data.detail || "" }),
+
+  error: (draft, event, data) => {
+    add(draft, event, { kind: "note", note: "error", error: data.kind, text: data.message, detail: data.detail || "" });
+  },
+
+  turn_finished(draft, event, data) {
+    const reply = data.reply || "";
+    const texts = draft.said.get(event.turn) || [];
+    const shown = !reply || data.outcome === "failed" || texts.join("").endsWith(reply) || texts.includes(reply);
+    if (!shown) add(draft, event, { kind: "assistant", text: reply, thinking: "", stop: "end" });
+    draft.said.delete(event.turn);
+    cancelOpenCalls(draft, event);
+    changeTurn(draft, event, () => ({ finishedAt: event.at, outcome: data.outcome, usage: data.usage || {} }));
+    add(draft, event, { kind: "end", outcome: data.outcome, key: `end${event.seq}` });
+    draft.openTurn = "";
+    draft.live = draft.status = null;
+  },
+};
+
+function cancelOpenCalls(draft, event) {
+  for (const at of draft.calls.values()) {
+    const item = draft.items[at];
+    if (item.turn !== event.turn || !unsettled.has(item.state)) continue;
+    const approval = item.approval && !item.approval.decision ? { ...item.approval, decision: "cancelled" } : item.approval;
+    draft.items[at] = { ...item, state: "cancelled", approval };
+  }
+}

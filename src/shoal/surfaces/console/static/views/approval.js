@@ -1,0 +1,89 @@
+// The card that asks a person, and afterwards says what really happened.
+
+import { html, useState } from "../dom.js";
+import { ago, duration, fullTime, visible } from "../format.js";
+import { TextBlock } from "./textblock.js";
+
+/** What became of a request, in words; `result` is the tool item where it is known. */
+export function outcome(approval, result) {
+  const by = approval.by ? ` by ${visible(approval.by)}` : "";
+  switch (approval.decision) {
+    case "allow": {
+      const scope = approval.scope === "thread" ? "Allowed for this thread" : "Allowed once";
+      return `${scope}${by}, ${ran(result)}`;
+    }
+    case "deny":
+      return `Denied${by}; it did not run`;
+    case "expired":
+      return "Expired unanswered; it did not run";
+    case "cancelled":
+      return "Cancelled; it did not run";
+    default:
+      return "";
+  }
+}
+
+function ran(result) {
+  const took = result?.durationMs ? ` after ${duration(result.durationMs)}` : "";
+  switch (result?.state) {
+    case "done":
+      return result.durationMs ? `and ran in ${duration(result.durationMs)}` : "and ran";
+    case "failed":
+      return `and failed${took}`;
+    case "cancelled":
+      return "then stopped";
+    case "running":
+      return "running now";
+    default:
+      return "starting";
+  }
+}
+
+export function ApprovalCard({ approval, tool, result, session }) {
+  if (approval.decision) {
+    return html`<p class=${`verdict is-${approval.decision}`}>${outcome(approval, result)}</p>`;
+  }
+  return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
+}
+
+function OpenCard({ approval, tool, session }) {
+  const [sent, setSent] = useState("");
+  const [problem, setProblem] = useState("");
+  const decide = async (decision, scope) => {
+    setSent(`${decision}-${scope}`);
+    setProblem("");
+    const failure = await session.decide(approval.id, decision, scope);
+    setProblem(failure);
+    if (failure) setSent("");
+  };
+  const button = (label, kind, decision, scope) => html`
+    <button type="button" class=${kind} disabled=${Boolean(sent)} onClick=${() => decide(decision, scope)}>
+      ${sent === `${decision}-${scope}` ? "Sending…" : label}
+    </button>
+  `;
+  return html`
+    <section class="approval" aria-label=${`${tool} asks for approval`}>
+      <h3>Allow <code>${tool}</code> to run exactly this?</h3>
+      <${TextBlock} label=${tool} text=${approval.shown || approval.actions.join("\n")} open=${true} />
+      ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}
+      ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
+      <div class="choices">
+        ${button("Allow once", "primary", "allow", "once")} ${button("Allow for this thread", "plain", "allow", "thread")}
+        ${button("Deny", "plain danger", "deny", "once")}
+        <span class="faint" title=${fullTime(approval.expiresAt)}>expires ${ago(approval.expiresAt)}</span>
+      </div>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    </section>
+  `;
+}
+
+function Actions({ actions }) {
+  return html`
+    <details class="actions">
+      <summary>Checked as ${actions.length === 1 ? "one action" : `${actions.length} actions`}</summary>
+      <ul>
+        ${actions.map((action) => html`<li><code>${visible(action)}</code></li>`)}
+      </ul>
+    </details>
+  `;
+}

@@ -1,0 +1,108 @@
+// Where a message is written: sending, queueing, steering, stopping, and files.
+
+import { html, useEffect, useRef, useState } from "../dom.js";
+import { Files } from "./files.js";
+import { icon } from "./icons.js";
+
+const ROWS_MAX = 10;
+const DRAFT = "shoal.draft:";
+
+const readDraft = (thread) => {
+  try {
+    return sessionStorage.getItem(DRAFT + thread) || "";
+  } catch {
+    return "";
+  }
+};
+
+const keepDraft = (thread, text) => {
+  try {
+    if (text) sessionStorage.setItem(DRAFT + thread, text);
+    else sessionStorage.removeItem(DRAFT + thread);
+  } catch {
+    // the draft lives as long as the page
+  }
+};
+
+/** `running`: a turn is open. `suggestion` is text to begin with, a new object each time one is chosen. */
+export function Composer({ thread, running, session, suggestion }) {
+  const [text, setText] = useState(() => readDraft(thread));
+  const [files, setFiles] = useState([]);
+  const [asking, setAsking] = useState(false);
+  const [problem, setProblem] = useState("");
+  const box = useRef(null);
+
+  useEffect(() => {
+    setText(readDraft(thread));
+    setFiles([]);
+    setAsking(false);
+    if (matchMedia("(min-width: 48rem)").matches) box.current.focus();
+  }, [thread]);
+  useEffect(() => {
+    if (!running) setAsking(false);
+  }, [running]);
+  useEffect(() => {
+    if (!suggestion) return;
+    write(suggestion.text);
+    box.current.focus();
+  }, [suggestion]);
+
+  const write = (value) => {
+    setText(value);
+    keepDraft(thread, value);
+  };
+  const submit = (steering) => {
+    if (!text.trim() && !files.length) return;
+    if (steering) session.steer(thread, text);
+    else session.send(thread, text, files);
+    write("");
+    setFiles([]);
+    box.current.focus();
+  };
+  const stop = async () => {
+    setAsking(false);
+    setProblem(await session.stop(thread));
+    box.current.focus();
+  };
+  const keyed = (event) => {
+    if (event.isComposing) return;
+    if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
+      event.preventDefault();
+      submit(running && (event.ctrlKey || event.metaKey) && !files.length);
+    } else if (event.key === "Escape" && running) {
+      event.preventDefault();
+      if (asking) stop();
+      else setAsking(true);
+    }
+  };
+  const lines = Math.min(ROWS_MAX, text.split("\n").length);
+  return html`
+    <form class="composer" aria-label="Write to the agent" onSubmit=${(event) => (event.preventDefault(), submit(false))}>
+      ${asking && html`<${StopQuestion} stop=${stop} keep=${() => (setAsking(false), box.current.focus())} />`}
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      <div class="box">
+        <label class="offscreen" for="message">Message</label>
+        <textarea id="message" ref=${box} rows=${lines} value=${text} enterkeyhint="send" autocomplete="off" aria-describedby="keys"
+          placeholder=${running ? "Queue the next message, or steer this turn" : "Write a message"}
+          onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
+        <div class="tools">
+          <${Files} files=${files} change=${setFiles} box=${box} />
+          <span id="keys" class="faint hint">${running ? "Enter queues, Ctrl+Enter steers, Esc stops" : "Enter sends, Shift+Enter for a new line"}</span>
+          ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
+          ${running && html`<button type="button" class="plain" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Steer</button>`}
+          <button type="submit" class="primary send" disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Queue" : "Send"}</button>
+        </div>
+      </div>
+    </form>
+  `;
+}
+
+function StopQuestion({ stop, keep }) {
+  return html`
+    <div class="question" role="alertdialog" aria-label="Stop this turn?">
+      <span>Stop this turn? Press <kbd>Esc</kbd> again to stop.</span>
+      <button type="button" class="plain danger" onClick=${stop}>Stop it</button>
+      <button type="button" class="quiet" onClick=${keep}>Keep going</button>
+    </div>
+  `;
+}

@@ -1,0 +1,70 @@
+// Files for a message: chosen, pasted or dropped.
+
+import { html, useEffect, useRef, useState } from "../dom.js";
+import { bytes } from "../format.js";
+import { icon } from "./icons.js";
+
+const BYTES_MAX = 26_214_400;
+
+export function Files({ files, change, box }) {
+  const input = useRef(null);
+  const [problem, setProblem] = useState("");
+  const [over, setOver] = useState(false);
+  const latest = useRef(files);
+  latest.current = files;
+
+  const take = (list) => {
+    const taken = [...list];
+    const large = taken.filter((file) => file.size > BYTES_MAX);
+    setProblem(large.length ? `${large.map((file) => file.name).join(", ")}: larger than 25 MB` : "");
+    change([...latest.current, ...taken.filter((file) => file.size <= BYTES_MAX)]);
+  };
+
+  useEffect(() => {
+    const pasted = (event) => {
+      if (!event.clipboardData?.files.length) return;
+      event.preventDefault();
+      take(event.clipboardData.files);
+    };
+    const dragged = (event) => {
+      if (![...(event.dataTransfer?.types || [])].includes("Files")) return;
+      event.preventDefault();
+      setOver(event.type === "dragover");
+      if (event.type === "drop") take(event.dataTransfer.files);
+    };
+    const area = box.current;
+    area.addEventListener("paste", pasted);
+    for (const type of ["dragover", "dragleave", "drop"]) document.addEventListener(type, dragged);
+    return () => {
+      area.removeEventListener("paste", pasted);
+      for (const type of ["dragover", "dragleave", "drop"]) document.removeEventListener(type, dragged);
+    };
+  }, []);
+
+  const chosen = (event) => {
+    take(event.target.files);
+    event.target.value = "";
+    box.current.focus();
+  };
+  return html`
+    <button type="button" class="quiet" aria-label="Attach a file" title="Attach a file" onClick=${() => input.current.click()}>${icon("clip")}</button>
+    <input ref=${input} type="file" multiple hidden onChange=${chosen} />
+    ${files.length > 0 &&
+    html`
+      <ul class="files">
+        ${files.map(
+          (file) => html`
+            <li key=${file}>
+              ${file.name} <span class="faint">${bytes(file.size)}</span>
+              <button type="button" class="quiet" aria-label=${`Remove ${file.name}`} onClick=${() => change(files.filter((other) => other !== file))}>
+                ${icon("close")}
+              </button>
+            </li>
+          `,
+        )}
+      </ul>
+    `}
+    ${problem && html`<span class="problem" role="alert">${problem}</span>`}
+    ${over && html`<div class="drop" aria-hidden="true">Drop files to attach them</div>`}
+  `;
+}

@@ -1,0 +1,36 @@
+// A message on its way to the agent, and what can be done when it does not get there.
+
+import { html, memo } from "../dom.js";
+
+function words(message, running) {
+  switch (message.state) {
+    case "sending":
+      return "Sending…";
+    case "offline":
+      return "Not sent yet. It goes out when the server is back.";
+    case "accepted":
+      if (message.kind === "steer") return "Steering…";
+      return running ? "Queued: read after the current turn" : "Delivered";
+    default:
+      return message.error;
+  }
+}
+
+export const OutgoingRow = memo(function OutgoingRow({ message, session, running }) {
+  const stuck = message.state === "busy" || message.state === "refused";
+  return html`
+    <div class=${`row user outgoing is-${message.state}`}>
+      <span class="node" aria-hidden="true"></span>
+      <div class="body">
+        <p class="said">${message.text}</p>
+        ${message.attachments.map((file) => html`<p class="file">${file.name}</p>`)}
+        <p class="state" role=${stuck ? "alert" : null}>
+          <span>${words(message, running)}</span>
+          ${stuck && html`<button type="button" class="quiet" onClick=${() => session.again(message.id)}>Try again</button>`}
+          ${(stuck || message.state === "offline") &&
+          html`<button type="button" class="quiet" onClick=${() => session.drop(message.id)}>Discard</button>`}
+        </p>
+      </div>
+    </div>
+  `;
+});

@@ -1,0 +1,103 @@
+// Schedules: what starts a turn at a time; adding and removing them.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { ago, fullTime } from "../format.js";
+import { Place, useAnswer } from "./lists.js";
+
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+
+export function Schedules({ state, lastThread }) {
+  const [triggers, problem, reload] = useAnswer(api.triggers);
+  return html`
+    <${Place} intro="At its time each of these is sent to an agent as a message." problem=${problem} reload=${reload} loading=${!triggers}>
+      <ul class="cards">
+        ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`)}
+      </ul>
+      ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled.</p>`}
+      <${NewSchedule} reload=${reload} threads=${state.threads || []} lastThread=${lastThread} />
+    <//>
+  `;
+}
+
+function Schedule({ trigger, reload }) {
+  const [sure, setSure] = useState(false);
+  const [problem, setProblem] = useState("");
+  const spec = trigger.spec || trigger;
+  const remove = async () => {
+    try {
+      await api.removeTrigger(trigger.id);
+      await reload();
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  const where = spec.thread || [spec.platform, spec.channel].filter(Boolean).join(" ");
+  return html`
+    <li class="card">
+      <p class="card-head">
+        <b>${spec.name || spec.text}</b>
+        <span class=${`tag is-${trigger.state}`}>${trigger.state}</span>
+      </p>
+      ${spec.name && html`<p>${spec.text}</p>`}
+      <p class="faint">
+        <code>${spec.schedule}</code> ${spec.kind === "periodic" && spec.timezone} ${where && html`into <span class="breakable">${where}</span>`}
+      </p>
+      <p class="card-foot">
+        <span title=${fullTime(trigger.next_at)}>${trigger.next_at ? `Next ${ago(trigger.next_at)}` : "Does not come again"}</span>
+        ${sure
+          ? html`<button type="button" class="plain danger" onClick=${remove}>Remove it</button>
+              <button type="button" class="quiet" onClick=${() => setSure(false)}>Keep</button>`
+          : html`<button type="button" class="quiet" onClick=${() => setSure(true)}>Remove</button>`}
+      </p>
+      ${trigger.error && html`<p class="problem">${trigger.error}</p>`} ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    </li>
+  `;
+}
+
+function NewSchedule({ reload, threads, lastThread }) {
+  const [kind, setKind] = useState("one-shot");
+  const [problem, setProblem] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    const given = Object.fromEntries(new FormData(form));
+    const schedule = kind === "one-shot" ? new Date(given.at).toISOString() : given.cron.trim();
+    try {
+      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, timezone: given.timezone || zone });
+      form.reset();
+      setProblem("");
+      await reload();
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  const targets = threads.some((info) => info.thread === lastThread) || !lastThread ? threads : [{ thread: lastThread }, ...threads];
+  return html`
+    <form class="card form" onSubmit=${submit}>
+      <h2>New schedule</h2>
+      <label>What to send <textarea name="text" required rows="2" placeholder="Summarise what happened today"></textarea></label>
+      <fieldset>
+        <legend class="offscreen">When</legend>
+        <label class="choice"><input type="radio" name="kind" checked=${kind === "one-shot"} onChange=${() => setKind("one-shot")} /> Once</label>
+        <label class="choice"><input type="radio" name="kind" checked=${kind === "periodic"} onChange=${() => setKind("periodic")} /> Again and again</label>
+      </fieldset>
+      ${kind === "one-shot"
+        ? html`<label key="at">At <input type="datetime-local" name="at" required /></label>`
+        : html`
+            <div class="pair" key="cron">
+              <label>Cron line <input name="cron" required placeholder="0 9 * * 1-5" spellcheck="false" /></label>
+              <label>Time zone <input name="timezone" value=${zone} spellcheck="false" /></label>
+            </div>
+          `}
+      <label>
+        Into thread
+        <select name="thread" required>
+          ${targets.map((info) => html`<option value=${info.thread} selected=${info.thread === lastThread}>${info.title || info.thread}</option>`)}
+        </select>
+      </label>
+      <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    </form>
+  `;
+}

@@ -1,0 +1,70 @@
+// The end of a turn: what it took, and on unfolding where the time and the tokens went.
+
+import { html, memo, useState } from "../dom.js";
+import { count, duration } from "../format.js";
+import { icon } from "./icons.js";
+
+const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Ended at a limit" };
+const KINDS = { model: "model", tool: "tool", wait: "waiting for a person" };
+
+/** The bars of a turn's timeline: each with its place and width in thousandths of the whole. Pure. */
+export function bars(turn) {
+  const from = Date.parse(turn.startedAt);
+  const whole = Math.max(1, Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - from);
+  return turn.steps.map((step) => {
+    const begin = Math.max(0, Date.parse(step.from) - from);
+    const ms = Math.max(0, Date.parse(step.to) - Date.parse(step.from));
+    const at = Math.min(994, Math.round((begin / whole) * 1000));
+    return { ...step, ms, at, width: Math.max(6, Math.min(1000 - at, Math.round((ms / whole) * 1000))) };
+  });
+}
+
+export const Timeline = memo(function Timeline({ item, turn }) {
+  const [open, setOpen] = useState(false);
+  if (!turn) return null;
+  const took = duration(Date.parse(turn.finishedAt) - Date.parse(turn.startedAt));
+  const calls = turn.steps.filter((step) => step.kind === "tool").length;
+  const tokens = (turn.usage.input_tokens || 0) + (turn.usage.output_tokens || 0);
+  const facts = [OUTCOMES[item.outcome], took, calls && `${calls} tool ${calls === 1 ? "call" : "calls"}`, tokens && `${count(tokens)} tokens`];
+  return html`
+    <div class=${`row end is-${item.outcome}`}>
+      <span class="node" aria-hidden="true"></span>
+      <div class="body">
+        <button type="button" class="end-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+          ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
+        </button>
+        ${open && html`<${Steps} turn=${turn} />`}
+      </div>
+    </div>
+  `;
+});
+
+function Steps({ turn }) {
+  return html`
+    <table class="timeline">
+      <caption class="offscreen">Steps of this turn</caption>
+      <tbody>
+        ${bars(turn).map(
+          (bar) => html`
+            <tr class=${`kind-${bar.kind}${bar.failed ? " failed" : ""}`}>
+              <th scope="row">${bar.kind === "wait" ? "approval" : bar.name || KINDS[bar.kind]}</th>
+              <td class="bar">
+                <svg viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label=${KINDS[bar.kind]}>
+                  <rect class="track" x="0" y="4.5" width="1000" height="1" /><rect x=${bar.at} y="1" width=${bar.width} height="8" />
+                </svg>
+              </td>
+              <td class="number">${duration(bar.ms)}</td>
+              <td class="number">${tokensOf(bar)}</td>
+            </tr>
+          `,
+        )}
+      </tbody>
+    </table>
+    <p class="faint">${[turn.model, turn.usage.cached_tokens && `${count(turn.usage.cached_tokens)} input tokens from the cache`].filter(Boolean).join(" · ")}</p>
+  `;
+}
+
+function tokensOf({ kind, usage }) {
+  if (kind !== "model" || !usage?.output_tokens) return "";
+  return `${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out`;
+}

@@ -1,0 +1,52 @@
+// A tool call in the log: one line, its arguments and output on unfolding, and the card when it needs approval.
+
+import { html, memo, useState } from "../dom.js";
+import { duration, pretty, summary, visible } from "../format.js";
+import { ApprovalCard } from "./approval.js";
+import { icon } from "./icons.js";
+import { TextBlock } from "./textblock.js";
+
+const LABELS = {
+  pending: "queued",
+  waiting: "needs approval",
+  allowed: "allowed",
+  running: "running",
+  done: "done",
+  failed: "failed",
+  denied: "denied",
+  expired: "expired",
+  cancelled: "cancelled",
+};
+
+export const ToolRow = memo(function ToolRow({ item, session, last }) {
+  const [open, setOpen] = useState(false);
+  const panel = `panel-${item.key}`;
+  const text = item.arguments ? summary(item.arguments) : visible(item.actions?.[0] || "");
+  const settled = item.durationMs ? duration(item.durationMs) : "";
+  return html`
+    <div class=${`row tool is-${item.state}${last ? " last" : ""}`}>
+      <span class="node" aria-hidden="true"></span>
+      <div class="body">
+        <button type="button" class="tool-line" aria-expanded=${open} aria-controls=${panel} onClick=${() => setOpen(!open)}>
+          ${icon("chevron")}
+          <span class="tool-name">${item.name}</span>
+          <span class="tool-summary">${text}</span>
+          <span class="tool-state">${item.state === "done" ? settled || "done" : LABELS[item.state]}</span>
+        </button>
+        ${item.approval && html`<${ApprovalCard} approval=${item.approval} tool=${item.name} result=${item} session=${session} />`}
+        <div id=${panel} class="tool-panel" hidden=${!open}>${open && html`<${Details} item=${item} />`}</div>
+      </div>
+    </div>
+  `;
+});
+
+function Details({ item }) {
+  return html`
+    ${item.arguments && html`<${TextBlock} label="Arguments" text=${pretty(item.arguments)} />`}
+    ${item.output !== undefined &&
+    html`<${TextBlock} label=${item.state === "failed" ? "Error" : "Output"} text=${item.output || "(nothing)"} />`}
+    ${item.output === undefined && html`<p class="faint">No output yet.</p>`}
+    ${item.artifact && html`<p class="faint">The whole output is kept as <code>${item.artifact}</code>.</p>`}
+    ${item.taintedBy && html`<p class="faint">Came from outside: ${item.taintedBy}</p>`}
+  `;
+}
