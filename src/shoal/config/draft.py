@@ -42,15 +42,14 @@ class Draft:
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
         """Set a key, whatever it was, and remember where from."""
         self.origins[path] = origin
-        table = self.content
+        table: Table | None = self.content
         for depth, name in enumerate(path[:-1], 1):
             if name not in table:
                 self.origins[path[:depth]] = origin
-            found = _child(table, name)
-            if found is None:
-                self.complain(path, f"cannot be set, since {name} is not one table")
+            table = _child(table, name, path[depth])
+            if table is None:
+                self.complain(path, f"cannot be set, since {'.'.join(path[:depth])} is not one table")
                 return
-            table = found
         table[path[-1]] = value
 
     def add(self, path: tuple[str, ...], value: object, origin: str) -> None:
@@ -73,18 +72,18 @@ class Draft:
         return table or {}
 
 
-def _child(table: Table, name: str) -> Table | None:
+def _child(table: Table, name: str, following: str) -> Table | None:
     """The table below a name, made when missing; None when something else stands there.
 
-    A platform's single account is reached without its number; of several, the one whose number the path has.
+    A platform's only account is reached without its number; of several, the one whose number follows.
     """
     found = table.setdefault(name, {})
     items = as_list(found)
-    if items is not None:
-        if len(items) == 1:
-            return as_table(items[0])
-        return {str(number): item for number, item in enumerate(items)}
-    return as_table(found)
+    if items is None:
+        return as_table(found)
+    if following.isdigit():
+        return {str(number): item for number, item in enumerate(items)} if int(following) < len(items) else None
+    return as_table(items[0]) if len(items) == 1 else None
 
 
 def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Draft:

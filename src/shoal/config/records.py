@@ -111,7 +111,7 @@ class Context(Section, frozen=True, kw_only=True):
     artifact_chars_min: Annotated[int, Meta(ge=200)] = 2000
     """Tool results longer than this are stored whole and shown as an excerpt, in characters."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
-    """Days of daily notes in the prompt."""
+    """How many days of daily notes stand in the prompt."""
 
 
 class Sandbox(Section, frozen=True, kw_only=True):

@@ -95,7 +95,8 @@ def allowed(hint: Hint) -> str:
     if len(options) > 1:
         return ", or ".join(allowed(option) for option in options)
     if get_origin(plain) is Literal:
-        return " or ".join(f'"{value}"' for value in get_args(plain))
+        *most, last = [f'"{value}"' for value in get_args(plain)]
+        return f"{', '.join(most)} or {last}" if most else last
     entry = list_of(plain)
     if entry is not None:
         return "a table, or several with [[ ]]" if is_section(entry) else f"a list of {_plural(entry)}"

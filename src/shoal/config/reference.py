@@ -1,0 +1,169 @@
+"""Writes docs/configuration.md from the records: `python -m shoal.config.reference > docs/configuration.md`."""
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+
+import msgspec
+
+from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES
+from shoal.config.records import Config
+from shoal.config.schema import Key, allowed, bare, is_section, keys, list_of, table_of
+from shoal.config.secret import Secret
+
+HEAD = """\
+# Configuration
+
+This page is made from the code by `python -m shoal.config.reference`; change it there.
+
+Shoal reads `shoal.toml` in its home directory (`--home DIR`, else `SHOAL_HOME`, else `~/.shoal`). Every key has a
+default, so that an empty file, or none, works. What counts, strongest first:
+
+1. options of the command, such as `--port`;
+2. variables `SHOAL_SECTION__KEY`, deeper keys by further `__`: `SHOAL_TURNS__STEPS_MAX=40`,
+   `SHOAL_PLATFORMS__TELEGRAM__TOKEN=…`. A value is read as TOML where the key can hold it (`true`, `3`, `["a", "b"]`),
+   else as text; a list of text may be written with commas;
+3. the file;
+4. the variables that other tools use too, listed at the end.
+
+All mistakes are reported at once, each with where it stands, the key, what was found and what is allowed.
+
+A **secret** is text, or a table that says where to ask: `{ env = "NAME" }`, `{ file = "PATH" }` (from the home
+directory) or `{ command = ["pass", "show", "x"] }`. It is asked for when it is needed, again when
+it was refused, and never shown.
+
+```toml
+[model]
+name = "openai/gpt-5"
+
+[providers.openai]
+api_key = { env = "OPENAI_API_KEY" }
+
+[platforms.telegram]
+token = { file = "telegram.token" }
+allow = ["4711"]
+```
+"""
+
+
+@cache
+def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
+    """What each key of a section is for: the text below the field in the source, inherited fields included."""
+    found: dict[str, str] = {}
+    for kind in reversed(section.__mro__):
+        if not is_section(kind) or kind is msgspec.Struct:
+            continue
+        parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+        body = parsed.body if isinstance(parsed, ast.ClassDef) else []
+        for field, text in pairwise(body):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str() as said)),
+                ):
+                    found[name] = " ".join(said.split())
+                case _:
+                    pass
+    return found
+
+
+def sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
+    """Every table of the file with its record, in the file's order: `turns`, `providers.NAME`, `platforms.telegram`…"""
+    for key in keys(Config).values():
+        yield from _tables(key.name, key.hint)
+
+
+def _tables(path: str, hint: object) -> Iterator[tuple[str, type[msgspec.Struct]]]:
+    plain = bare(hint)
+    inner = table_of(plain) or list_of(plain)
+    if is_section(inner):
+        yield f"{path}.NAME" if table_of(plain) else path, inner
+    elif is_section(plain):
+        yield path, plain
+        for key in keys(plain).values():
+            yield from _tables(f"{path}.{key.name}", key.hint)
+
+
+def is_table(key: Key) -> bool:
+    """Whether a key is described as a table of its own."""
+    return any(True for _ in _tables(key.name, key.hint))
+
+
+def undocumented() -> list[str]:
+    """Keys without a description; the tests see to it that there are none."""
+    return [
+        f"{path}.{key.name}"
+        for path, kind in sections()
+        for key in keys(kind).values()
+        if not is_table(key) and not descriptions(kind).get(key.name)
+    ]
+
+
+def default_text(kind: type[msgspec.Struct], key: Key) -> str:
+    """A key's default as TOML writes it."""
+    if key.required:
+        return "none; it must be given"
+    field = next(field for field in msgspec.structs.fields(kind) if field.name == key.name)
+    value: object = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    match value:
+        case bool():
+            return "`true`" if value else "`false`"
+        case str():
+            return f'`"{value}"`'
+        case int() | float():
+            return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+        case Secret():
+            return "none"
+        case dict():
+            return "`{}`"
+        case _:
+            return "`[]`"
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for path, kind in sections():
+        about = " ".join((inspect.getdoc(kind) or "").split())
+        rows = [
+            f"| `{key.name}` | {_allowed(key)} | {_cell(default_text(kind, key))} "
+            f"| {_cell(descriptions(kind).get(key.name, ''))} |"
+            for key in keys(kind).values()
+            if not is_table(key)
+        ]
+        head = ["| key | allowed | default | |", "|---|---|---|---|"] if rows else []
+        parts.append("\n".join([f"## `[{path}]`\n", f"{about}\n", *head, *rows]) + "\n")
+    return "\n".join([*parts, _usual_variables()])
+
+
+def _allowed(key: Key) -> str:
+    return "a secret" if bare(key.hint) is Secret else _cell(allowed(key.hint))
+
+
+def _usual_variables() -> str:
+    rows = [f"| `{known.key}` | `providers.{name}.api_key` |" for name, known in KNOWN_PROVIDERS.items() if known.key]
+    rows += [
+        f"| `{known.address}` | `providers.{name}.base_url` |"
+        for name, known in KNOWN_PROVIDERS.items()
+        if known.address
+    ]
+    rows += ["| `BRAVE_API_KEY` | `tools.brave_api_key` |", "| `DATABASE_URL` | `database.url` |"]
+    rows += [
+        f"| `{variable}` | `platforms.{platform}.{key}` |"
+        for platform, variables in PLATFORM_VARIABLES.items()
+        for key, variable in variables.items()
+    ]
+    title = "## Variables of other tools\n\nEach counts where the file does not set the key.\n"
+    return "\n".join([title, "| variable | key |", "|---|---|", *rows]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

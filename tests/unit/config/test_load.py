@@ -1,0 +1,192 @@
+"""Loading: what counts over what, and that every mistake is reported, at once, with all a person needs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shoal.config import Config, ConfigError, load_config
+
+
+def load(home: Path, text: str = "", environ: Mapping[str, str] | None = None, **overrides: object) -> Config:
+    (home / "shoal.toml").write_text(text, encoding="utf-8")
+    return load_config(home, environ or {}, {key.replace("__", "."): value for key, value in overrides.items()})
+
+
+def problems(home: Path, text: str = "", environ: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(home, text, environ)
+    return [problem.removeprefix(f"{home / 'shoal.toml'}: ") for problem in caught.value.problems]
+
+
+def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
+    config = load_config(tmp_path, {})
+    assert (config.turns.steps_max, config.mailbox.prompts_max, config.web.port) == (25, 5, 8420)
+    assert (config.permissions.default_profile, config.permissions.ask_expires_seconds) == ("standard", 3600)
+    assert config.home == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[turns]\nsteps_maxx = 3", "turns.steps_maxx is not a known key; did you mean steps_max?"),
+        ("[modle]\n", "modle is not a known key; did you mean model?"),
+        ("qqqq = 1", "qqqq is not a known key; allowed: model, providers, database, turns, mailbox,"),
+        ("home = '/x'", "home is not a key of the file; pass --home DIR or set SHOAL_HOME."),
+        ("[turns]\nsteps_max = 'many'", 'turns.steps_max is "many"; allowed: a whole number from 1 to 10000.'),
+        ("[turns]\nsteps_max = 0", "turns.steps_max is 0; allowed: a whole number from 1 to 10000."),
+        ("[turns]\nsteer = 'maybe'", 'turns.steer is "maybe"; allowed: "skip" or "finish".'),
+        ("[logging]\njson = 1", "logging.json is 1; allowed: true or false."),
+        ("[model]\nfallback = 'x'", 'model.fallback is "x"; allowed: a list of text values.'),
+        ("model = 3", "model is 3; allowed: a table."),
+        ("[model]\ntemperature = 2.5", "model.temperature is 2.5; allowed: a number from 0 to 2."),
+        ("[sandbox]\nnetwork = 5", 'sandbox.network is 5; allowed: "off" or "on", or a list of text values.'),
+        ("[sandbox]\nkind = 'jail'", 'sandbox.kind is "jail"; allowed: auto, bubblewrap, docker, host, or that of'),
+        ("[providers.x]\nbase_url = 'http://h'", "providers.x.kind is missing; allowed: anthropic, openai,"),
+        ("[providers.x]\nkind = 'gpt'", 'providers.x.kind is "gpt"; allowed: anthropic, openai,'),
+        ("[providers.openai]\nbase_url = 'ftp://h'", 'providers.openai.base_url is "ftp://h"; allowed: text that'),
+        ("providers = []", "providers is an empty list; allowed: a table."),
+        ("[providers.local]\n", "providers.local.model_file is missing; allowed: the path of a GGUF file."),
+        ("[database]\nurl = 'mysql://h/d'", "database.url is the address of something else; allowed: postgresql://…,"),
+        (
+            "[context]\nevents_share = 0.9",
+            "context.events_share and artifacts_share are 1.1 together; allowed: at most",
+        ),
+        ("[engine]\nstalled_seconds = 1", "engine.stalled_seconds is 1; allowed: more than heartbeat_seconds"),
+        ("[permissions]\ndefault_profile = 'lax'", 'permissions.default_profile is "lax"; allowed: guarded, locked,'),
+        ("[permissions.profiles.open]\n", "permissions.profiles.open is a built-in profile; allowed: another name"),
+        ("[permissions.profiles.p]\nextends = 'q'", 'permissions.profiles.p.extends is "q"; allowed: guarded, locked'),
+        ("[permissions.profiles.p]\nask = ['a(']", 'permissions.profiles.p.ask has the pattern "a("'),
+        ("[platforms.telegram]\n", "platforms.telegram.token is missing; give it, or set enabled = false."),
+        ("[platforms.telegramm]\n", "platforms.telegramm is not a known key; did you mean telegram?"),
+        ("[platforms]\ntelegram = 3", "platforms.telegram is 3; allowed: a table, or several with [[ ]]."),
+        ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),
+        ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing;"),
+        ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing;"),
+        ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing; allowed: any text both sides know."),
+        ("[platforms.plugins]\n", "platforms.plugins is not a known key."),
+    ],
+)
+def test_a_mistake_names_the_key_what_was_found_and_what_is_allowed(tmp_path: Path, text: str, problem: str) -> None:
+    found = problems(tmp_path, text)
+    assert len(found) == 1
+    assert found[0].startswith(problem)
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    text = """
+        [turns]
+        steps_max = "x"
+        stear = "skip"
+        [providers.mine]
+        base_url = "http://127.0.0.1"
+        [context]
+        events_share = 0.95
+        [[platforms.discord]]
+        token = 5
+        [[platforms.discord]]
+        token = "t"
+    """
+    keys = [problem.split(" ")[0] for problem in problems(tmp_path, text, {"SHOAL_WEB__PORT": "-1"})]
+    assert keys[:4] == ["turns.steps_max", "turns.stear", "providers.mine.kind", "platforms.discord.0.token"]
+    assert "context.events_share" in keys
+    assert "environment" in keys
+
+
+def test_a_mistake_in_a_variable_names_the_variable(tmp_path: Path) -> None:
+    assert problems(tmp_path, "", {"SHOAL_TURNS__STEPS_MAX": "many", "SHOAL_TERNS__X": "1"}) == [
+        "environment variable SHOAL_TERNS__X: terns is not a known key; did you mean turns?",
+        'environment variable SHOAL_TURNS__STEPS_MAX: turns.steps_max is "many"; '
+        "allowed: a whole number from 1 to 10000.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"[model\n", "is not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 7)."),
+        (b"a = '\xff'", "is not UTF-8 text (byte 5). Save it as UTF-8."),
+    ],
+)
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "shoal.toml").write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path, {})
+    assert caught.value.problems == [f"{tmp_path / 'shoal.toml'} {problem}"]
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(ConfigError, match="is not a directory"):
+        load_config(tmp_path / "home", {})
+
+
+def test_variables_beat_the_file_and_options_beat_both(tmp_path: Path) -> None:
+    text = "[web]\nport = 1\nhost = 'a'\n[turns]\nsteps_max = 3"
+    environ = {"SHOAL_WEB__PORT": "2", "SHOAL_WEB__HOST": "b"}
+    config = load(tmp_path, text, environ, web__port=3)
+    assert (config.web.port, config.web.host, config.turns.steps_max) == (3, "b", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "value"),
+    [
+        ("SHOAL_MODEL__NAME", "demo", "model.name", "demo"),
+        ("SHOAL_MODEL__NAME", '"demo"', "model.name", "demo"),
+        ("SHOAL_MODEL__NAME", "4.1", "model.name", "4.1"),
+        ("SHOAL_MODEL__NAME", "a\nb = 1", "model.name", "a\nb = 1"),
+        ("SHOAL_MODEL__TEMPERATURE", "0.5", "model.temperature", 0.5),
+        ("SHOAL_LOGGING__JSON", "true", "logging.json", True),
+        ("SHOAL_MODEL__FALLBACK", '["a", "b"]', "model.fallback", ("a", "b")),
+        ("SHOAL_MODEL__FALLBACK", "a, b", "model.fallback", ("a", "b")),
+        ("SHOAL_SANDBOX__NETWORK", '["h"]', "sandbox.network", ("h",)),
+        ("SHOAL_SANDBOX__NETWORK", "on", "sandbox.network", "on"),
+        ("SHOAL_PERMISSIONS__APPROVERS", "7", "permissions.approvers", ("7",)),
+    ],
+)
+def test_a_variable_is_read_as_its_key_needs_it(tmp_path: Path, name: str, text: str, key: str, value: object) -> None:
+    section, field = key.split(".")
+    assert getattr(getattr(load(tmp_path, "", {name: text}), section), field) == value
+
+
+def test_variables_without_a_section_are_left_alone(tmp_path: Path) -> None:
+    assert load(tmp_path, "", {"SHOAL_HOME": "/x", "SHOAL_DEBUG": "1"}) == load_config(tmp_path, {})
+
+
+def test_a_variable_reaches_into_providers_and_platforms(tmp_path: Path) -> None:
+    environ = {
+        "SHOAL_PROVIDERS__MINE__KIND": "openai",
+        "SHOAL_PROVIDERS__MINE__BASE_URL": "http://127.0.0.1:9/v1",
+        "SHOAL_PLATFORMS__TELEGRAM__TOKEN": "12345",
+        "SHOAL_PLATFORMS__TELEGRAM__ALLOW": "1,2",
+    }
+    config = load(tmp_path, "[platforms.telegram]\napi_base = 'http://127.0.0.1:8'", environ)
+    assert config.providers["mine"].base_url == "http://127.0.0.1:9/v1"
+    (bot,) = config.platforms.telegram
+    assert (bot.token.reveal(), bot.allow, bot.api_base) == ("12345", ("1", "2"), "http://127.0.0.1:8")
+
+
+def test_a_variable_names_one_of_several_accounts_by_number(tmp_path: Path) -> None:
+    text = "[[platforms.discord]]\ntoken = 'a'\n[[platforms.discord]]\naccount = 'b'\n"
+    config = load(tmp_path, text, {"SHOAL_PLATFORMS__DISCORD__1__TOKEN": "tok"})
+    assert [account.token.reveal() for account in config.platforms.discord] == ["a", "tok"]
+    for variable in ("SHOAL_PLATFORMS__DISCORD__TOKEN", "SHOAL_PLATFORMS__DISCORD__2__TOKEN"):
+        (problem,) = problems(tmp_path, text + "token = 'b'", {variable: "tok"})
+        assert variable in problem
+
+
+def test_accounts_of_one_platform_need_names_of_their_own(tmp_path: Path) -> None:
+    text = "[[platforms.discord]]\ntoken = 'a'\n[[platforms.discord]]\ntoken = 'b'\n"
+    assert problems(tmp_path, text) == [
+        'platforms.discord.1.account is "main" twice; allowed: a name of its own for each account.'
+    ]
+
+
+def test_ids_may_be_written_as_numbers(tmp_path: Path) -> None:
+    config = load(tmp_path, "[platforms.telegram]\ntoken = 't'\nallow = [1, 'x']\n[permissions]\napprovers = [3]")
+    assert config.platforms.telegram[0].allow == ("1", "x")
+    assert config.permissions.approvers == ("3",)
+
+
+def test_a_platform_that_is_switched_off_may_be_incomplete(tmp_path: Path) -> None:
+    assert not load(tmp_path, "[platforms.teams]\nenabled = false").platforms.teams[0].enabled

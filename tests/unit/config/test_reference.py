@@ -1,0 +1,51 @@
+"""docs/configuration.md says what the code does, about every key."""
+
+from pathlib import Path
+
+import msgspec
+
+from shoal.config.reference import descriptions, reference, sections, undocumented
+from shoal.config.schema import find, keys
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_key_is_described() -> None:
+    assert undocumented() == []
+
+
+def test_a_description_names_its_unit_or_says_what_is_counted() -> None:
+    units = ("seconds", "bytes", "tokens", "hours", "minutes", "days", "usd", "chars")
+    bare = [
+        f"{path}.{name}"
+        for path, kind in sections()
+        for name, text in descriptions(kind).items()
+        for unit in units
+        if name.split("_")[-1] == unit and unit.replace("usd", "US dollars").replace("chars", "characters") not in text
+    ]
+    assert bare == []
+
+
+def test_the_page_is_current() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert page == reference(), "run: python -m shoal.config.reference > docs/configuration.md"
+
+
+def test_a_key_without_description_is_seen() -> None:
+    class Bare(msgspec.Struct):
+        """A record."""
+
+        said: int = 1
+        """Is described."""
+        silent: int = 2
+
+    assert descriptions(Bare) == {"said": "Is described."}
+
+
+def test_the_page_shows_every_section_and_key() -> None:
+    page = reference()
+    for path, kind in sections():
+        assert f"`[{path}]`" in page
+        names = path.split(".")
+        assert find(tuple(names)) is not None
+        assert keys(kind)

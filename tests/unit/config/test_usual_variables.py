@@ -1,0 +1,72 @@
+"""The variables of other tools: they complete what the file leaves open, and never beat it."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.config import default_model, load_config
+
+
+def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
+    config = load_config(tmp_path, {"OPENROUTER_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:7"})
+    assert config.providers["openrouter"].api_key.reveal() == "k"
+    assert config.providers["openrouter"].base_url == "https://openrouter.ai/api/v1"
+    assert config.providers["anthropic"].base_url == "http://127.0.0.1:7"
+    assert not config.providers["anthropic"].api_key
+
+
+def test_the_environment_completes_a_provider_and_does_not_beat_it(tmp_path: Path) -> None:
+    (tmp_path / "shoal.toml").write_text("[providers.openai]\nbase_url = 'http://127.0.0.1:5/v1'\n")
+    environ = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:6/v1"}
+    provider = load_config(tmp_path, environ).providers["openai"]
+    assert (provider.kind, provider.base_url, provider.api_key.reveal()) == ("openai", "http://127.0.0.1:5/v1", "k")
+
+
+def test_an_empty_variable_is_no_variable(tmp_path: Path) -> None:
+    assert load_config(tmp_path, {"OPENAI_API_KEY": "", "TELEGRAM_BOT_TOKEN": ""}) == load_config(tmp_path, {})
+
+
+def test_tokens_make_platforms(tmp_path: Path) -> None:
+    environ = {"TELEGRAM_BOT_TOKEN": "t", "DISCORD_TOKEN": "d", "SLACK_BOT_TOKEN": "s", "SLACK_APP_TOKEN": "a"}
+    platforms = load_config(tmp_path, environ).platforms
+    assert platforms.telegram[0].token.reveal() == "t"
+    assert platforms.discord[0].token.reveal() == "d"
+    assert (platforms.slack[0].app_token.reveal(), platforms.slack[0].mode) == ("a", "socket")
+
+
+def test_a_signing_secret_without_app_token_means_http(tmp_path: Path) -> None:
+    environ = {"SLACK_BOT_TOKEN": "s", "SLACK_SIGNING_SECRET": "x"}
+    assert load_config(tmp_path, environ).platforms.slack[0].mode == "http"
+
+
+@pytest.mark.parametrize("environ", [{"SLACK_BOT_TOKEN": "s"}, {"MATRIX_ACCESS_TOKEN": "m"}])
+def test_tokens_that_do_not_suffice_make_no_platform(tmp_path: Path, environ: dict[str, str]) -> None:
+    assert load_config(tmp_path, environ) == load_config(tmp_path, {})
+
+
+def test_a_token_completes_the_only_account(tmp_path: Path) -> None:
+    file = tmp_path / "shoal.toml"
+    file.write_text("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'\n")
+    assert load_config(tmp_path, {"MATRIX_ACCESS_TOKEN": "m"}).platforms.matrix[0].access_token.reveal() == "m"
+    file.write_text("[[platforms.telegram]]\nallow = ['*']\n")
+    assert load_config(tmp_path, {"TELEGRAM_BOT_TOKEN": "t"}).platforms.telegram[0].token.reveal() == "t"
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "model"),
+    [
+        ("", {}, "demo"),
+        ("[model]\nname = 'demo'", {"OPENAI_API_KEY": "k"}, "demo"),
+        ("", {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}, "anthropic/"),
+        ("", {"GEMINI_API_KEY": "k"}, "gemini/"),
+        ("[providers.openai]\napi_key = { env = 'UNSET' }", {}, "demo"),
+        ("[providers.box]\nkind = 'openai'\nbase_url = 'http://h/v1'\nmodels = ['qwen']", {}, "box/qwen"),
+        ("[providers.box]\nkind = 'openai'\nbase_url = 'http://h/v1'", {}, "demo"),
+        ("[providers.local]\nmodel_file = 'm.gguf'", {}, "local/m.gguf"),
+    ],
+)
+def test_the_default_model_is_that_of_the_first_usable_provider(
+    tmp_path: Path, text: str, environ: dict[str, str], model: str
+) -> None:
+    (tmp_path / "shoal.toml").write_text(text)
+    assert default_model(load_config(tmp_path, environ)).startswith(model)
