@@ -1,0 +1,229 @@
+"""Lets a sandboxed command reach an allow-list of hosts, and nothing else, through an HTTP proxy of our own.
+
+The command has a network namespace without any interface but loopback. A forwarder inside it listens on loopback and
+carries each connection over a unix socket, the only way out, to the proxy in this process. The proxy takes `CONNECT`
+and plain `http://` requests, compares the host with the list, resolves the name itself, and connects to a public
+address only, unless the list names the address. Programs find it by the usual proxy variables; one that ignores them
+reaches nothing.
+"""
+
+import asyncio
+import ipaddress
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+from shoal.domain.errors import SandboxError
+
+Network: TypeAlias = Literal["off", "on"] | tuple[str, ...]
+"""No network, the host's own, or these hosts only (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""
+
+PORT = 3128
+INSIDE_FOLDER = "/run/shoal"
+HEAD_BYTES_MAX = 65_536
+HEAD_SECONDS = 15.0
+CONNECT_SECONDS = 15.0
+CONNECTIONS_MAX = 64
+CHUNK_BYTES = 65_536
+_WEB_PORTS = (80, 443)
+
+
+class Refused(Exception):
+    """A request that the proxy does not carry, with the status line to answer."""
+
+
+class Target(NamedTuple):
+    """Where a request wants to go, and what to send there first."""
+
+    host: str
+    port: int
+    head: bytes
+
+
+class AllowedHosts:
+    """The list of hosts. A name without a port stands for ports 80 and 443, `*.` for every name below."""
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._exact: dict[str, tuple[int, ...]] = {}
+        self._below: dict[str, tuple[int, ...]] = {}
+        for entry in entries:
+            host, ports = _entry(entry)
+            table = self._below if host.startswith("*.") else self._exact
+            key = host.removeprefix("*")
+            table[key] = (*table.get(key, ()), *ports)
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether the list names this host with this port."""
+        name = host.lower().rstrip(".")
+        if port in self._exact.get(name, ()):
+            return True
+        return any(name.endswith(below) and port in ports for below, ports in self._below.items())
+
+
+def _entry(entry: str) -> tuple[str, tuple[int, ...]]:
+    host, colon, port = entry.strip().lower().rpartition(":")
+    if colon and port.isdigit() and (":" not in host or host.startswith("[")):
+        return host.strip("[]"), (int(port),)
+    return entry.strip().lower().strip("[]").rstrip("."), _WEB_PORTS
+
+
+class ProxiedNetwork:
+    """The proxy of one command, with what the sandbox needs to use it; an async context manager.
+
+    `mounts` are bubblewrap's options, `forwarder` is what the command is an argument of, `environment` points programs
+    to the proxy.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._allowed = AllowedHosts(hosts)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        python, shown = _interpreter()
+        script = str(Path(__file__).with_name("forward.py"))
+        self._folder = tempfile.mkdtemp(prefix="shoal-proxy-")
+        self.mounts = [*shown, "--ro-bind", script, f"{INSIDE_FOLDER}/forward.py"]
+        self.mounts += ["--ro-bind", self._folder, f"{INSIDE_FOLDER}/proxy"]
+        self.forwarder = [python, "-I", "-S", "-B", f"{INSIDE_FOLDER}/forward.py"]
+        self.forwarder += [f"{INSIDE_FOLDER}/proxy/socket", str(PORT)]
+        address = f"http://127.0.0.1:{PORT}"
+        names = ("http_proxy", "https_proxy", "all_proxy")
+        self.environment = {name: address for lower in names for name in (lower, lower.upper())}
+
+    async def __aenter__(self) -> "ProxiedNetwork":
+        """Start to listen. Raises SandboxError where that fails."""
+        try:
+            path = f"{self._folder}/socket"
+            self._server = await asyncio.start_unix_server(self._accept, path, limit=HEAD_BYTES_MAX)
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise SandboxError(f"The sandbox's network proxy could not be started: {error}.") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, dropping what is still connected."""
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        await self._idle.wait()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._serving += 1
+        self._idle.clear()
+        self._writers.add(writer)
+        try:
+            if self._serving > CONNECTIONS_MAX:
+                raise Refused("503 Too Many Connections")
+            await self._carry(reader, writer)
+        except Refused as refused:
+            with suppress(OSError):
+                writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # either end went away
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+            self._serving -= 1
+            if not self._serving:
+                self._idle.set()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(HEAD_SECONDS):
+            try:
+                target = parse_request(await reader.readuntil(b"\r\n\r\n"))
+            except asyncio.LimitOverrunError as error:
+                raise Refused("431 Request Header Fields Too Large") from error
+        if not self._allowed.allows(target.host, target.port):
+            raise Refused(f"403 {target.host}:{target.port} is not among the hosts allowed to this sandbox")
+        far_reader, far_writer = await _connect(target)
+        self._writers.add(far_writer)
+        try:
+            if target.head:
+                far_writer.write(target.head)
+            else:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        finally:
+            self._writers.discard(far_writer)
+            far_writer.close()
+
+
+def parse_request(head: bytes) -> Target:
+    """Read a proxy request's head. Raises Refused for what is neither `CONNECT` nor an absolute `http://` address.
+
+    A plain request is rewritten for the server: path only, the host of the address, and no further request after it.
+    """
+    first, _, rest = head.decode("latin-1").partition("\r\n")
+    method, _, address = first.partition(" ")
+    address = address.rpartition(" ")[0]
+    try:
+        parts = urlsplit(f"//{address}" if method == "CONNECT" else address)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise Refused("400 Bad Address") from error
+    if method == "CONNECT" and host and port:
+        return Target(host, port, b"")
+    if parts.scheme != "http" or not host:
+        raise Refused("400 Only CONNECT and http:// requests are carried")
+    dropped = ("host:", "connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
+    kept = [line for line in rest.split("\r\n") if line and not line.lower().startswith(dropped)]
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close", *kept]
+    return Target(host, port or 80, ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+
+
+async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first address of the host that may be reached. Raises Refused."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            addresses = [str(entry[4][0]) for entry in found if _may_reach(target.host, str(entry[4][0]))]
+            if not addresses:
+                raise Refused(f"403 {target.host} leads to a private address")
+            return await asyncio.open_connection(addresses[0], target.port)
+    except (OSError, TimeoutError, UnicodeError) as error:
+        raise Refused(f"502 {target.host} cannot be reached") from error
+
+
+def _may_reach(host: str, address: str) -> bool:
+    """Whether a name may lead to this address: a public one, or the very address that the list names."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(found, "ipv4_mapped", None)
+    with suppress(ValueError):
+        return ipaddress.ip_address(host) == found
+    return (mapped or found).is_global and not found.is_multicast
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carry bytes one way until either end closes."""
+    try:
+        while data := await reader.read(CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+def _interpreter() -> tuple[str, list[str]]:
+    """This Python's own program, and the options that show its installation in the sandbox, read-only."""
+    prefix = Path(sys.base_prefix).resolve()
+    program = os.path.realpath(sys.executable)
+    if prefix.is_relative_to("/usr"):
+        return program, []
+    if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(program).is_relative_to(prefix):
+        raise SandboxError(f"The sandbox cannot show this Python's installation ({prefix}); use network off or on.")
+    return program, ["--ro-bind", str(prefix), str(prefix)]
