@@ -1,6 +1,5 @@
 """Rules that concern more than one key, checked on the whole configuration."""
 
-import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -75,23 +74,46 @@ def _permissions(config: Config) -> Iterator[Found]:
     if config.permissions.default_profile not in names:
         found = config.permissions.default_profile
         yield ("permissions", "default_profile"), f'is "{found}"; allowed: {", ".join(sorted(names))}'
+    if profiles or config.permissions.overrides:
+        wrong = [*_extends(config), *_patterns(config)]
+        yield from wrong or _circles(config)
+
+
+def _extends(config: Config) -> Iterator[Found]:
+    profiles = config.permissions.profiles
+    names = {*BUILTIN_PROFILES, *profiles}
     for name, profile in profiles.items():
         here = ("permissions", "profiles", name)
         if name in BUILTIN_PROFILES:
             yield here, "is a built-in profile; allowed: another name, with extends to build on it"
-        if profile.extends and (profile.extends not in names or profile.extends == name):
-            others = ", ".join(sorted(names - {name}))
-            yield (*here, "extends"), f'is "{profile.extends}"; allowed: {others}'
-        for key in ("deny", "allow", "ask"):
-            yield from _patterns((*here, key), getattr(profile, key))
+        if profile.extends and profile.extends not in names - {name}:
+            yield (*here, "extends"), f'is "{profile.extends}"; allowed: {", ".join(sorted(names - {name}))}'
 
 
-def _patterns(path: tuple[str, ...], patterns: tuple[str, ...]) -> Iterator[Found]:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            yield path, f'has the pattern "{pattern}", which is wrong: {error}; allowed: regular expressions of Python'
+def _patterns(config: Config) -> Iterator[Found]:
+    from shoal.permissions.pattern import PatternRefused, Program
+
+    profiles, overrides = config.permissions.profiles, config.permissions.overrides
+    lists = [(("profiles", name), profile) for name, profile in profiles.items()]
+    lists += [(("overrides", str(number)), override) for number, override in enumerate(overrides)]
+    for where, rules in lists:
+        for key in ("deny", "allow", "ask", "trusted_allow"):
+            for pattern in getattr(rules, key):
+                try:
+                    Program().add(pattern, dotall=key == "deny")
+                except PatternRefused as refused:
+                    yield ("permissions", *where, key), f'has the pattern "{pattern}": {refused}'
+
+
+def _circles(config: Config) -> Iterator[Found]:
+    """Profiles that extend each other, and whatever else stands in the way of all of them together."""
+    from shoal.permissions.rules import Profiles, ProfileSource
+
+    sources = {name: ProfileSource(extends=profile.extends) for name, profile in config.permissions.profiles.items()}
+    try:
+        Profiles(sources)
+    except ConfigError as error:
+        yield from ((("permissions", "profiles"), f"do not fit: {problem}".rstrip(".")) for problem in error.problems)
 
 
 def _sandbox(config: Config) -> Iterator[Found]:

@@ -217,7 +217,11 @@ def _settle_platforms(draft: Draft) -> None:
             platforms[name] = [table]
         for account in _accounts(platforms.get(name), free_names=table_of(hint) is not None):
             _write_ids(account)
-    _write_ids(draft.inner("permissions"))
+    permissions = draft.inner("permissions")
+    _write_ids(permissions)
+    override = as_table(permissions.get("overrides"))
+    if override is not None:
+        permissions["overrides"] = [override]
     if extra:
         platforms["plugins"] = extra
 

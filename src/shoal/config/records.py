@@ -137,7 +137,8 @@ class Sandbox(Section, frozen=True, kw_only=True):
 
 
 class Profile(Section, frozen=True, kw_only=True):
-    """Rules for what an agent may do: patterns that must match a whole action, checked deny, allow, ask."""
+    """Rules for what an agent may do: regular expressions that must match a whole action. What matches deny is refused,
+    else what matches allow runs, else what matches ask is asked, and all the rest is refused."""
 
     extends: str = ""
     """Profile whose rules are taken over first."""
@@ -146,7 +147,35 @@ class Profile(Section, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     """Actions that run without a question."""
     ask: tuple[str, ...] = ()
-    """Actions a person is asked about; what no list names is refused."""
+    """Actions a person is asked about."""
+    trusted_allow: tuple[str, ...] = ()
+    """Actions that run without a question even after untrusted content was read."""
+
+
+class Override(Section, frozen=True, kw_only=True):
+    """Rules laid over a profile where every selector holds; an empty selector holds always. A later override is asked
+    before an earlier one, and none takes a deny back."""
+
+    agents: tuple[str, ...] = ()
+    """Names of agents it is for."""
+    platforms: tuple[str, ...] = ()
+    """Platforms it is for."""
+    channels: tuple[str, ...] = ()
+    """Channels it is for, PLATFORM:CHANNEL or the channel alone."""
+    kinds: tuple[Literal["direct", "group"], ...] = ()
+    """Kinds of conversation it is for."""
+    users: tuple[str, ...] = ()
+    """Users it is for, PLATFORM:USER or the user alone."""
+    roles: tuple[str, ...] = ()
+    """Roles it is for; one of them suffices."""
+    deny: tuple[str, ...] = ()
+    """Actions that are refused."""
+    allow: tuple[str, ...] = ()
+    """Actions that run without a question."""
+    ask: tuple[str, ...] = ()
+    """Actions a person is asked about."""
+    trusted_allow: tuple[str, ...] = ()
+    """Actions that run without a question even after untrusted content was read."""
 
 
 class Permissions(Section, frozen=True, kw_only=True):
@@ -160,6 +189,8 @@ class Permissions(Section, frozen=True, kw_only=True):
     """Time until an unanswered question counts as refused, in seconds."""
     profiles: dict[str, Profile] = {}
     """Your own profiles, by name."""
+    overrides: tuple[Override, ...] = ()
+    """Rules for certain agents, places and people."""
 
 
 class Budget(Section, frozen=True, kw_only=True):

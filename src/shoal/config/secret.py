@@ -21,7 +21,7 @@ class Secret:
     is found; whoever calls often keeps the answer until it is refused.
     """
 
-    __slots__ = ("_detail", "_environ", "_folder", "source")
+    __slots__ = ("_detail", "_environ", "source")
 
     def __init__(
         self,
@@ -29,12 +29,10 @@ class Secret:
         detail: str | tuple[str, ...] = "",
         *,
         environ: Mapping[str, str] | None = None,
-        folder: Path = Path(),
     ) -> None:
         self.source: Source = source
         self._detail = detail
         self._environ = os.environ if environ is None else environ
-        self._folder = folder
 
     @property
     def name(self) -> str:
@@ -42,6 +40,10 @@ class Secret:
         if self.source == "value":
             return ""
         return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
+
+    def parts(self) -> tuple[Source, str | tuple[str, ...]]:
+        """The source and where exactly to look; of a secret written out the value itself, so this is never shown."""
+        return self.source, self._detail
 
     def reveal(self) -> str:
         """The secret itself; empty when none is set. A command may take up to COMMAND_SECONDS_MAX: call it in a thread.
@@ -67,7 +69,7 @@ class Secret:
         return value
 
     def _from_file(self) -> str:
-        path = self._folder / Path(self.name).expanduser()
+        path = Path(self.name)
         try:
             value = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -128,7 +130,9 @@ def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Sec
     if table is not None and len(table) == 1:
         name = table.get("env") or table.get("file")
         if isinstance(name, str):
-            return Secret("env", name, environ=environ) if "env" in table else Secret("file", name, folder=folder)
+            if "env" in table:
+                return Secret("env", name, environ=environ)
+            return Secret("file", str(folder / Path(name).expanduser()))
         words = as_list(table.get("command")) or []
         command = tuple(word for word in words if isinstance(word, str))
         if command and len(command) == len(words):

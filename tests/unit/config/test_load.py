@@ -57,6 +57,16 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ("[permissions.profiles.open]\n", "permissions.profiles.open is a built-in profile; allowed: another name"),
         ("[permissions.profiles.p]\nextends = 'q'", 'permissions.profiles.p.extends is "q"; allowed: guarded, locked'),
         ("[permissions.profiles.p]\nask = ['a(']", 'permissions.profiles.p.ask has the pattern "a("'),
+        (
+            "[permissions.profiles.p]\nask = ['(a)\\1']",
+            'permissions.profiles.p.ask has the pattern "(a)\\1": it has a back',
+        ),
+        (
+            "[permissions.profiles]\np = { extends = 'q' }\nq = { extends = 'p' }",
+            "permissions.profiles do not fit: permission profile 'p': it extends itself",
+        ),
+        ("[permissions.overrides]\nkinds = ['x']", "permissions.overrides.kinds is a list; allowed: a list of"),
+        ("[[permissions.overrides]]\nallow = ['[']", 'permissions.overrides.0.allow has the pattern "["'),
         ("[platforms.telegram]\n", "platforms.telegram.token is missing; give it, or set enabled = false."),
         ("[platforms.telegramm]\n", "platforms.telegramm is not a known key; did you mean telegram?"),
         ("[platforms]\ntelegram = 3", "platforms.telegram is 3; allowed: a table, or several with [[ ]]."),
@@ -190,3 +200,15 @@ def test_ids_may_be_written_as_numbers(tmp_path: Path) -> None:
 
 def test_a_platform_that_is_switched_off_may_be_incomplete(tmp_path: Path) -> None:
     assert not load(tmp_path, "[platforms.teams]\nenabled = false").platforms.teams[0].enabled
+
+
+def test_an_extension_reads_its_own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = tmp_path / "site" / "shoal_irc-1.dist-info"
+    record.mkdir(parents=True)
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: shoal-irc\nVersion: 1\n")
+    (record / "entry_points.txt").write_text("[shoal.platforms]\nirc = shoal_irc:Irc\n[shoal.providers]\nodd = x:Y\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    config = load(tmp_path, "[platforms.irc]\nserver = 'irc.example'\n[providers.o]\nkind = 'odd'")
+    (irc,) = config.platforms.plugins
+    assert (irc.name, bytes(irc.settings)) == ("irc", b'{"server":"irc.example"}')
+    assert config.providers["o"].kind == "odd"

@@ -111,3 +111,11 @@ def test_a_secret_file_may_be_private(tmp_path: Path) -> None:
     file.write_text("k")
     file.chmod(stat.S_IRUSR)
     assert Secret("file", str(file)).reveal() == "k"
+
+
+def test_parts_tell_where_to_look(tmp_path: Path) -> None:
+    (tmp_path / "shoal.toml").write_text("[web]\ntoken = { file = 'key' }\n[tools]\nbrave_api_key = { env = 'B' }")
+    config = load_config(tmp_path, {})
+    assert config.web.token.parts() == ("file", str(tmp_path / "key"))
+    assert config.tools.brave_api_key.parts() == ("env", "B")
+    assert Secret("value", "x").parts() == ("value", "x")
