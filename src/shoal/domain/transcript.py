@@ -60,7 +60,7 @@ class Transcript:
             case Cleared():
                 self._forget(event.seq)
             case Compacted(upto_seq=upto, summary=summary):
-                self._compact(event.seq, upto, summary)
+                self._compact(upto, summary)
             case _:
                 pass
 
@@ -69,12 +69,17 @@ class Transcript:
         settled = tuple(entry.message for entry in self.entries)
         return settled + tuple(self._tool_messages()) if self._open is not None else settled
 
+    def messages_of(self, turn: TurnId) -> tuple[ModelMessage, ...]:
+        """The messages of one turn alone, every call paired."""
+        settled = tuple(entry.message for entry in self.entries if entry.turn == turn)
+        return settled + tuple(self._tool_messages()) if self._open is not None else settled
+
     def turn_starts(self) -> list[int]:
         """The journal positions at which the window may be cut: where a turn's first message stands."""
         return [entry.seq for entry in self.entries if entry.opens]
 
     def _put(self, event: Event, message: ModelMessage) -> None:
-        self._settle()
+        self.settle()
         opens = event.turn != self.turn
         self.turn = event.turn
         self.entries.append(Entry(event.seq, event.turn, message, opens))
@@ -97,10 +102,10 @@ class Transcript:
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return
         self._results[result.call_id] = ToolMessage(
-            result.call_id, result.name, result.text, result.is_error, result.images
+            result.call_id, result.name, result.text, result.is_error, result.images, result.artifact
         )
         if len(self._results) == len(self._open.tool_calls):
-            self._settle()
+            self.settle()
 
     def _tool_messages(self) -> Iterable[ToolMessage]:
         assert self._open is not None
@@ -108,21 +113,22 @@ class Transcript:
             found = self._results.get(call.id)
             yield found if found is not None else ToolMessage(call.id, call.name, INTERRUPTED, is_error=True)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Give each open call that has no result its stand-in: nothing more of the turn will come."""
         if self._open is not None:
             self.entries.extend(Entry(self._calls_at, self.turn, message) for message in self._tool_messages())
             self._open = None
             self._results = {}
 
     def _forget(self, seq: int) -> None:
-        self._settle()
+        self.settle()
         self.entries = [entry for entry in self.entries if entry.seq > seq]
 
-    def _compact(self, seq: int, upto: int, summary: str) -> None:
-        self._settle()
+    def _compact(self, upto: int, summary: str) -> None:
+        self.settle()
         self.entries = [entry for entry in self.entries if entry.seq > upto]
         if summary:
-            self.entries.insert(0, Entry(seq, TurnId(""), UserMessage(f"{SUMMARY_HEAD}\n{summary}")))
+            self.entries.insert(0, Entry(upto, TurnId(""), UserMessage(f"{SUMMARY_HEAD}\n{summary}")))
 
 
 def _by(author: Author, text: str) -> str:

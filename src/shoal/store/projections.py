@@ -1,0 +1,336 @@
+"""`log.jsonl` and `context.jsonl` of a thread: two readable files that are pure functions of its journal.
+
+The log has a line for everything that was said and decided, and is only ever appended to. The context has what the
+model sees, and is cut by clears and compactions. Both end at a point of rest: an event with a line in the log, after
+which no turn is open. What was written after the log's last point of rest (a crash in between) is cut off and written
+again, so that the files are the same bytes however often the writing was interrupted, and as `rebuild` makes them.
+They are not synced to disk: after a power cut `rebuild` them.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from shoal.domain.clock import iso
+from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    Failed,
+    LimitReached,
+    Steered,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author, ModelMessage, UserMessage
+from shoal.domain.transcript import SUMMARY_HEAD, Transcript
+
+LOG = "log.jsonl"
+CONTEXT = "context.jsonl"
+TAIL_BYTES = 4096
+"""How much of a file's end is read at first; four times more each time it does not suffice."""
+
+
+class _LogLine(msgspec.Struct, omit_defaults=True):
+    seq: int
+    at: str
+    type: str
+    turn: str = ""
+    author: str = ""
+    message_id: str = ""
+    agent: str = ""
+    text: str = ""
+    attachments: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    outcome: str = ""
+
+
+class _ContextLine(msgspec.Struct):
+    seq: int
+    message: ModelMessage
+
+
+class _Seq(msgspec.Struct):
+    seq: int
+
+
+class _Line(NamedTuple):
+    seq: int
+    body: bytes
+
+
+_encoder = msgspec.json.Encoder()
+_log_line = msgspec.json.Decoder(_LogLine)
+_seq = msgspec.json.Decoder(_Seq)
+
+
+class Projections:
+    """Writes the threads' readable files. Blocking: call it from a worker thread."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def append(self, thread: ThreadId, events: Sequence[Event]) -> int:
+        """Bring the files up to the last point of rest in `events`, whatever of them they hold already.
+
+        Returns the number of the last event the files speak of. When `events` begin later than right after that,
+        nothing is written: call again with the journal's events after that number. Raises OSError.
+        """
+        with self._locked(thread) as folder:
+            written = _mend(folder)
+            fresh = [event for event in events if event.seq > written]
+            ends = _ends(fresh)
+            if not ends or fresh[0].seq != written + 1:
+                return written
+            fresh = fresh[: ends[-1] + 1]
+            _write_context(folder / CONTEXT, fresh, ends)
+            _append(folder / LOG, b"".join(_log_bytes(fresh)))
+            return fresh[-1].seq
+
+    def rebuild(self, thread: ThreadId, events: Sequence[Event]) -> None:
+        """Make both files anew from the whole journal, each replaced atomically. Raises OSError."""
+        ends = _ends(events)
+        settled = events[: ends[-1] + 1] if ends else ()
+        with self._locked(thread) as folder:
+            _replace(folder / CONTEXT, b"".join(line.body for line in _fold([], settled, ends)))
+            _replace(folder / LOG, b"".join(_log_bytes(settled)))
+
+    def last_seq(self, thread: ThreadId) -> int:
+        """The number of the last event the files speak of, 0 when there are none."""
+        return _rest(self._home.thread(thread)).seq
+
+    @contextlib.contextmanager
+    def _locked(self, thread: ThreadId) -> Generator[Path]:
+        folder = self._home.thread(thread)
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield folder
+        finally:
+            os.close(held)
+
+
+# ---- what the lines are -------------------------------------------------------------------------------------------
+
+
+def _ends(events: Sequence[Event]) -> list[int]:
+    """The indexes of the points of rest."""
+    found: list[int] = []
+    is_open = False
+    for index, event in enumerate(events):
+        is_open = _is_open_after(event.data.type, was_open=is_open)
+        if not is_open and event.data.type not in _UNLOGGED:
+            found.append(index)
+    return found
+
+
+_UNLOGGED = frozenset({"tool_started", "tool_result"})
+
+
+def _is_open_after(kind: str, *, was_open: bool) -> bool:
+    return kind == TurnStarted.type or (was_open and kind != TurnFinished.type)
+
+
+def _log_bytes(events: Iterable[Event]) -> Iterator[bytes]:
+    for event in events:
+        if event.data.type not in _UNLOGGED:
+            yield _encoder.encode(_logged(event)) + b"\n"
+
+
+def _logged(event: Event) -> _LogLine:
+    line = _LogLine(event.seq, iso(event.at), event.data.type, event.turn)
+    match event.data:
+        case UserSaid() as said:
+            line.author, line.text, line.message_id = _name(said.author), said.text, said.message_id
+            line.attachments = tuple(attachment.path or attachment.name for attachment in said.attachments)
+        case Steered() as said:
+            line.author, line.text, line.message_id = _name(said.author), said.text, said.message_id
+        case TurnStarted(agent=agent):
+            line.agent = agent
+        case AssistantSaid(text=text, tool_calls=calls):
+            line.text, line.tools = text, tuple(call.name for call in calls)
+        case ApprovalRequested(tool=tool, shown=shown):
+            line.text, line.tools = shown, (tool,)
+        case ApprovalSettled(by=by, decision=decision):
+            line.author, line.outcome = by, decision
+        case Compacted(summary=summary):
+            line.text = summary
+        case Cleared(by=by, reason=reason):
+            line.author, line.text = by, reason
+        case LimitReached(limit=limit, detail=detail):
+            line.outcome, line.text = limit, detail
+        case Failed(kind=kind, message=message):
+            line.outcome, line.text = kind, message
+        case TurnFinished(outcome=outcome):
+            line.outcome = outcome
+        case _:
+            pass
+    return line
+
+
+def _name(author: Author) -> str:
+    return author.name or author.id
+
+
+def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int]) -> list[_Line]:
+    """The context after `events`, whose points of rest are `ends`, when it had `lines` before them."""
+    rests = frozenset(ends)
+    piece = Transcript()
+    for index, event in enumerate(events):
+        data = event.data
+        if isinstance(data, Cleared):
+            lines = []
+        elif isinstance(data, Compacted):
+            lines = _summary(data) + [line for line in lines if line.seq > data.upto_seq]
+            data = msgspec.structs.replace(data, summary="")  # it stands in `lines` now
+        piece.add(msgspec.structs.replace(event, data=data))
+        if index in rests:
+            piece.settle()
+            lines += [_context_line(entry.seq, entry.message) for entry in piece.entries]
+            piece = Transcript()
+    return lines
+
+
+def _summary(compacted: Compacted) -> list[_Line]:
+    if not compacted.summary:
+        return []
+    return [_context_line(compacted.upto_seq, UserMessage(f"{SUMMARY_HEAD}\n{compacted.summary}"))]
+
+
+def _context_line(seq: int, message: ModelMessage) -> _Line:
+    return _Line(seq, _encoder.encode(_ContextLine(seq, message)) + b"\n")
+
+
+# ---- the files ----------------------------------------------------------------------------------------------------
+
+
+class _Rest(NamedTuple):
+    """The log's last point of rest: its event's number and where its line ends."""
+
+    seq: int
+    end: int
+
+
+_NOTHING = _Rest(0, 0)
+
+
+def _rest(folder: Path) -> _Rest:
+    if not (folder / CONTEXT).exists():
+        return _NOTHING
+    try:
+        with (folder / LOG).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            want = TAIL_BYTES
+            while True:
+                start = max(0, size - want)
+                file.seek(start)
+                found = _rest_within(file.read(size - start), start)
+                if found is not None or start == 0:
+                    return found or _NOTHING
+                want *= 4
+    except FileNotFoundError:
+        return _NOTHING
+
+
+def _rest_within(tail: bytes, start: int) -> _Rest | None:
+    """The last point of rest in the end of a log that begins at `start`; None when more must be read to tell."""
+    first = tail.find(b"\n") + 1 if start else 0
+    lines = _whole_lines(tail[first:], start + first)
+    rest: _Rest | None = None
+    is_open: bool | None = False if start == 0 else None
+    for end, body in lines:
+        try:
+            line = _log_line.decode(body)
+        except msgspec.MsgspecError:  # torn: whatever follows cannot be trusted
+            break
+        if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:
+            is_open = _is_open_after(line.type, was_open=bool(is_open))
+        if is_open is False:
+            rest = _Rest(line.seq, end)
+    return rest
+
+
+def _whole_lines(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while (newline := data.find(b"\n", at)) >= 0:
+        yield start + newline + 1, data[at:newline]
+        at = newline + 1
+
+
+def _mend(folder: Path) -> int:
+    """Cut both files back to the log's last point of rest and return its number."""
+    rest = _rest(folder)
+    _truncate(folder / LOG, rest.end)
+    _truncate(folder / CONTEXT, _context_end(folder / CONTEXT, rest.seq) if rest.seq else 0)
+    return rest.seq
+
+
+def _context_end(path: Path, seq: int) -> int:
+    """Where the last line ends that stems from an event up to `seq`."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        want = TAIL_BYTES
+        while True:
+            start = max(0, size - want)
+            file.seek(start)
+            tail = file.read(size - start)
+            first = tail.find(b"\n") + 1 if start else 0
+            ends = [end for end, body in _whole_lines(tail[first:], start + first) if _is_from(body, seq)]
+            if ends or start == 0:
+                return ends[-1] if ends else 0
+            want *= 4
+
+
+def _is_from(body: bytes, seq: int) -> bool:
+    try:
+        return _seq.decode(body).seq <= seq
+    except msgspec.MsgspecError:
+        return False
+
+
+def _truncate(path: Path, size: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size > size:
+            os.truncate(path, size)
+
+
+def _write_context(path: Path, events: Sequence[Event], ends: Sequence[int]) -> None:
+    if any(isinstance(event.data, Cleared | Compacted) for event in events):
+        before = list(_read_context(path))
+        _replace(path, b"".join(line.body for line in _fold(before, events, ends)))
+    else:
+        _append(path, b"".join(line.body for line in _fold([], events, ends)))
+
+
+def _read_context(path: Path) -> Iterator[_Line]:
+    with contextlib.suppress(FileNotFoundError):
+        for _, body in _whole_lines(path.read_bytes(), 0):
+            yield _Line(_seq.decode(body).seq, body + b"\n")
+
+
+def _append(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    _append(fresh, data)
+    fresh.replace(path)

@@ -1,0 +1,129 @@
+"""Journals made up by hypothesis: turns with steps, calls, steers and failures, and what happens amid them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import msgspec
+from hypothesis import strategies as st
+
+from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    Failed,
+    LimitReached,
+    Outcome,
+    Steered,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.messages import Attachment, Author, ToolCall
+
+THREAD = ThreadId("web:lobby:made-up")
+START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+texts = st.text(max_size=40)
+authors = st.builds(Author, id=st.just("u1"), name=st.sampled_from(["", "Nobody in particular"]), trusted=st.booleans())
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Some events in a row; `turn` names their turn, empty outside any."""
+
+    turn: str
+    events: tuple[EventData, ...]
+
+
+@st.composite
+def steps(draw: st.DrawFn, number: int) -> list[EventData]:
+    """One model call with its tool calls; some results are missing, as after a crash."""
+    calls = tuple(ToolCall(CallId(f"c{number}-{n}"), "bash", "{}") for n in range(draw(st.integers(0, 3))))
+    said: list[EventData] = [AssistantSaid(draw(texts), calls, draw(st.sampled_from(["end", "max_tokens"])))]
+    for call in calls:
+        said.append(ToolStarted(call.id, call.name, ("tool:bash:ls",)))
+        if draw(st.booleans()):
+            said.append(ToolFinished(call.id, call.name, draw(texts), is_error=draw(st.booleans())))
+    return said
+
+
+@st.composite
+def happenings(draw: st.DrawFn) -> EventData:
+    """Something that may stand anywhere in a turn."""
+    return draw(
+        st.one_of(
+            st.builds(Steered, texts, authors, st.just("m9")),
+            st.builds(Failed, st.just("provider"), texts),
+            st.builds(LimitReached, st.just("steps")),
+            st.builds(ApprovalRequested, st.just(ApprovalId("a")), st.just(CallId("c")), st.just("bash"),
+                      st.just(("tool:bash:rm",)), texts, st.just(START)),
+            st.builds(ApprovalSettled, st.just(ApprovalId("a")), st.just(CallId("c")), st.just("allow")),
+        )
+    )  # fmt: skip
+
+
+@st.composite
+def between(draw: st.DrawFn) -> EventData:
+    """Something that happens outside turns, maybe while one is open."""
+    attachments = st.lists(st.builds(Attachment, st.just("a.txt"), path=st.sampled_from(["", "x/a.txt"])), max_size=2)
+    return draw(
+        st.one_of(
+            st.builds(Cleared, st.just("u1"), texts),
+            st.builds(Compacted, st.integers(0, 100), texts),  # a percentage here
+            st.builds(UserSaid, texts, authors, backfill=st.just(True), attachments=attachments.map(tuple)),
+        )
+    )
+
+
+@st.composite
+def turns(draw: st.DrawFn, number: int, *, finished: bool) -> list[Piece]:
+    """A turn, with things amid it that do not belong to it."""
+    name = f"T{number}"
+    pieces = [Piece(name, (TurnStarted("main", "demo", draw(texts)), UserSaid(draw(texts), draw(authors), "m1")))]
+    for step in range(draw(st.integers(0, 3))):
+        pieces.append(Piece(name, tuple(draw(steps(step)))))
+        if draw(st.booleans()):
+            pieces.append(Piece(name, (draw(happenings()),)))
+        if draw(st.integers(0, 5)) == 0:
+            pieces.append(Piece("", (draw(between()),)))
+    if finished:
+        outcome = cast(Outcome, draw(st.sampled_from(["done", "aborted", "failed", "limit"])))
+        pieces.append(Piece(name, (TurnFinished(outcome, draw(texts)),)))
+    return pieces
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> list[Event]:
+    """A whole journal; its last turn may still be open."""
+    pieces: list[Piece] = []
+    count = draw(st.integers(0, 5))
+    for number in range(count):
+        finished = number + 1 < count or draw(st.booleans())
+        pieces += draw(turns(number, finished=finished))
+        if finished and draw(st.booleans()):
+            pieces.append(Piece("", (draw(between()),)))
+    return [_placed(event) for event in number_events(pieces)]
+
+
+def _placed(event: Event) -> Event:
+    """Turn a compaction's percentage into the number of an earlier event."""
+    if not isinstance(event.data, Compacted):
+        return event
+    upto = event.data.upto_seq * (event.seq - 1) // 100
+    return msgspec.structs.replace(event, data=msgspec.structs.replace(event.data, upto_seq=upto))
+
+
+def number_events(pieces: Sequence[Piece]) -> list[Event]:
+    """Give events their numbers and times."""
+    flat = [(TurnId(piece.turn), data) for piece in pieces for data in piece.events]
+    return [
+        Event(seq, THREAD, TurnId(turn), START + timedelta(seconds=seq), data)
+        for seq, (turn, data) in enumerate(flat, 1)
+    ]

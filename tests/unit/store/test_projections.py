@@ -1,0 +1,216 @@
+"""The readable files say what the journal says: the same bytes, however they came to be written."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.store.journals import THREAD, Piece, journals, number_events
+
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.home import Home
+from shoal.domain.ids import CallId, TurnId
+from shoal.domain.messages import Author, ToolCall
+from shoal.domain.transcript import Transcript
+from shoal.store.projections import CONTEXT, LOG, TAIL_BYTES, Projections
+
+ANN = Author("u1", "Reader")
+
+
+class Files:
+    """A thread's two files in a fresh home."""
+
+    def __init__(self, root: str | Path) -> None:
+        home = Home(Path(root))
+        self.projections = Projections(home)
+        self.folder = home.thread(THREAD)
+
+    def read(self) -> tuple[bytes, bytes]:
+        """The log's and the context's bytes."""
+        return self._read(LOG), self._read(CONTEXT)
+
+    def write(self, log: bytes, context: bytes) -> None:
+        """Put both files into a state, as a crash would leave them."""
+        (self.folder / LOG).write_bytes(log)
+        (self.folder / CONTEXT).write_bytes(context)
+
+    def log(self) -> list[dict[str, object]]:
+        """The log's lines, decoded."""
+        return [json.loads(line) for line in self._read(LOG).splitlines()]
+
+    def context(self) -> list[dict[str, object]]:
+        """The context's messages, decoded."""
+        return [json.loads(line)["message"] for line in self._read(CONTEXT).splitlines()]
+
+    def _read(self, name: str) -> bytes:
+        path = self.folder / name
+        return path.read_bytes() if path.exists() else b""
+
+
+def rebuilt(events: Sequence[Event]) -> tuple[bytes, bytes]:
+    """What `rebuild` makes of a journal."""
+    with tempfile.TemporaryDirectory() as root:
+        files = Files(root)
+        files.projections.rebuild(THREAD, events)
+        return files.read()
+
+
+def one_turn(number: int = 1, text: str = "list the files") -> tuple[Piece, ...]:
+    """A plain turn with one tool call."""
+    call = ToolCall(CallId(f"c{number}"), "bash", '{"command":"ls"}')
+    return (
+        Piece(f"T{number}", (TurnStarted("main", "demo", "It is Monday."), UserSaid(text, ANN, f"m{number}"))),
+        Piece(f"T{number}", (AssistantSaid("I look.", (call,)), ToolFinished(call.id, "bash", "a.txt"))),
+        Piece(f"T{number}", (AssistantSaid("There is a.txt."), TurnFinished("done", "There is a.txt."))),
+    )
+
+
+def test_the_log_tells_who_said_what_without_tool_results(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.projections.append(THREAD, number_events(one_turn()))
+    assert [line["type"] for line in files.log()] == [
+        "turn_started", "user_message", "assistant_message", "assistant_message", "turn_finished",
+    ]  # fmt: skip
+    assert files.log()[1] == {
+        "seq": 2, "at": "2026-01-05T09:00:02.000Z", "type": "user_message", "turn": "T1", "author": "Reader",
+        "message_id": "m1", "text": "list the files",
+    }  # fmt: skip
+    assert b"a.txt." in files.read()[0]
+    assert b'"a.txt"' not in files.read()[0]
+
+
+def test_the_context_has_what_the_model_sees_with_calls_and_results(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    events = number_events(one_turn())
+    files.projections.append(THREAD, events)
+    assert [message["role"] for message in files.context()] == ["user", "assistant", "tool", "assistant"]
+    assert files.context()[0]["text"] == "[Reader] list the files\n\nIt is Monday."
+    assert files.context()[2]["text"] == "a.txt"
+
+
+def test_a_clear_empties_the_context_and_a_compaction_cuts_it_but_the_log_keeps_all(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    events = number_events([*one_turn(1), *one_turn(2), Piece("", (Compacted(6, "They listed files."),))])
+    files.projections.append(THREAD, events)
+    assert files.context()[0]["text"] == "[Summary of the conversation so far]\nThey listed files."
+    assert len(files.context()) == 5
+    cleared = [*events, Event(14, THREAD, TurnId(""), events[-1].at, Cleared("u1"))]
+    assert files.projections.append(THREAD, cleared) == 14
+    assert files.context() == []
+    assert len(files.log()) == 12
+
+
+def test_a_later_summary_stands_for_the_earlier_one_too(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    pieces = [
+        *one_turn(1),
+        *one_turn(2),
+        Piece("", (Compacted(6, "first"),)),
+        *one_turn(3),
+        Piece("", (Compacted(8, "second"),)),
+    ]
+    files.projections.append(THREAD, number_events(pieces))
+    texts = [str(message["text"]) for message in files.context()]
+    assert [text for text in texts if "Summary" in text] == ["[Summary of the conversation so far]\nsecond"]
+
+
+def test_an_open_turn_is_left_for_later(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    events = number_events([*one_turn(1), *one_turn(2)[:-1]])
+    assert files.projections.append(THREAD, events) == 6
+    assert files.projections.last_seq(THREAD) == 6
+    assert len(files.log()) == 5
+
+
+def test_events_that_do_not_follow_are_not_written(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    events = number_events([*one_turn(1), *one_turn(2)])
+    assert files.projections.append(THREAD, events[6:]) == 0
+    assert files.projections.append(THREAD, events) == 12
+    assert files.read() == rebuilt(events)
+
+
+def test_a_lost_context_is_written_anew(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    events = number_events([*one_turn(1), *one_turn(2)])
+    files.projections.append(THREAD, events)
+    (files.folder / CONTEXT).unlink()
+    assert files.projections.last_seq(THREAD) == 0
+    files.projections.append(THREAD, events)
+    assert files.read() == rebuilt(events)
+
+
+def test_lines_longer_than_the_part_read_first_are_found(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    events = number_events(
+        [*one_turn(1), *one_turn(2, "x" * TAIL_BYTES * 3), Piece("", (UserSaid("y" * TAIL_BYTES * 5, ANN),))]
+    )
+    for count in range(len(events) + 1):
+        files.projections.append(THREAD, events[:count])
+    assert files.projections.last_seq(THREAD) == 13
+    assert files.read() == rebuilt(events)
+
+
+@given(journals(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_written_bit_by_bit_equals_rebuilt(events: list[Event], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        files = Files(root)
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=6)))
+        for cut in (*cuts, len(events)):
+            files.projections.append(THREAD, events[files.projections.last_seq(THREAD) : cut])
+        assert files.read() == rebuilt(events)
+
+
+@given(journals())
+@settings(max_examples=60, deadline=None)
+def test_the_context_is_the_transcript(events: list[Event]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        files = Files(root)
+        written = files.projections.append(THREAD, events)
+        expected = Transcript()
+        turn_is_open = False
+        for event in events[:written]:
+            turn_is_open = event.type == "turn_started" or (turn_is_open and event.type != "turn_finished")
+            expected.add(event)
+            if not turn_is_open:
+                expected.settle()
+        assert [message["role"] for message in files.context()] == [
+            type(message).__struct_config__.tag for message in expected.messages()
+        ]
+        assert [message["text"] for message in files.context()] == [message.text for message in expected.messages()]
+
+
+@given(journals(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_crash_at_any_byte_is_mended(events: list[Event], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        files = Files(root)
+        files.projections.append(THREAD, events[: data.draw(st.integers(0, len(events)))])
+        log, context = files.read()
+        files.projections.append(THREAD, events)
+        log_after, context_after = files.read()
+        files.write(*data.draw(crashes((log, context), (log_after, context_after))))
+        files.projections.append(THREAD, events)
+        assert files.read() == rebuilt(events)
+
+
+@st.composite
+def crashes(draw: st.DrawFn, before: tuple[bytes, bytes], after: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """The files as a crash between two states may leave them: the context is written first, then the log."""
+    if draw(st.booleans()):
+        return after[0][: draw(st.integers(len(before[0]), len(after[0])))], after[1]
+    if after[1].startswith(before[1]):
+        return before[0], after[1][: draw(st.integers(len(before[1]), len(after[1])))]
+    return before[0], draw(st.sampled_from([before[1], after[1]]))
