@@ -162,6 +162,22 @@ def test_lines_longer_than_the_part_read_first_are_found(tmp_path: Path) -> None
     assert files.read() == rebuilt(events)
 
 
+def test_a_crash_amid_long_lines_is_mended(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    long = Piece("", (UserSaid("z" * TAIL_BYTES * 2, ANN),))
+    one, two, end = one_turn(2)
+    events = number_events([*one_turn(1), one, long, two, long, end])
+    files.projections.append(THREAD, events[:6])
+    log, _ = files.read()
+    files.projections.append(THREAD, events)
+    log_after, context_after = files.read()
+    for torn in (log, b"".join(log_after.splitlines(keepends=True)[:-2]), log_after[:-1]):
+        files.write(torn, context_after)
+        assert files.projections.last_seq(THREAD) == 6
+        files.projections.append(THREAD, events)
+        assert files.read() == (log_after, context_after) == rebuilt(events)
+
+
 @given(journals(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_written_bit_by_bit_equals_rebuilt(events: list[Event], data: st.DataObject) -> None:
