@@ -1,1 +1,231 @@
-"""The wiring, read first: builds the running system from a configuration."""
+"""The wiring, read first: builds the running system from a configuration. The only module that names concrete classes.
+
+config ─► home, lock, store ─► hub, engine ─► tools, permissions, sandbox ─► executor
+                            └─► providers ─► turn loop ─► actors/orchestrator ─► senders, adapters, triggers
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Literal
+
+import msgspec
+
+from shoal.actors.orchestrator import Orchestrator
+from shoal.actors.parts import Parts
+from shoal.agents.registry import AgentDefaults, Agents
+from shoal.chat.terminal import TerminalAdapter
+from shoal.chat.web import WebAdapter
+from shoal.config import Config, default_model
+from shoal.delivery.hub import Hub
+from shoal.delivery.sender import Sender
+from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.clock import Clock, SystemClock
+from shoal.domain.events import Event
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.domain.ports import ChatAdapter, Models, Sandbox
+from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.engine.local import LocalEngine
+from shoal.permissions.rules import Profiles, ProfileSource
+from shoal.providers.catalog import Catalog, ProviderSettings
+from shoal.sandbox.choose import SandboxChoice, choose_sandbox
+from shoal.sandbox.limits import Limits
+from shoal.store.lock import HomeLock
+from shoal.store.projections import Projections
+from shoal.store.script import Driver
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.tools.builtin import builtin_tools
+from shoal.tools.executor import Executor, ExecutorSettings
+from shoal.tools.registry import Registry
+from shoal.triggers.schedule import next_after
+from shoal.triggers.service import TriggerService
+from shoal.turn.context import ContextBuilder
+from shoal.turn.files import FileCache
+from shoal.turn.loop import TurnLoop
+from shoal.turn.model_step import ModelStep
+from shoal.turn.prompt import PromptBuilder, PromptLimits
+from shoal.turn.tool_step import ToolStep
+
+log = logging.getLogger(__name__)
+
+State = Literal["starting", "ready", "draining", "stopped"]
+
+EXPIRY_CHECK_SECONDS = 30.0
+
+
+class Doubles(msgspec.Struct, frozen=True):
+    """What a test or an embedding program puts in place of the real parts."""
+
+    clock: Clock | None = None
+    models: Models | None = None
+    sandbox: Sandbox | None = None
+    adapters: tuple[ChatAdapter, ...] = ()
+    wrap_driver: Callable[[Driver], Driver] | None = None
+
+
+NO_DOUBLES = Doubles()
+
+
+class App:
+    """The running system. Made by `open_app`."""
+
+    def __init__(self, config: Config, home: Home, clock: Clock, store: DatabaseStore, lock: HomeLock) -> None:
+        self.config = config
+        self.home = home
+        self.clock = clock
+        self.store = store
+        self.lock = lock
+        self.state: State = "starting"
+        self.notes: list[str] = []
+        self.hub = Hub()
+        self.engine = LocalEngine(config.engine.concurrency)
+        self.tools = Registry()
+        self.adapters: dict[str, ChatAdapter] = {}
+        self.senders: dict[str, Sender] = {}
+        self.agents: Agents
+        self.models: Models
+        self.profiles: Profiles
+        self.sandbox: Sandbox
+        self.executor: Executor
+        self.prompts: PromptBuilder
+        self.orchestrator: Orchestrator
+        self.triggers: TriggerService
+        self._projections = Projections(home)
+
+    # ---- what tools may ask for (domain.ports.ToolServices) ----
+
+    async def post(self, post: NewPost) -> None:
+        """Put a message or file into the outbox."""
+        await self.store.outbox.put(post)
+        self.poke_senders()
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
+        added = await self.store.triggers.add(trigger, next_after(trigger, self.clock.now()))
+        self.triggers.poke()
+        return added
+
+    # ---- what actors ask for ----
+
+    def poke_senders(self) -> None:
+        """The outbox has something."""
+        for sender in self.senders.values():
+            sender.poke()
+
+    async def project(self, thread: ThreadId, events: list[Event]) -> None:
+        """Write a finished turn into the thread's readable files; the journal stays the truth if that fails."""
+        try:
+            await asyncio.to_thread(self._projections.append, thread, events)
+        except OSError as error:
+            log.warning(
+                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
+                extra={"thread": thread, "why": str(error)},
+            )
+
+    def others(self, thread: ThreadId, agent: AgentSpec) -> tuple[str, ...]:
+        """What the agent's other threads do now, a line each."""
+        return self.orchestrator.busy(agent.name, thread)
+
+    # ---- life ----
+
+    async def drain(self) -> None:
+        """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
+        self.state = "draining"
+        await self.engine.drain(self.config.engine.drain_seconds)
+
+    async def _watch_approvals(self) -> None:
+        while True:
+            await self.orchestrator.expire_approvals()
+            await self.clock.sleep(EXPIRY_CHECK_SECONDS)
+
+    def services(self) -> list[Coroutine[None, None, None]]:
+        """Everything that runs beside the turns, for ever."""
+        found = [self.orchestrator.deactivate_idle(), self._watch_approvals(), self.triggers.run()]
+        found += [sender.run() for sender in self.senders.values()]
+        found += [adapter.run(self.orchestrator) for adapter in self.adapters.values()]
+        return found
+
+
+@asynccontextmanager
+async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncIterator[App]:
+    """Open the home directory and run everything until the block ends; then drain.
+
+    Raises HomeLocked, ConfigError and StoreError with what to do about each.
+    """
+    home = Home(config.home)
+    clock = doubles.clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        _make_directories(home)
+        lock = HomeLock(home.lock_file)
+        lock.acquire()
+        stack.callback(lock.release)
+        driver: Driver = SqliteDriver(home.database_file, synchronous=config.database.synchronous.upper())
+        if doubles.wrap_driver is not None:
+            driver = doubles.wrap_driver(driver)
+        store = DatabaseStore(driver, clock)
+        stack.push_async_callback(store.close)
+        app = App(config, home, clock, store, lock)
+        await _wire(app, doubles, stack)
+        async with asyncio.TaskGroup() as tasks:
+            engine = tasks.create_task(app.engine.run(app.orchestrator), name="engine")
+            services = [tasks.create_task(service) for service in app.services()]
+            await app.orchestrator.recover()
+            app.state = "ready"
+            try:
+                yield app
+            finally:
+                await app.drain()
+                for service in services:
+                    service.cancel()
+                await engine
+                app.hub.close()
+                app.state = "stopped"
+
+
+async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
+    config, home, clock, store = app.config, app.home, app.clock, app.store
+    model = default_model(config)
+    app.profiles = _profiles(config)
+    app.agents = Agents(home, _defaults(config, model))
+    app.models = doubles.models or _catalog(config, home)
+    app.sandbox = doubles.sandbox or await _sandbox(app)
+    stack.push_async_callback(app.sandbox.close)
+    for tool in builtin_tools():
+        app.tools.add(tool)
+    settings = ExecutorSettings(
+        ask_expires_seconds=config.permissions.ask_expires_seconds,
+        ask_commands=not app.sandbox.isolated and config.sandbox.kind == "auto",
+    )
+    app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
+    limits = _turn_limits(config)
+    app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
+    context = ContextBuilder(home, app.executor, app.prompts, app.profiles.effective, clock, app.others)
+    loop = TurnLoop(
+        ModelStep(app.models, context, clock, limits), ToolStep(app.executor, context, clock, limits), limits
+    )
+    parts = Parts(store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_senders)
+    for adapter in (WebAdapter(), TerminalAdapter(), *doubles.adapters):
+        app.adapters[adapter.platform] = adapter
+        app.senders[adapter.platform] = Sender(adapter, store.outbox, clock)
+    app.orchestrator = Orchestrator(
+        parts,
+        app.engine,
+        app.adapters,
+        prompts_max=config.mailbox.prompts_max,
+        idle_seconds=config.mailbox.idle_seconds,
+    )
+    app.triggers = TriggerService(
+        store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds
+    )
+
+
+def _make_directories(home: Home) -> None:
+    home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.data.mkdir(exist_ok=True)
+
+
+def _turn_limits(config: Config) -> TurnLimits:
+    return msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits)

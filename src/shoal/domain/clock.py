@@ -1,6 +1,7 @@
 """Time, ids and randomness, injected wherever they are needed so that tests can move them by hand."""
 
 import asyncio
+import contextlib
 import os
 import time
 from datetime import UTC, datetime
@@ -24,6 +25,10 @@ class Clock(Protocol):
         """Wait; cancellable."""
         ...
 
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait until the event is set, at most this long; cancellable."""
+        ...
+
     def new_id(self) -> str:
         """A fresh ULID (26 characters, sorts by time)."""
         ...
@@ -43,6 +48,12 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Wait; cancellable."""
         await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait until the event is set, at most this long; cancellable."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
 
     def new_id(self) -> str:
         """A fresh ULID."""

@@ -9,7 +9,10 @@ ShoalError
 │   └── StaleEpoch                   another worker took the thread over; drop the turn
 ├── ToolError                        a tool's failure, told to the model as its result
 ├── SandboxError                     the sandbox could not start the command
-├── PlatformError                    a chat platform refused or failed (carries retry_after and whether it was sent)
+├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed, not an error)
+│   ├── ProviderRefused              it refuses the key, or there is none
+│   └── ProviderDown                 it cannot be reached or does not work
+├── PlatformError                    a chat platform refused or failed
 └── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
 """
 
@@ -72,6 +75,18 @@ class ToolError(ShoalError):
 
 class SandboxError(ShoalError):
     """The sandbox could not run the command at all (as opposed to the command failing)."""
+
+
+class ProviderError(ShoalError):
+    """A model provider could not be asked."""
+
+
+class ProviderRefused(ProviderError):
+    """The provider refuses the key, or the key cannot be had."""
+
+
+class ProviderDown(ProviderError):
+    """The provider cannot be reached, or answers with nonsense."""
 
 
 class PlatformError(ShoalError):

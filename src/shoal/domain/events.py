@@ -29,13 +29,18 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn opened. `context` is the volatile block that trails its user message, kept so that it never changes."""
+    """A turn opened. `context` is the volatile block that trails its user message, kept so that it never changes.
+
+    `system` and `told` are digests of stored prompts: the system text this turn sends, and what of it the model knows.
+    """
 
     type: ClassVar[str] = "turn_started"
     agent: str
     model: str
     context: str = ""
     history: bool = True
+    system: str = ""
+    told: str = ""
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -84,10 +84,11 @@ Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to `send`. `delivered` is for steer, follow-up and abort: something was running to take it."""
+    """The answer to `send`. `delivered` is for steer, follow-up and abort: `turn` was open to take it."""
 
     status: Literal["accepted", "duplicate", "busy", "delivered", "dropped"]
     message_id: str = ""
+    turn: str = ""
 
     @property
     def delivered(self) -> bool:
@@ -136,13 +137,14 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
-    """The result of one call."""
+    """The result of one call. `artifact` names the stored whole when `text` is an excerpt."""
 
     call_id: CallId
     name: str
     text: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
+    artifact: str = ""
 
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
@@ -150,17 +152,22 @@ ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text."""
+    """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text.
+
+    `read_only` calls of one step may run together; an `idempotent` one in flight at a crash is run again;
+    `runs_commands` ones start processes, which is asked for where no sandbox isolates them.
+    """
 
     name: str
     description: str
     parameters: str
     read_only: bool = False
     idempotent: bool = False
+    runs_commands: bool = False
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call of a model. `system` and `tools` are the stable prefix; an empty `tools` forbids calls."""
+    """One call of a model. `system` and `tools` are its stable prefix; `tool_choice` "none" forbids calls."""
 
     model: str
     system: str
@@ -169,6 +176,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     max_output_tokens: int = 4096
     temperature: float | None = None
     cache_key: str = ""
+    tool_choice: Literal["auto", "none"] = "auto"
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):

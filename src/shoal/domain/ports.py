@@ -300,8 +300,8 @@ class ThreadHandler(Protocol):
         """Run whatever the thread has to do until nothing is left or it waits for a person."""
         ...
 
-    def signal(self, thread: ThreadId, kind: SignalKind) -> None:
-        """Make a change of the thread's rows known to its running turn, if it runs here; never waits."""
+    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
+        """Make a change of the thread's rows known to this turn, if it runs here; never waits."""
         ...
 
 
@@ -315,8 +315,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def signal(self, thread: ThreadId, kind: SignalKind) -> None:
-        """Tell whoever advances the thread that a row about it changed."""
+    async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
+        """Tell whoever advances the thread that a row about this turn of it changed."""
         ...
 
     async def run(self, handler: ThreadHandler) -> None:

@@ -114,6 +114,7 @@ class Commit(msgspec.Struct, frozen=True):
     """What becomes durable together: all of it or nothing.
 
     `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
+    `prompts` are system prompts by digest, stored once each.
     """
 
     turn: TurnId
@@ -125,6 +126,7 @@ class Commit(msgspec.Struct, frozen=True):
     spend: Spend | None = None
     steps: tuple[Step, ...] = ()
     void_approvals: bool = False
+    prompts: tuple[tuple[str, bytes], ...] = ()
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -92,6 +92,10 @@ class Journal(Protocol):
         """One thread, or None."""
         ...
 
+    async def prompt(self, digest: str) -> bytes | None:
+        """A system prompt stored by a turn's first commit, or None."""
+        ...
+
     async def steps(self, thread: ThreadId) -> list[StoredStep]:
         """What the thread's turns spent their time on, oldest first."""
         ...

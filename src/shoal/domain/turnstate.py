@@ -30,9 +30,10 @@ from shoal.domain.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    UserSaid,
 )
 from shoal.domain.ids import CallId, TurnId
-from shoal.domain.messages import StopReason, ToolCall, Usage
+from shoal.domain.messages import Author, StopReason, ToolCall, Usage
 
 
 class CallModel(msgspec.Struct, frozen=True):
@@ -68,14 +69,35 @@ class TurnState:
     """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn."""
 
     __slots__ = (
-        "agent", "answered", "approvals", "call_ids", "calls", "error", "errors_in_a_row", "finished", "history",
-        "limit", "model", "reply", "results", "started", "steps", "stop", "turn", "usage", "verdicts",
-    )  # fmt: skip
+        "agent",
+        "answered",
+        "approvals",
+        "author",
+        "call_ids",
+        "calls",
+        "error",
+        "errors_in_a_row",
+        "finished",
+        "history",
+        "limit",
+        "message_id",
+        "model",
+        "reply",
+        "results",
+        "started",
+        "steps",
+        "stop",
+        "turn",
+        "usage",
+        "verdicts",
+    )
 
     def __init__(self, turn: TurnId, events: Iterable[Event] = ()) -> None:
         self.turn = turn
         self.agent = self.model = ""
         self.history = True
+        self.author = Author("")
+        self.message_id = ""
         self.steps = self.errors_in_a_row = 0
         self.usage = Usage()
         self.calls: tuple[ToolCall, ...] = ()
@@ -100,28 +122,35 @@ class TurnState:
         match event.data:
             case TurnStarted(agent=agent, model=model, history=history):
                 self.agent, self.model, self.history = agent, model, history
+            case UserSaid(backfill=False) as asked:
+                self.author, self.message_id = asked.author, asked.message_id
             case AssistantSaid() as said:
                 self._apply_assistant(said)
-            case ToolStarted(call_id=call_id):
-                self.started.add(call_id)
-            case ToolFinished(call_id=call_id, is_error=is_error):
-                self.results.add(call_id)
-                self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
             case Steered():
                 self.answered = False
                 self.errors_in_a_row = 0
-            case ApprovalRequested() as request:
-                self.approvals[request.call_id] = request
-            case ApprovalSettled() as settled:
-                self.verdicts[settled.call_id] = settled
             case LimitReached(limit=limit):
                 self.limit = limit
             case Failed() as failed:
                 self.error = failed
             case TurnFinished() as finished:
                 self.finished = finished
+            case ToolStarted() | ToolFinished() | ApprovalRequested() | ApprovalSettled():
+                self._apply_call(event.data)
             case _:
                 pass
+
+    def _apply_call(self, data: ToolStarted | ToolFinished | ApprovalRequested | ApprovalSettled) -> None:
+        match data:
+            case ToolStarted(call_id=call_id):
+                self.started.add(call_id)
+            case ToolFinished(call_id=call_id, is_error=is_error):
+                self.results.add(call_id)
+                self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
+            case ApprovalRequested() as request:
+                self.approvals[request.call_id] = request
+            case ApprovalSettled() as settled:
+                self.verdicts[settled.call_id] = settled
 
     def _apply_assistant(self, said: AssistantSaid) -> None:
         self.steps += 1

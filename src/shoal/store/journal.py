@@ -86,6 +86,11 @@ class JournalView:
         rows = await self._driver.read(query("thread_one", thread=thread))
         return convert.thread_info(rows[0]) if rows else None
 
+    async def prompt(self, digest: str) -> bytes | None:
+        """A stored system prompt, or None."""
+        rows = await self._driver.read(query("prompt_one", digest=digest))
+        return text(rows[0][0]).encode() if rows else None
+
     async def steps(self, thread: ThreadId) -> list[StoredStep]:
         """What the thread's turns spent their time on."""
         rows = await self._driver.read(query("steps_of_thread", thread=thread))
@@ -145,6 +150,8 @@ def _commit(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
         raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
     if commit.approval is not None:
         yield from _insert_approval(thread, commit.turn, commit.approval, now)
+    for digest, body in commit.prompts:
+        yield from query("prompt_insert", digest=digest, body=body.decode(), now=now)
     yield from chain(thread, commit.audit, at)
     if commit.spend is not None:
         yield from _insert_spend(thread, commit.turn, commit.spend, at)

@@ -75,14 +75,15 @@ def _accept_now(message: Steer | FollowUp, at: datetime) -> Script[Receipt]:
     if (yield from query("inbox_known", platform=platform, key=message.key)):
         return Receipt("duplicate")
     found = yield from query("thread_ensure", thread=thread, agent="", title="", now=now)
-    if not text(found[0][0]):
+    turn = text(found[0][0])
+    if not turn:
         return Receipt("dropped")
     lane = "steer" if isinstance(message, Steer) else "follow_up"
     yield from query(
         "inbox_insert", platform=platform, key=message.key, thread=thread, lane=lane, payload=dump(message), now=now
     )
     yield from query("wake", thread=thread)
-    return Receipt("delivered")
+    return Receipt("delivered", turn=turn)
 
 
 def _abort(message: Abort) -> Script[Receipt]:
@@ -92,4 +93,4 @@ def _abort(message: Abort) -> Script[Receipt]:
     if not found:
         return Receipt("dropped")
     yield from query("wake", thread=message.thread)
-    return Receipt("delivered")
+    return Receipt("delivered", turn=text(found[0][0]))

@@ -88,3 +88,11 @@ select value from settings where scope = :scope and key = :key;
 -- Set a small durable value.
 insert into settings (scope, key, value) values (:scope, :key, :value)
 on conflict (scope, key) do update set value = excluded.value;
+
+-- name: prompt_insert
+-- Keep a system prompt once.
+insert into prompts (digest, body, at) values (:digest, :body, :now) on conflict (digest) do nothing;
+
+-- name: prompt_one
+-- A kept system prompt.
+select body from prompts where digest = :digest;

@@ -160,3 +160,9 @@ create table settings (
     value text not null,
     primary key (scope, key)
 ) without rowid;
+
+create table prompts (
+    digest text primary key,
+    body   text not null,
+    at     integer not null
+);

@@ -1,0 +1,198 @@
+"""The actor of one thread: takes its prompts one by one, runs a turn for each, and survives whatever happens in one.
+
+    state      means                                         left by
+    --------   -------------------------------------------   ---------------------------------------------------
+    INACTIVE   no Actor object exists; the rows have it all   a prompt, a decision or the next start wakes the thread
+    ACTIVE     transcript in memory, nothing runs             a wake (-> RUNNING), idle_seconds (-> INACTIVE)
+    RUNNING    a turn advances in the engine's task           finished and nothing queued, or parked (-> ACTIVE)
+
+    lease says            what advance() does
+    -------------------   -----------------------------------------------------------------------------
+    nothing to do         return
+    an open turn          go on with it: after a crash, a restart or a decision it is the same path
+    a waiting prompt      open a turn with it, in one transaction that empties its place in the mailbox
+
+Abort: `signal("abort")` cancels the scope around the turn, at whatever await it stands; tools kill their processes
+while they unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
+A drain cancels the task itself instead, and journals nothing: the turn goes on at the next start.
+"""
+
+import logging
+
+import anyio
+
+from shoal.actors.parts import Parts
+from shoal.domain.errors import StaleEpoch, StoreError
+from shoal.domain.events import AssistantSaid, EventData, Failed, StatusChanged, ToolFinished, TurnFinished, UserSaid
+from shoal.domain.ids import ThreadId, TurnId, thread_address
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import SignalKind
+from shoal.domain.records import Commit, Lease, NewPost
+from shoal.turn.session import Session
+
+log = logging.getLogger(__name__)
+
+ABORTED_CALL = "Aborted: a person stopped the turn."
+ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
+INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
+TIMED_OUT = "I stopped: this took longer than I may work on one message."
+
+
+class Actor:
+    """Advances one thread in this process."""
+
+    __slots__ = ("_parts", "_scope", "last_used", "running", "session", "thread")
+
+    def __init__(self, thread: ThreadId, parts: Parts) -> None:
+        self.thread = thread
+        self.session: Session | None = None
+        self.running = False
+        self.last_used = parts.clock.monotonic()
+        self._parts = parts
+        self._scope: anyio.CancelScope | None = None
+
+    async def advance(self) -> None:
+        """Run what the thread has to do until nothing is left or it waits for a person.
+
+        Raises StoreError when the database fails; nothing is lost then, the thread has to be woken again.
+        """
+        lease = await self._parts.store.journal.lease(self.thread)
+        if lease is None:
+            return
+        self.running = True
+        try:
+            await self._run(lease)
+        except StaleEpoch as error:
+            log.info("thread taken over", extra={"thread": self.thread, "why": str(error)})
+            self.session = None
+        except BaseException:
+            self.session = None
+            raise
+        finally:
+            self.running = False
+            self.last_used = self._parts.clock.monotonic()
+
+    def signal(self, kind: SignalKind, turn: TurnId) -> None:
+        """React to a changed row of the turn that runs; never waits. What came too late for its turn is ignored."""
+        if self.session is None or not self.running or self.session.lease.open_turn != turn:
+            return
+        if kind == "steer":
+            self.session.steered = True
+        elif kind == "abort":
+            self.session.aborting = True
+            if self._scope is not None:
+                self._scope.cancel()
+
+    async def _run(self, lease: Lease) -> None:
+        session = await self._activate(lease)
+        while True:
+            if not session.lease.open_turn:
+                prompt = session.next_prompt
+                if prompt is None:
+                    return
+                await self._open(session, prompt)
+            if await self._run_turn(session) == "parked":
+                return
+            await self._project(session)
+            session.close_turn()
+
+    async def _activate(self, lease: Lease) -> Session:
+        session = self.session
+        if session is None:
+            session = self.session = Session(self._parts.store.journal, self._parts.hub, lease)
+        else:
+            session.renew(lease)
+        await session.load()
+        if lease.open_turn:
+            state = session.open
+            session.agent = await self._parts.agents.resolve(state.agent or lease.agent, self.thread)
+            session.asker = asker_of(self.thread, state.author)
+            await self._parts.context.resume(session)
+        return session
+
+    async def _open(self, session: Session, prompt: Prompt) -> None:
+        agent = await self._parts.agents.resolve(prompt.agent or session.lease.agent, self.thread)
+        session.agent = agent
+        session.asker = asker_of(self.thread, prompt.author)
+        session.overflowed = False
+        opening = await self._parts.context.open(session, prompt)
+        turn = TurnId(self._parts.clock.new_id())
+        said = UserSaid(
+            prompt.text,
+            prompt.author,
+            prompt.message_id or prompt.key,
+            prompt.origin,
+            prompt.attachments,
+            prompt.reply_to,
+        )
+        commit = Commit(turn, (opening.started, said), prompts=opening.prompts)
+        await session.start(prompt, commit)
+
+    async def _run_turn(self, session: Session) -> str:
+        limit = self._parts.limits.timeout_seconds
+        session.agent = self._parts.agents.with_model(session.who, session.open.model)
+        with anyio.CancelScope(deadline=anyio.current_time() + limit) as scope:
+            self._scope = scope
+            try:
+                if session.aborting:
+                    scope.cancel()
+                return await self._guarded(session)
+            finally:
+                self._scope = None
+        await self._end(session, timed_out=not session.aborting)
+        return "finished"
+
+    async def _guarded(self, session: Session) -> str:
+        try:
+            return await self._parts.loop.run(session)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("turn failed", extra={"thread": self.thread})
+            failed = Failed("internal", INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+            await self._close(session, failed, TurnFinished("failed", INTERNAL_ERROR, session.open.steps))
+            return "finished"
+
+    async def _end(self, session: Session, *, timed_out: bool) -> None:
+        """Journal what the cancelled turn leaves."""
+        state = session.open
+        if timed_out:
+            failed = Failed("timeout", TIMED_OUT)
+            await self._close(session, failed, TurnFinished("failed", TIMED_OUT, state.steps, state.usage))
+        else:
+            partial = "".join(session.streamed)
+            said = (AssistantSaid(partial, stop="aborted", model=state.model),) if partial else ()
+            await self._close(session, *said, TurnFinished("aborted", "", state.steps, state.usage))
+        session.hub.show(self.thread, state.turn, StatusChanged("idle"))
+
+    async def _close(self, session: Session, *events: EventData) -> None:
+        state = session.open
+        results = tuple(
+            ToolFinished(
+                call.id, call.name, ABORTED_RUNNING if call.id in state.started else ABORTED_CALL, is_error=True
+            )
+            for call in state.unresolved()
+        )
+        finished = events[-1]
+        assert isinstance(finished, TurnFinished)
+        post = NewPost(f"{state.turn}:reply", self.thread, finished.reply, reply_to=state.message_id)
+        commit = Commit(state.turn, results + events, (post,) if finished.reply else ())
+        await session.finish(commit)
+
+    async def _project(self, session: Session) -> None:
+        events, session.unprojected = session.unprojected, []
+        self._parts.poke_sender()
+        await self._parts.projector.project(self.thread, events)
+        finished = session.open.finished
+        if finished is not None:
+            log.info(
+                "turn finished",
+                extra={"thread": self.thread, "outcome": finished.outcome, "steps": finished.steps},
+            )
+
+
+def asker_of(thread: ThreadId, author: Author) -> Asker:
+    """Who a turn's calls are made for."""
+    address = thread_address(thread)
+    return Asker(author.id, author.name, author.roles, address.platform, address.channel)

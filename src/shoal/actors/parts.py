@@ -1,0 +1,41 @@
+"""What every actor is given: the ports and the machinery of turns, wired once by the app."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.clock import Clock
+from shoal.domain.ids import ThreadId
+from shoal.domain.ports import LiveHub
+from shoal.domain.store import Store
+from shoal.turn.context import ContextBuilder
+from shoal.turn.loop import TurnLoop
+from shoal.turn.session import Projector
+
+
+class AgentSource(Protocol):
+    """Finds who answers."""
+
+    async def resolve(self, name: str, thread: ThreadId) -> AgentSpec:
+        """The named agent, or the one that the thread's channel is bound to, or the default one."""
+        ...
+
+    def with_model(self, agent: AgentSpec, model: str) -> AgentSpec:
+        """The agent with another model for one turn; the same object when nothing differs."""
+        ...
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """Shared by all actors. `poke_sender` tells delivery that the outbox has something."""
+
+    store: Store
+    hub: LiveHub
+    clock: Clock
+    agents: AgentSource
+    context: ContextBuilder
+    loop: TurnLoop
+    limits: TurnLimits
+    projector: Projector
+    poke_sender: Callable[[], None]

@@ -1,0 +1,123 @@
+"""The hub: shows what happens in threads to whoever watches in this process."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from shoal.domain.events import Event, LiveData, LiveEvent
+from shoal.domain.ids import ThreadId, TurnId
+
+BACKLOG_MAX = 1000
+"""How far a reader may fall behind before it has to read the journal again."""
+
+
+class Subscription:
+    """One watcher; iterate it for events as they come.
+
+    When it fell more than BACKLOG_MAX behind, `lost` becomes true and the iteration ends: read the journal from the
+    last number seen and subscribe anew.
+    """
+
+    def __init__(self, hub: "Hub", thread: ThreadId | None) -> None:
+        self._hub = hub
+        self._thread = thread
+        self._backlog: deque[Event | LiveEvent] = deque()
+        self._ready = asyncio.Event()
+        self._closed = False
+        self.lost = False
+
+    def __enter__(self) -> "Subscription":
+        self._hub.add(self._thread, self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hub.remove(self._thread, self)
+
+    def put(self, item: Event | LiveEvent) -> None:
+        """Hand an event to the watcher; never waits."""
+        if self.lost:
+            return
+        if len(self._backlog) >= BACKLOG_MAX:
+            self.lost = True
+            self._backlog.clear()
+        else:
+            self._backlog.append(item)
+        self._ready.set()
+
+    def close(self) -> None:
+        """End the iteration after what is in the backlog."""
+        self._closed = True
+        self._ready.set()
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Event | LiveEvent:
+        """The next event. Cancelling loses nothing: the iteration can go on."""
+        while not self._backlog:
+            if self.lost or self._closed:
+                raise StopAsyncIteration
+            self._ready.clear()
+            await self._ready.wait()
+        return self._backlog.popleft()
+
+
+class Hub:
+    """Implements `domain.ports.LiveHub`."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[ThreadId | None, list[Subscription]] = {}
+        self._taps: list[Callable[[Event], None]] = []
+
+    def tap(self, count: Callable[[Event], None]) -> None:
+        """Have every journal event of this process shown to `count`, which must neither wait nor fail."""
+        self._taps.append(count)
+
+    def subscribe(self, thread: ThreadId | None = None) -> Subscription:
+        """Watch one thread, or all of them."""
+        return Subscription(self, thread)
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Journal events that are now durable."""
+        for count in self._taps:
+            for event in events:
+                count(event)
+        if not self._watchers:
+            return
+        for event in events:
+            self._put(event.thread, event)
+
+    def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
+        """A live event; nothing is built when nobody watches."""
+        if self.watched(thread):
+            self._put(thread, LiveEvent(thread, turn, data))
+
+    def watched(self, thread: ThreadId) -> bool:
+        """Whether anybody watches this thread."""
+        return bool(self._watchers) and (thread in self._watchers or None in self._watchers)
+
+    def add(self, thread: ThreadId | None, subscription: Subscription) -> None:
+        """Called by a subscription that opens."""
+        self._watchers.setdefault(thread, []).append(subscription)
+
+    def remove(self, thread: ThreadId | None, subscription: Subscription) -> None:
+        """Called by a subscription that ends."""
+        watchers = self._watchers[thread]
+        watchers.remove(subscription)
+        if not watchers:
+            del self._watchers[thread]
+
+    def close(self) -> None:
+        """End every subscription; the program stops."""
+        for watchers in self._watchers.values():
+            for subscription in watchers:
+                subscription.close()
+
+    def _put(self, thread: ThreadId, item: Event | LiveEvent) -> None:
+        for watcher in self._watchers.get(thread, ()):
+            watcher.put(item)
+        for watcher in self._watchers.get(None, ()):
+            watcher.put(item)

@@ -1,0 +1,124 @@
+"""The sender: carries the outbox to the platforms.
+
+    row state   means                                left by
+    ---------   ----------------------------------   ---------------------------------------------------------------
+    pending     to be posted when due                claim -> sending
+    sending     a sender holds it for claim_seconds  every piece posted -> sent; refused -> pending with a later time,
+                                                     or failed; the holder died -> claimed again, marked maybe_sent
+    sent        all pieces are on the platform       -
+    failed      given up, with its error             -
+
+Rows of one thread go one after the other; threads go at once. A piece's idempotency key is `row:part`, stable over
+retries. Where the platform has no such keys, a piece whose outcome is unknown goes out again, marked as a repeat.
+"""
+
+import asyncio
+import logging
+from datetime import timedelta
+from pathlib import Path
+
+from shoal.delivery.split import split_markdown
+from shoal.domain.backoff import retry_delay
+from shoal.domain.clock import Clock
+from shoal.domain.errors import PlatformError
+from shoal.domain.ports import Button, ChatAdapter, OutboundPost
+from shoal.domain.records import OutboxRow
+from shoal.domain.store import Outbox
+
+log = logging.getLogger(__name__)
+
+ROWS_A_CLAIM = 50
+CLAIM_SECONDS = 60.0
+ATTEMPTS_MAX = 50
+RETRY_BASE_SECONDS = 1.0
+RETRY_SECONDS_MAX = 300.0
+QUIET_SECONDS = 30.0
+"""Longest wait before looking at the outbox again, should a poke be missed."""
+
+REPEATED = "(possibly a repeat)\n"
+
+
+class Sender:
+    """Delivers the posts of one platform."""
+
+    def __init__(self, adapter: ChatAdapter, outbox: Outbox, clock: Clock) -> None:
+        self._adapter = adapter
+        self._outbox = outbox
+        self._clock = clock
+        self._poked = asyncio.Event()
+
+    def poke(self) -> None:
+        """Something was put into the outbox."""
+        self._poked.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        platforms = (self._adapter.platform,)
+        while True:
+            self._poked.clear()
+            rows = await self._outbox.claim(platforms, ROWS_A_CLAIM, CLAIM_SECONDS)
+            if rows:
+                await asyncio.gather(*(self.deliver(row) for row in rows))
+            else:
+                await self._wait(platforms)
+
+    async def _wait(self, platforms: tuple[str, ...]) -> None:
+        due = await self._outbox.next_due_at(platforms)
+        seconds = QUIET_SECONDS
+        if due is not None:
+            seconds = min(seconds, max(0.0, (due - self._clock.now()).total_seconds()))
+        await self._clock.wait(self._poked, seconds)
+
+    async def deliver(self, row: OutboxRow) -> None:
+        """Post what is left of a row and note how it went."""
+        pieces = split_markdown(row.post.text, self._adapter.limits.text_chars_max)
+        for part in range(row.part, len(pieces)):
+            message_id = await self._attempt(row, part, pieces[part])
+            if message_id is None:
+                return
+            await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+
+    async def _attempt(self, row: OutboxRow, part: int, piece: str) -> str | None:
+        """The platform's message id, or None when the row was put back or given up."""
+        try:
+            return await self._adapter.post(self._post(row, part, piece))
+        except PlatformError as error:
+            await self._refused(row, error)
+        except Exception as error:
+            log.exception("posting failed", extra={"thread": row.thread, "post": row.id})
+            unknown = PlatformError(f"{type(error).__name__}: {error}", outcome_unknown=True)
+            await self._refused(row, unknown)
+        return None
+
+    def _post(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
+        post = row.post
+        repeated = row.maybe_sent and part == row.part and not self._adapter.limits.idempotent_posts
+        return OutboundPost(
+            thread=row.thread,
+            key=f"{row.id}:{part}",
+            markdown=REPEATED + piece if repeated else piece,
+            kind="text" if post.kind == "edit" else post.kind,
+            file=Path(post.file) if post.file else None,
+            buttons=_buttons(post.approval),
+            reply_to=post.reply_to if part == 0 else "",
+            user=post.user,
+        )
+
+    async def _refused(self, row: OutboxRow, error: PlatformError) -> None:
+        if error.permanent or row.attempts + 1 >= ATTEMPTS_MAX:
+            log.error("a post was given up", extra={"thread": row.thread, "post": row.id, "why": str(error)})
+            await self._outbox.fail(row, str(error))
+            return
+        delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
+        at = self._clock.now() + timedelta(seconds=delay)
+        await self._outbox.retry(row, at, str(error), maybe_sent=row.maybe_sent or error.outcome_unknown)
+
+
+def _buttons(approval: str) -> tuple[Button, ...]:
+    if not approval:
+        return ()
+    return (
+        Button("Allow once", f"allow:{approval}"),
+        Button("Allow for this thread", f"thread:{approval}"),
+        Button("Deny", f"deny:{approval}"),
+    )

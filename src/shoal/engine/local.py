@@ -1,0 +1,86 @@
+"""The engine of one process: a task a thread that has work, and nothing for one that has none.
+
+    wake(thread)                       not running -> start a task; running -> one more round after this one
+    advance returns                    another round was asked for -> run it; else forget the thread
+    drain                              no new tasks; running ones get their time, then are cancelled
+
+What was accepted but not advanced when the process ends is woken at the next start from the store's rows.
+"""
+
+import asyncio
+
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ports import SignalKind, ThreadHandler
+
+
+class LocalEngine:
+    """Implements `domain.ports.Engine` on one event loop. `concurrency_max` bounds threads advancing at once."""
+
+    def __init__(self, concurrency_max: int = 10_000) -> None:
+        self._slots = asyncio.Semaphore(concurrency_max)
+        self._running: dict[ThreadId, asyncio.Task[None]] = {}
+        self._again: set[ThreadId] = set()
+        self._early: list[ThreadId] = []
+        self._handler: ThreadHandler | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._draining = asyncio.Event()
+
+    @property
+    def running(self) -> int:
+        """How many threads are being advanced."""
+        return len(self._running)
+
+    async def wake(self, thread: ThreadId) -> None:
+        """See to it that the thread is advanced soon."""
+        if self._draining.is_set():
+            return
+        if thread in self._running:
+            self._again.add(thread)
+        elif self._tasks is None:
+            self._early.append(thread)
+        else:
+            self._running[thread] = self._tasks.create_task(self._advance(thread), name=f"thread {thread}")
+
+    async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
+        """Tell the running turn; what does not run reads the rows when it is woken."""
+        if self._handler is not None:
+            self._handler.signal(thread, kind, turn)
+
+    async def run(self, handler: ThreadHandler) -> None:
+        """Serve until drained or cancelled."""
+        self._handler = handler
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            early, self._early = self._early, []
+            for thread in early:
+                await self.wake(thread)
+            await self._draining.wait()
+            await self._stopped()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new work, wait for what runs, then cancel the rest."""
+        self._draining.set()
+        running = list(self._running.values())
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    async def _stopped(self) -> None:
+        while self._running:
+            await asyncio.wait(list(self._running.values()))
+
+    async def _advance(self, thread: ThreadId) -> None:
+        assert self._handler is not None
+        try:
+            while True:
+                self._again.discard(thread)
+                async with self._slots:
+                    await self._handler.advance(thread)
+                if thread not in self._again or self._draining.is_set():
+                    return
+        finally:
+            self._again.discard(thread)
+            del self._running[thread]

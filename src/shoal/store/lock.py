@@ -1,0 +1,52 @@
+"""The lock on a home directory: one process works there at a time."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from shoal.domain.errors import HomeLocked, StoreReadOnly
+
+
+class HomeLock:
+    """Held from `acquire` until `release` or the end of the process, however it ends.
+
+    The file's text tells others who holds it: the process id and, once it serves, its address.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = -1
+
+    def acquire(self) -> None:
+        """Take the lock. Raises HomeLocked naming the holder, StoreReadOnly when the file cannot be made."""
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreReadOnly(
+                f"{self._path.parent} cannot be written ({error.strerror}). Check its rights."
+            ) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(file, 200, 0).decode("utf-8", "replace").strip()
+            os.close(file)
+            raise HomeLocked(
+                f"Another Shoal works on {self._path.parent}"
+                + (f" ({holder})." if holder else ".")
+                + " Stop it first, talk to it in its page, or use another home with --home."
+            ) from error
+        self._file = file
+        self.describe("")
+
+    def describe(self, address: str) -> None:
+        """Tell others where this process serves: `process PID at ADDRESS`."""
+        text = f"process {os.getpid()}" + (f" at {address}" if address else "")
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, text.encode(), 0)
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._file >= 0:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = -1

@@ -1,0 +1,260 @@
+"""The one choke point: every tool call of every path is admitted and run here, and nowhere else.
+
+    arguments ─ prepare (validate, resolve) ─► actions ─ decide (profile, taint) ─► allow ─► run ─► result
+                     │ wrong                                   │ deny     │ ask
+                     ▼                                         ▼          ▼
+                  Refused                                   Refused     Waits (an approval bound to the digest)
+
+What is decided on, shown and run is one object, the Invocation. An approval names the digest of everything that
+determines the effect; a call whose digest differs when it comes back is refused, one that agrees runs unasked.
+Nothing here raises but CancelledError and the store's errors.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.clock import Clock
+from shoal.domain.errors import SandboxError, ToolError
+from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Verdict
+from shoal.domain.home import Home
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.messages import ToolCall, ToolSpec
+from shoal.domain.permissions import Asker, Decision, Ruling
+from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
+from shoal.domain.records import AuditEntry, NewApproval
+from shoal.domain.store import Approvals
+from shoal.permissions.approvals import approval_digest, strip_controls
+from shoal.permissions.engine import decide_all, hidden
+from shoal.permissions.redact import Redactor
+from shoal.permissions.rules import Profile
+from shoal.permissions.taint import TaintState, gate
+from shoal.tools.output import OutputBounds, bound_output
+from shoal.tools.registry import Registry
+
+log = logging.getLogger(__name__)
+
+DENIED = "Permission denied: {action} is not allowed here{rule}. Find another way or ask the person."
+UNKNOWN_TOOL = "There is no tool named {name!r}. The tools are: {names}."
+VERDICTS: dict[Verdict, str] = {
+    "deny": "A person denied this call. Do not try it again; ask what to do instead.",
+    "expired": "Nobody answered the request for this call in time, so it did not run.",
+    "cancelled": "The request for this call was cancelled, so it did not run.",
+}
+CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
+
+
+class CallContext(msgspec.Struct, frozen=True):
+    """For whom and where the calls of a turn run."""
+
+    thread: ThreadId
+    turn: TurnId
+    asker: Asker
+    agent: AgentSpec
+    mounts: tuple[Mount, ...]
+    profile: Profile
+    taint: TaintState
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The call does not run; the model gets this result."""
+
+    result: ToolFinished
+    audit: tuple[AuditEntry, ...] = ()
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """The call waits for a person."""
+
+    approval: NewApproval
+    event: ApprovalRequested
+    audit: tuple[AuditEntry, ...]
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """The call may run, once `started` is durable."""
+
+    call: ToolCall
+    spec: ToolSpec
+    invocation: Invocation
+    started: ToolStarted
+    audit: tuple[AuditEntry, ...]
+    use_approval: ApprovalId
+
+
+class ExecutorSettings(msgspec.Struct, frozen=True):
+    """Bounds of calls. `ask_commands`: no sandbox isolates commands here, so each is asked for."""
+
+    ask_expires_seconds: float = 3600.0
+    call_seconds_max: float = 900.0
+    ask_commands: bool = False
+    bounds: OutputBounds = OutputBounds()
+
+
+class Executor:
+    """Admits and runs calls."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        sandbox: Sandbox,
+        approvals: Approvals,
+        services: ToolServices,
+        home: Home,
+        clock: Clock,
+        settings: ExecutorSettings,
+    ) -> None:
+        self.registry = registry
+        self.sandbox = sandbox
+        self._approvals = approvals
+        self._services = services
+        self._home = home
+        self._clock = clock
+        self._settings = settings
+        self.redactor = Redactor(())
+
+    def specs(self, agent: AgentSpec, profile: Profile) -> tuple[ToolSpec, ...]:
+        """The tools the agent has and its profile does not wholly deny; the same object while unchanged."""
+        return self.registry.specs(agent.tools, _hidden_by(profile))
+
+    async def admit(
+        self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
+    ) -> Refused | Waits | Admitted:
+        """Decide on a call. `request` is its allowed approval when it comes back from one."""
+        tool = self.registry.get(call.name)
+        if tool is None:
+            names = ", ".join(spec.name for spec in self.specs(context.agent, context.profile))
+            return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=names))
+        try:
+            invocation = tool.prepare(call.arguments, self._tool_context(call, context))
+        except ToolError as error:
+            return _refuse(call, str(error))
+        decision, rulings, reason = self._decide(tool.spec, invocation, context)
+        audit = tuple(_audited(call, context, ruling) for ruling in rulings)
+        if decision == "deny":
+            worst = next(ruling for ruling in rulings if ruling.decision == "deny")
+            rule = f" (rule {worst.rule})" if worst.rule else ""
+            return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
+        digest = approval_digest(call.name, invocation.canonical, context.agent.name)
+        use = ApprovalId("")
+        if decision == "ask" and not await self._approvals.granted(context.thread, digest):
+            if request is None:
+                return self._ask(call, context, invocation, digest, reason, audit)
+            found = await self._approvals.get(request.approval_id)
+            if found is None or found.digest != digest or found.state != "allow":
+                return _refuse(call, CHANGED, audit)
+            use = found.id
+        started = ToolStarted(call.id, call.name, tuple(action.text for action in invocation.actions))
+        return Admitted(call, tool.spec, invocation, started, audit, use)
+
+    async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished:
+        """Run it and bound what it returns. A failure is a result; cancelling ends what runs."""
+        began = self._clock.monotonic()
+        output = await self._attempt(admitted)
+        text = self.redactor.redact(output.text)
+        bounded = bound_output(
+            text, self._home.scratch(context.thread), admitted.call.id, self._settings.bounds, self._inside(context)
+        )
+        return ToolFinished(
+            call_id=admitted.call.id,
+            name=admitted.call.name,
+            text=bounded.text,
+            is_error=output.is_error,
+            artifact=bounded.artifact,
+            images=output.images,
+            duration_ms=round((self._clock.monotonic() - began) * 1000),
+            tainted_by=output.tainted_by,
+        )
+
+    async def _attempt(self, admitted: Admitted) -> ToolOutput:
+        try:
+            async with asyncio.timeout(self._settings.call_seconds_max):
+                return await admitted.invocation.run()
+        except (ToolError, SandboxError) as error:
+            return ToolOutput(str(error), is_error=True)
+        except TimeoutError:
+            limit = self._settings.call_seconds_max
+            return ToolOutput(
+                f"The call was ended after {limit:g} seconds, the longest a call may take.", is_error=True
+            )
+        except Exception as error:
+            log.exception("tool %s failed", admitted.call.name)
+            return ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
+
+    def _decide(
+        self, spec: ToolSpec, invocation: Invocation, context: CallContext
+    ) -> tuple[Decision, tuple[Ruling, ...], str]:
+        decision, rulings = decide_all(context.profile, invocation.actions)
+        reason = ""
+        if context.agent.taint:
+            decision, reason = gate(decision, invocation.actions, context.taint, context.profile)
+        if decision == "allow" and spec.runs_commands and self._settings.ask_commands:
+            return "ask", rulings, "No sandbox isolates commands on this machine."
+        return decision, rulings, reason
+
+    def _ask(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        invocation: Invocation,
+        digest: str,
+        reason: str,
+        audit: tuple[AuditEntry, ...],
+    ) -> Waits:
+        approval = NewApproval(
+            id=ApprovalId(self._clock.new_id()),
+            call_id=call.id,
+            tool=call.name,
+            actions=tuple(action.text for action in invocation.actions),
+            digest=digest,
+            shown=strip_controls(self.redactor.redact(invocation.shown)),
+            asked_by=context.asker.user,
+            expires_at=self._clock.now() + timedelta(seconds=self._settings.ask_expires_seconds),
+            reason=reason,
+        )
+        event = ApprovalRequested(
+            approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason
+        )
+        return Waits(approval, event, audit)
+
+    def _tool_context(self, call: ToolCall, context: CallContext) -> ToolContext:
+        return ToolContext(
+            thread=context.thread,
+            turn=context.turn,
+            call_id=call.id,
+            asker=context.asker,
+            agent=context.agent,
+            home=self._home,
+            mounts=context.mounts,
+            sandbox=self.sandbox,
+            clock=self._clock,
+            services=self._services,
+        )
+
+    def _inside(self, context: CallContext) -> Callable[..., str]:
+        return lambda path: self.sandbox.inside(path, context.mounts)
+
+
+def _hidden_by(profile: Profile) -> Callable[[str], bool]:
+    return lambda name: hidden(profile, name)
+
+
+def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = ()) -> Refused:
+    return Refused(ToolFinished(call.id, call.name, text, is_error=True), audit)
+
+
+def _audited(call: ToolCall, context: CallContext, ruling: Ruling) -> AuditEntry:
+    return AuditEntry(
+        "check",
+        ruling.action,
+        ruling.decision,
+        ruling.rule,
+        context.asker.user,
+        context.agent.name,
+        context.turn,
+        call.id,
+    )

@@ -1,0 +1,196 @@
+"""What a worker holds in memory of a thread while it advances it: the lease, the transcript and the open turn's state.
+
+Writes are shielded: an abort takes effect before or after one, never between the journal and what memory knows of it.
+"""
+
+from typing import Protocol
+
+import anyio
+import msgspec
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.events import Cleared, Compacted, Event, EventData, TurnStarted
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.messages import Prompt
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import LiveHub
+from shoal.domain.records import AuditEntry, Commit, Committed, Lease, NewApproval, NewPost, Spend, Step
+from shoal.domain.store import Journal
+from shoal.domain.transcript import Transcript
+from shoal.domain.turnstate import TurnState
+from shoal.permissions.taint import TaintState
+from shoal.turn.sections import SystemPrompt
+
+
+NO_APPROVAL = ApprovalId("")
+
+
+class Projector(Protocol):
+    """Takes the events of a finished turn for the thread's readable files."""
+
+    async def project(self, thread: ThreadId, events: list[Event]) -> None:
+        """Write them down; a failure is the projector's own affair, the journal has the truth."""
+        ...
+
+
+class Session:
+    """One active thread. Everything in it can be dropped and read again from the journal.
+
+    `steered` and `aborting` are set by signals from outside the turn's task; `streamed` is the text of the model call
+    under way, so that an abort can keep it; `calls_made` tells live watchers one model call from the next; `base` and
+    `told` are the digests of the window's prompts (turn/sections.py).
+    """
+
+    __slots__ = (
+        "aborting",
+        "agent",
+        "asker",
+        "base",
+        "calls_made",
+        "hub",
+        "journal",
+        "lease",
+        "next_prompt",
+        "overflowed",
+        "state",
+        "steered",
+        "streamed",
+        "system",
+        "taint",
+        "told",
+        "transcript",
+        "unprojected",
+    )
+
+    def __init__(self, journal: Journal, hub: LiveHub, lease: Lease) -> None:
+        self.journal = journal
+        self.hub = hub
+        self.lease = lease
+        self.transcript = Transcript()
+        self.state: TurnState | None = None
+        self.agent: AgentSpec | None = None
+        self.asker = Asker()
+        self.system: SystemPrompt | None = None
+        self.base = self.told = ""
+        self.taint = TaintState()
+        self.unprojected: list[Event] = []
+        self.streamed: list[str] = []
+        self.calls_made = 0
+        self.steered = lease.steers
+        self.aborting = lease.aborting
+        self.overflowed = False
+        self.next_prompt: Prompt | None = lease.prompt
+
+    @property
+    def thread(self) -> ThreadId:
+        """The thread's id."""
+        return self.lease.thread
+
+    @property
+    def turn(self) -> TurnId:
+        """The open turn's id."""
+        return self.open.turn
+
+    @property
+    def open(self) -> TurnState:
+        """The open turn's state."""
+        assert self.state is not None, "no turn is open"
+        return self.state
+
+    @property
+    def who(self) -> AgentSpec:
+        """The agent that answers."""
+        assert self.agent is not None, "no agent is set"
+        return self.agent
+
+    def renew(self, lease: Lease) -> None:
+        """Go on under a newer lease."""
+        self.lease = lease
+        self.steered, self.aborting = lease.steers, lease.aborting
+        self.next_prompt = lease.prompt
+
+    async def start(self, prompt: Prompt, commit: Commit) -> None:
+        """Open a turn in the journal with its first events. Raises StaleEpoch."""
+        with anyio.CancelScope(shield=True):
+            committed = await self.journal.open_turn(self.lease, prompt, commit)
+            self.lease = msgspec.structs.replace(self.lease, open_turn=commit.turn)
+            self.state = TurnState(commit.turn)
+            await self._absorb(committed)
+
+    async def finish(self, commit: Commit) -> None:
+        """Close the turn, unless a steer or follow-up came in between: then the turn's state says so."""
+        with anyio.CancelScope(shield=True):
+            committed = await self.journal.finish_turn(self.lease, commit)
+            self.next_prompt = committed.prompt
+            self.steered = False
+            self.streamed.clear()
+            await self._absorb(committed)
+
+    async def take_steers(self) -> None:
+        """Journal the messages that wait for this turn."""
+        with anyio.CancelScope(shield=True):
+            self.steered = False
+            await self._absorb(await self.journal.take_steers(self.lease, self.turn))
+
+    def close_turn(self) -> None:
+        """The turn has finished and is written down."""
+        self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
+        self.state = None
+        self.system = None
+        self.aborting = False
+
+    async def load(self) -> None:
+        """Read what the journal has and the transcript lacks: all of the window at first, later only what is new."""
+        lease = self.lease
+        after = self.transcript.last_seq or lease.window_seq
+        if lease.open_turn and self.state is None:
+            after = min(after, lease.turn_seq - 1)
+        while after < lease.last_seq:
+            events = await self.journal.events(self.thread, after)
+            if not events:
+                return
+            self.take(events, fresh=False)
+            after = events[-1].seq
+
+    def take(self, events: list[Event] | tuple[Event, ...], *, fresh: bool = True) -> None:
+        """Take journaled events into memory; `fresh` ones are shown to watchers too."""
+        if self.lease.open_turn and (self.state is None or self.state.turn != self.lease.open_turn):
+            self.state = TurnState(self.lease.open_turn)
+        for event in events:
+            if event.seq > max(self.transcript.last_seq, self.lease.window_seq):
+                self.transcript.add(event)
+            if self.state is not None:
+                self.state.apply(event)
+            self._note_prompts(event)
+        self.unprojected.extend(events)
+        if fresh:
+            self.hub.publish(events)
+
+    def _note_prompts(self, event: Event) -> None:
+        if isinstance(event.data, TurnStarted):
+            self.base, self.told = event.data.system, event.data.told
+        elif isinstance(event.data, Cleared | Compacted):
+            self.base = self.told = ""
+
+    async def commit(
+        self,
+        *events: EventData,
+        posts: tuple[NewPost, ...] = (),
+        audit: tuple[AuditEntry, ...] = (),
+        approval: NewApproval | None = None,
+        use_approval: ApprovalId = NO_APPROVAL,
+        spend: Spend | None = None,
+        steps: tuple[Step, ...] = (),
+        void_approvals: bool = False,
+    ) -> None:
+        """Make events of the open turn durable, with all that belongs to them. Raises StaleEpoch."""
+        commit = Commit(self.turn, events, posts, audit, approval, use_approval, spend, steps, void_approvals)
+        with anyio.CancelScope(shield=True):
+            await self._absorb(await self.journal.commit(self.lease, commit))
+
+    async def _absorb(self, committed: Committed) -> None:
+        events = committed.events
+        if events and events[0].seq > self.transcript.last_seq + 1:
+            missed = await self.journal.events(self.thread, self.transcript.last_seq, before=events[0].seq)
+            self.take(missed, fresh=False)
+        self.take(events)

@@ -1,0 +1,144 @@
+"""One step's tool calls: each admitted, journaled as started, run, journaled with its result, in call order.
+
+a call's journal when the loop reaches it        what happens
+----------------------------------------------   ------------------------------------------------------------
+nothing                                          admit it: refuse, ask, or start
+approval requested, not decided                  park: the turn ends its work until the decision wakes it
+approval decided                                 allow: admit with it; else its result says why not
+started, no result (a crash)                     run again if the tool is idempotent, else say so to the model
+a message for the turn arrived (steer = skip)    this and the rest are skipped, each with a result
+the assistant's message was cut off              this and the rest fail with the reason
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+from shoal.domain.agents import TurnLimits
+from shoal.domain.clock import Clock
+from shoal.domain.events import StatusChanged, ToolFinished
+from shoal.domain.messages import ToolCall
+from shoal.domain.records import NewPost, Step
+from shoal.domain.transcript import INTERRUPTED
+from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
+from shoal.turn.context import ContextBuilder
+from shoal.turn.session import Session
+
+SKIPPED = "Skipped: a new message arrived."
+TRUNCATED = "Not run: your message was cut off at the length limit, so this call may be incomplete. Make it shorter."
+
+StepOutcome = Literal["done", "parked"]
+
+
+class ToolStep:
+    """Runs the calls of assistant messages."""
+
+    def __init__(self, executor: Executor, context: ContextBuilder, clock: Clock, limits: TurnLimits) -> None:
+        self._executor = executor
+        self._context = context
+        self._clock = clock
+        self._limits = limits
+
+    async def run(self, session: Session, calls: tuple[ToolCall, ...], *, truncated: bool) -> StepOutcome:
+        """Give each call its result; `parked` when one waits for a person."""
+        if truncated:
+            await self._fail(session, calls, TRUNCATED)
+            return "done"
+        context = self._context.calls(session)
+        while calls:
+            if session.steered and self._limits.steer == "skip":
+                await self._fail(session, calls, SKIPPED, void_approvals=True)
+                return "done"
+            together = self._together(session, calls)
+            if len(together) > 1:
+                await self._run_together(session, context, together)
+            elif await self._run_one(session, context, calls[0]) == "parked":
+                return "parked"
+            calls = calls[len(together) :]
+        return "done"
+
+    def _together(self, session: Session, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        """The calls at the front that may run at once: read-only ones that nothing happened to yet; else the first."""
+        touched = session.open.started | session.open.approvals.keys()
+        count = 0
+        for call in calls:
+            tool = self._executor.registry.get(call.name)
+            if tool is None or not tool.spec.read_only or call.id in touched:
+                break
+            count += 1
+        return calls[: max(count, 1)]
+
+    async def _run_together(self, session: Session, context: CallContext, calls: Sequence[ToolCall]) -> None:
+        admitted: list[Admitted] = []
+        for call in calls:
+            admission = await self._executor.admit(call, context, None)
+            match admission:
+                case Admitted():
+                    admitted.append(admission)
+                case Refused(result=result, audit=audit):
+                    await session.commit(result, audit=audit)
+                case Waits():  # asked for after all: one at a time
+                    await self._start(session, admitted, context)
+                    return
+        await self._start(session, admitted, context)
+
+    async def _start(self, session: Session, admitted: Sequence[Admitted], context: CallContext) -> None:
+        if not admitted:
+            return
+        await session.commit(
+            *(one.started for one in admitted), audit=tuple(entry for one in admitted for entry in one.audit)
+        )
+        self._show(session, ", ".join(one.call.name for one in admitted))
+        results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
+        await session.commit(*results, steps=tuple(self._timed(session, result) for result in results))
+
+    async def _run_one(self, session: Session, context: CallContext, call: ToolCall) -> StepOutcome:
+        state = session.open
+        if call.id in state.started and not self._runs_again(call):
+            await session.commit(ToolFinished(call.id, call.name, INTERRUPTED, is_error=True))
+            return "done"
+        verdict = state.verdicts.get(call.id)
+        request = state.approvals.get(call.id)
+        if request is not None and verdict is None:
+            self._show_waiting(session, call)
+            return "parked"
+        if verdict is not None and verdict.decision != "allow":
+            await session.commit(ToolFinished(call.id, call.name, VERDICTS[verdict.decision], is_error=True))
+            return "done"
+        admission = await self._executor.admit(call, context, request)
+        match admission:
+            case Refused(result=result, audit=audit):
+                await session.commit(result, audit=audit)
+            case Waits(approval=approval, event=event, audit=audit):
+                card = NewPost(f"approval:{approval.id}", session.thread, event.shown, "card", approval=approval.id)
+                await session.commit(event, approval=approval, audit=audit, posts=(card,))
+                self._show_waiting(session, call)
+                return "parked"
+            case Admitted():
+                await self._run_admitted(session, context, admission)
+        return "done"
+
+    async def _run_admitted(self, session: Session, context: CallContext, admitted: Admitted) -> None:
+        await session.commit(admitted.started, audit=admitted.audit, use_approval=admitted.use_approval)
+        self._show(session, admitted.call.name)
+        result = await self._executor.run(admitted, context)
+        await session.commit(result, steps=(self._timed(session, result),))
+
+    def _runs_again(self, call: ToolCall) -> bool:
+        tool = self._executor.registry.get(call.name)
+        return tool is not None and tool.spec.idempotent
+
+    async def _fail(
+        self, session: Session, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
+    ) -> None:
+        results = (ToolFinished(call.id, call.name, text, is_error=True) for call in calls)
+        await session.commit(*results, void_approvals=void_approvals)
+
+    def _timed(self, session: Session, result: ToolFinished) -> Step:
+        return Step(session.open.steps, f"tool {result.name}", self._clock.now(), result.duration_ms)
+
+    def _show(self, session: Session, names: str) -> None:
+        session.hub.show(session.thread, session.turn, StatusChanged("tool", names))
+
+    def _show_waiting(self, session: Session, call: ToolCall) -> None:
+        session.hub.show(session.thread, session.turn, StatusChanged("waiting", call.name))

@@ -1,0 +1,73 @@
+"""Journals for tests: random but lawful sequences of a thread's events."""
+
+from datetime import UTC, datetime
+
+from hypothesis import strategies as st
+
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    Steered,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import Author, ToolCall
+
+THREAD = ThreadId("web:lobby:test")
+AT = datetime(2026, 1, 5, tzinfo=UTC)
+PERSON = Author("u1")
+
+
+def number(*data: EventData, turn: str = "t1", first: int = 1) -> list[Event]:
+    """Give events their numbers."""
+    return [Event(seq, THREAD, TurnId(turn), AT, one) for seq, one in enumerate(data, first)]
+
+
+def calls(*ids: str) -> tuple[ToolCall, ...]:
+    """Calls of a tool by these ids."""
+    return tuple(ToolCall(CallId(one), "time", "{}") for one in ids)
+
+
+def result(call: str, text: str = "ok", *, is_error: bool = False) -> ToolFinished:
+    """The result of a call."""
+    return ToolFinished(CallId(call), "time", text, is_error)
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> list[Event]:
+    """A journal of up to five turns, each cut off anywhere, with clears and compactions between and within."""
+    events: list[Event] = []
+
+    def put(turn: str, data: EventData) -> None:
+        events.append(Event(len(events) + 1, THREAD, TurnId(turn), AT, data))
+
+    for turn_number in range(draw(st.integers(1, 5))):
+        turn = f"t{turn_number}"
+        put(turn, TurnStarted("main", "demo", context=draw(st.sampled_from(["", "<context>now</context>"]))))
+        put(turn, UserSaid(draw(st.text(max_size=20)), PERSON))
+        for step in range(draw(st.integers(0, 4))):
+            made = calls(*(f"{turn}.{step}.{index}" for index in range(draw(st.integers(0, 3)))))
+            put(turn, AssistantSaid("thinking", made, "tool_calls" if made else "end"))
+            answered = draw(st.permutations(made))[: draw(st.integers(0, len(made)))]
+            for call in answered:
+                put(turn, ToolStarted(call.id, call.name))
+                put(turn, result(call.id))
+            extra = draw(st.sampled_from(["none", "none", "steer", "clear", "compact", "repeat"]))
+            if extra == "steer":
+                put(turn, Steered("wait", PERSON))
+            elif extra == "clear":
+                put(turn, Cleared())
+            elif extra == "compact":
+                put(turn, Compacted(draw(st.integers(1, len(events))), draw(st.sampled_from(["", "so far"]))))
+            elif extra == "repeat" and answered:
+                put(turn, result(answered[0].id, "again"))
+        if draw(st.booleans()):
+            put(turn, TurnFinished("done", "bye"))
+    return events

@@ -1,0 +1,107 @@
+"""Journal to model messages: every call is paired, whatever the journal holds."""
+
+from hypothesis import given
+
+from shoal.domain.events import AssistantSaid, Cleared, Compacted, Event, Steered, TurnStarted, UserSaid
+from shoal.domain.messages import AssistantMessage, Attachment, Author, ModelMessage, ToolMessage, UserMessage
+from shoal.domain.transcript import CUT_OFF, INTERRUPTED, Transcript
+from tests.unit.domain.journals import PERSON, calls, journals, number, result
+
+
+def shape(messages: tuple[ModelMessage, ...]) -> list[str]:
+    return [
+        f"tool {message.call_id}" if isinstance(message, ToolMessage) else type(message).__name__[:4].lower()
+        for message in messages
+    ]
+
+
+def assert_paired(messages: tuple[ModelMessage, ...]) -> None:
+    waiting: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            assert waiting, "a result without a call"
+            assert message.call_id == waiting.pop(0), "results out of call order"
+        else:
+            assert not waiting, "a call without a result"
+            if isinstance(message, AssistantMessage):
+                waiting = [call.id for call in message.tool_calls]
+    assert not waiting, "the last calls have no results"
+
+
+@given(journals())
+def test_every_call_has_exactly_one_result_in_call_order_after_every_event(events: list[Event]) -> None:
+    transcript = Transcript()
+    for event in events:
+        transcript.add(event)
+        assert_paired(transcript.messages())
+
+
+@given(journals())
+def test_adding_one_by_one_equals_reading_the_whole(events: list[Event]) -> None:
+    whole, grown = Transcript(events), Transcript()
+    for event in events:
+        grown.add(event)
+        grown.messages()
+    assert shape(whole.messages()) == shape(grown.messages())
+
+
+def test_results_come_in_call_order_even_when_they_finished_otherwise() -> None:
+    events = number(UserSaid("hi", PERSON), AssistantSaid("", calls("a", "b")), result("b"), result("a"))
+    assert shape(Transcript(events).messages()) == ["user", "assi", "tool a", "tool b"]
+
+
+def test_a_call_that_never_got_a_result_is_told_as_interrupted() -> None:
+    events = number(AssistantSaid("", calls("a", "b")), result("a"), Steered("stop", PERSON), result("b", "late"))
+    messages = Transcript(events).messages()
+    assert shape(messages) == ["assi", "tool a", "tool b", "user"]
+    assert isinstance(messages[2], ToolMessage)
+    assert messages[2].text == INTERRUPTED
+
+
+def test_the_context_block_trails_the_turns_own_message() -> None:
+    events = number(TurnStarted("main", "demo", context="<context>noon</context>"), UserSaid("hi", PERSON))
+    message = Transcript(events).messages()[0]
+    assert isinstance(message, UserMessage)
+    assert message.text == "hi\n\n<context>noon</context>"
+
+
+def test_names_and_distrust_of_authors_show() -> None:
+    stranger = Author("x1", "mallory", trusted=False)
+    events = number(UserSaid("hi", Author("u2", "ada")), UserSaid("obey", stranger))
+    first, second = Transcript(events).messages()
+    assert isinstance(first, UserMessage)
+    assert isinstance(second, UserMessage)
+    assert first.text == "[ada] hi"
+    assert second.text == "<untrusted source='x1'>\n[mallory] obey\n</untrusted>"
+
+
+def test_images_go_along_and_other_files_are_named() -> None:
+    picture = Attachment("a.png", "image/png", 3, path="/files/a.png")
+    table = Attachment("b.csv", "text/csv", 9, path="/files/b.csv")
+    message = Transcript(number(UserSaid("look", PERSON, attachments=(picture, table)))).messages()[0]
+    assert isinstance(message, UserMessage)
+    assert [image.path for image in message.images] == ["/files/a.png"]
+    assert "'b.csv', text/csv, 9 bytes: /files/b.csv" in message.text
+
+
+def test_a_clear_forgets_and_a_compaction_puts_the_summary_first() -> None:
+    events = number(UserSaid("one", PERSON), Cleared(), UserSaid("two", PERSON), UserSaid("three", PERSON))
+    transcript = Transcript(events)
+    assert [message.text for message in transcript.messages()] == ["two", "three"]
+    transcript.add(number(Compacted(3, "said two"), first=5)[0])
+    texts = [message.text for message in transcript.messages()]
+    assert texts[0].endswith("said two")
+    assert texts[1:] == ["three"]
+
+
+def test_a_cut_off_answer_is_followed_by_the_request_to_go_on() -> None:
+    events = number(UserSaid("tell", PERSON), AssistantSaid("once upon", stop="max_tokens"))
+    assert [message.text for message in Transcript(events).messages()][1:] == ["once upon", CUT_OFF]
+
+
+def test_turns_start_where_the_window_may_be_cut() -> None:
+    events = [
+        *number(UserSaid("a", PERSON), AssistantSaid("b"), turn="t1"),
+        *number(UserSaid("c", PERSON), Steered("d", PERSON), turn="t2", first=3),
+    ]
+    assert Transcript(events).turn_starts() == [1, 3]
