@@ -1,0 +1,308 @@
+"""What both OpenAI-compatible faces share: which thread a conversation is, sending to it, and its reply as it grows.
+
+Clients of these APIs send the whole conversation with every call, but a thread has its history already. So only the
+last message goes to the thread. A conversation that begins gets a thread of its own; when its answer is complete, its
+beginning (up to that answer) is remembered, so that the next call, which repeats it, finds the thread.
+"""
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TypeAlias
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.domain.errors import InvalidId, InvalidInput
+from shoal.domain.events import AssistantSaid, Event, LiveEvent, TextStreamed, TurnFinished, UserSaid
+from shoal.domain.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
+from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.parse import checked_text
+from shoal.surfaces.http.routes_threads import make_prompt, submit
+from shoal.surfaces.http.streams import Item, thread_items
+
+DEFAULT_MODEL = "shoal"
+"""The model name that means the default agent."""
+SCOPE = "openai"
+NOTHING = Answer("")
+
+_NO_RETRY = {"X-Should-Retry": "false"}
+"""OpenAI's clients repeat failed calls by themselves; a turn that failed must not run again because of that."""
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One message of a conversation: its role and text."""
+
+    role: str
+    text: str
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """What a call brings. `thread` is empty unless the caller chose one; `attachments` belong to the last message."""
+
+    agent: str
+    lines: tuple[Line, ...]
+    instructions: str = ""
+    thread: str = ""
+    attachments: tuple[AttachmentRef, ...] = ()
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A message on its way: its reply comes in the thread's events after `after`."""
+
+    thread: ThreadId
+    message_id: str
+    after: int
+    conversation: Conversation
+    fresh: bool
+
+
+def chosen_thread(metadata: Mapping[str, str] | None, user: str | None) -> str:
+    """The thread that `metadata.thread` or `user` names: a thread id, or any name for one of `openai:api:…`."""
+    name = (metadata or {}).get("thread") or user or ""
+    if not name:
+        return ""
+    try:
+        return parse_thread_id(name)
+    except InvalidId:
+        part = name if len(encode_part(name)) <= PART_CHARS_MAX else hashlib.sha256(name.encode()).hexdigest()
+        return make_thread_id("openai", "api", part)
+
+
+def agent_of(web: Web, model: str) -> str:
+    """The agent that a model name means. Raises ApiError 404 naming those that exist."""
+    if model == DEFAULT_MODEL:
+        return ""
+    if model in web.core.agents.names():
+        return model
+    known = ", ".join((DEFAULT_MODEL, *web.core.agents.names()))
+    raise ApiError(404, "model_not_found", f"There is no agent {model[:80]!r}. As `model`, give one of: {known}.")
+
+
+def image_ref(url: str) -> AttachmentRef:
+    """An image that came as a data: address. Raises InvalidInput for any other."""
+    head, _, data = url.partition(",")
+    if not (head.startswith("data:") and head.endswith(";base64") and data):
+        raise InvalidInput("Send images as data: addresses with base64; Shoal does not fetch other addresses here.")
+    media_type = head[len("data:") : -len(";base64")].partition(";")[0] or "image/png"
+    extension = media_type.rpartition("/")[2].partition("+")[0]
+    return AttachmentRef(name=f"image.{extension}"[:255], media_type=media_type[:127], data=data)
+
+
+def response_id(fresh_id: str, thread: ThreadId) -> str:
+    """An id for a response that tells the thread again."""
+    return f"resp_{fresh_id}_{urlsafe_b64encode(thread.encode()).decode().rstrip('=')}"
+
+
+def thread_of_response(text: str) -> ThreadId:
+    """Invert `response_id`. Raises InvalidInput."""
+    coded = text.partition("_")[2].partition("_")[2]
+    try:
+        return parse_thread_id(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode())
+    except (Base64Error, UnicodeDecodeError, ValueError, InvalidId) as error:
+        raise InvalidInput("`previous_response_id` is not the id of a response of this server.") from error
+
+
+def _digest(agent: str, lines: Sequence[Line], extra: str = "") -> str:
+    stripped = [Line(line.role, line.text.strip()) for line in lines]
+    return hashlib.sha256(msgspec.json.encode((agent, stripped, extra))).hexdigest()[:32]
+
+
+async def begin(web: Web, request: Request, conversation: Conversation) -> Begun:
+    """Send the last message to the conversation's thread. Raises ApiError 429 when its mailbox is full."""
+    lines = conversation.lines
+    if not lines or lines[-1].role != "user":
+        raise InvalidInput("The last message must be the user's: it is what the agent answers.")
+    last = lines[-1].text
+    if not conversation.attachments or "\0" in last:
+        checked_text(last, "content")
+    message_id = request.headers.get("idempotency-key", "")[:200] or web.core.clock.new_id()
+    thread, known = await _find_thread(web, conversation, message_id)
+    info = await web.core.store.journal.thread(thread)
+    text = last if info is not None else _opening(conversation)
+    attachments = await take_attachments(web.core.home, thread, conversation.attachments, message_id)
+    prompt = make_prompt(web, thread, text, message_id, agent=conversation.agent, attachments=attachments)
+    receipt = await submit(web, prompt)
+    after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
+    return Begun(thread, message_id, after, conversation, not known)
+
+
+async def _find_thread(web: Web, conversation: Conversation, message_id: str) -> tuple[ThreadId, bool]:
+    if conversation.thread:
+        return ThreadId(conversation.thread), True
+    lines, agent = conversation.lines, conversation.agent
+    answered = next((place for place, line in enumerate(lines) if line.role == "assistant"), None)
+    if answered is None:
+        return make_thread_id("openai", "api", _digest(agent, lines, message_id)), False
+    beginning = _digest(agent, lines[: answered + 1])
+    found = await web.core.store.settings.get(SCOPE, beginning)
+    return (ThreadId(found) if found else make_thread_id("openai", "api", beginning)), True
+
+
+def _opening(conversation: Conversation) -> str:
+    """The first message of a new thread: the caller's instructions and what was said elsewhere come before it."""
+    *earlier, last = conversation.lines
+    parts: list[str] = []
+    if conversation.instructions:
+        parts.append(f"[Instructions of the calling program]\n{conversation.instructions}")
+    if earlier:
+        told = "\n".join(f"{line.role}: {line.text}" for line in earlier)
+        parts.append(f"[The conversation so far]\n{told}")
+    return "\n\n".join((*parts, last.text))
+
+
+class Growing:
+    """The text of a turn as it can be sent on: what was sent is never taken back.
+
+    Each step's text follows the one before after a blank line. When a model call is tried again, nothing is sent
+    until its answer is whole; then what is new in it.
+    """
+
+    def __init__(self) -> None:
+        self.sent = ""
+        self._of_step = ""
+        self._step = -1
+        self._reply = ""
+        self._glue = ""
+
+    def stream(self, text: str, step: int) -> str:
+        """Text as the model writes it; returns what to send on."""
+        if step != self._step:
+            if self._of_step:
+                return ""
+            self._step = step
+        piece = text if self._of_step else self._glue + text
+        self._of_step += text
+        return self._send(piece)
+
+    def finish_step(self, said: AssistantSaid) -> str:
+        """The step's whole text; returns what of it was not sent yet."""
+        text, had, glue = said.text, self._of_step, self._glue
+        continues = said.stop == "max_tokens" and not said.tool_calls
+        self._reply = self._reply + text if not glue else text
+        self._of_step, self._step = "", -1
+        if text or had:
+            self._glue = "" if continues else "\n\n"
+        if had and text.startswith(had):
+            return self._send(text[len(had) :])
+        return self._send((glue or ("\n\n" if had else "")) + text) if text else ""
+
+    def finish_turn(self, reply: str) -> str:
+        """The turn's reply; returns it when it was not what the last step said."""
+        if not reply or reply == self._reply:
+            return ""
+        return self._send(f"\n\n{reply}" if self.sent else reply)
+
+    def _send(self, piece: str) -> str:
+        self.sent += piece
+        return piece
+
+
+async def reply_pieces(web: Web, begun: Begun, growing: Growing) -> AsyncGenerator[str | TurnFinished, None]:
+    """The reply as it grows, empty pieces now and then while nothing happens, then how the turn ended.
+
+    Raises ApiError when the message was taken out of the queue, or the server stops.
+    """
+    turn: TurnId | None = None
+    async with aclosing(thread_items(web.core, web.streams, begun.thread, begun.after)) as items:
+        async for item in items:
+            if item == "beat":
+                await _check_queued(web, begun, turn)
+                yield ""
+            elif turn is None:
+                turn = _turn_of(item, begun.message_id)
+            elif (piece := _piece(item, turn, growing)) is not None:
+                yield piece
+                if isinstance(piece, TurnFinished):
+                    return
+    raise ApiError(503, "stopping", "Shoal is stopping; the agent goes on at the next start.", _NO_RETRY)
+
+
+def _turn_of(item: Item, message_id: str) -> TurnId | None:
+    match item:
+        case Event(turn=turn, data=UserSaid(message_id=found)) if found == message_id:
+            return turn
+        case _:
+            return None
+
+
+def _piece(item: Item, turn: TurnId, growing: Growing) -> str | TurnFinished | None:
+    match item:
+        case LiveEvent(turn=of, data=TextStreamed(text=text, step=step)) if of == turn:
+            return growing.stream(text, step)
+        case Event(turn=of, data=AssistantSaid() as said) if of == turn:
+            return growing.finish_step(said)
+        case Event(turn=of, data=TurnFinished() as finished) if of == turn:
+            return finished
+        case _:
+            return None
+
+
+async def _check_queued(web: Web, begun: Begun, turn: TurnId | None) -> None:
+    info = await web.core.store.journal.thread(begun.thread)
+    if turn is None and info is not None and not info.open_turn and not info.queued and info.last_seq <= begun.after:
+        raise ApiError(409, "cancelled", "The message was taken out of the queue before it was answered.", _NO_RETRY)
+
+
+async def whole_reply(web: Web, begun: Begun) -> TurnFinished:
+    """Wait for the turn's end. Raises ApiError when there is no answer."""
+    async with aclosing(reply_pieces(web, begun, Growing())) as pieces:
+        finished = [piece async for piece in pieces if isinstance(piece, TurnFinished)][-1]
+    _check_outcome(finished)
+    await _remember(web, begun, finished.reply)
+    return finished
+
+
+async def last_piece(web: Web, begun: Begun, growing: Growing, finished: TurnFinished) -> str:
+    """What a stream sends at the turn's end. Raises ApiError when there is no answer."""
+    _check_outcome(finished)
+    rest = growing.finish_turn(finished.reply)
+    await _remember(web, begun, growing.sent)
+    return rest
+
+
+async def _remember(web: Web, begun: Begun, reply: str) -> None:
+    """Note under which beginning the next call of this conversation comes."""
+    if begun.fresh:
+        lines = (*begun.conversation.lines, Line("assistant", reply))
+        await web.core.store.settings.put(SCOPE, _digest(begun.conversation.agent, lines), begun.thread)
+
+
+def _check_outcome(finished: TurnFinished) -> None:
+    if finished.outcome == "failed":
+        raise ApiError(500, "turn_failed", finished.reply or "The turn failed.", _NO_RETRY)
+    if finished.outcome == "aborted":
+        raise ApiError(409, "aborted", "The turn was stopped before it had an answer.", _NO_RETRY)
+
+
+async def _models(web: Web, _: Request) -> Response:
+    return json_answer({"object": "list", "data": [_model(name) for name in web.core.agents.names()]})
+
+
+async def _get_model(web: Web, request: Request) -> Response:
+    name = str(request.path_params["model"])
+    return json_answer(_model(agent_of(web, name) or name))
+
+
+def _model(name: str) -> Json:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "shoal"}
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET", path="/v1/models", handler=_models,
+        summary="The agents, as OpenAI's clients list models.", answer=Answer("Models.", dict[str, object]),
+    ),
+    Endpoint(
+        method="GET", path="/v1/models/{model}", handler=_get_model,
+        summary="One agent as a model.", answer=Answer("The model.", dict[str, object]),
+    ),
+)  # fmt: skip

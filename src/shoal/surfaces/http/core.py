@@ -1,0 +1,153 @@
+"""What the HTTP surface needs of a running Shoal, as Protocols, and what its handlers share."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.clock import Clock
+from shoal.domain.events import Event, LiveEvent, Scope
+from shoal.domain.home import Home
+from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.messages import Author, Inbound, Receipt
+from shoal.domain.permissions import Asker
+from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.store import Store
+
+if TYPE_CHECKING:
+    from shoal.surfaces.http.auth import Gate
+    from shoal.surfaces.http.metrics import Counters
+    from shoal.surfaces.http.page import Page
+    from shoal.surfaces.http.streams import Streams
+
+OWNER = Author(id="owner")
+"""Whoever holds the token; the token is the owner's, so there is nobody else."""
+OWNER_ASKS = Asker(user="owner", platform="web")
+
+BODY_BYTES_MAX = 1_048_576
+"""Largest JSON body."""
+ATTACHMENT_BYTES_MAX = 26_214_400
+"""Largest uploaded file."""
+
+
+class Subscription(Protocol):
+    """What happens from now on. Iteration ends when the reader fell behind (`lost`) or the hub closed."""
+
+    @property
+    def lost(self) -> bool: ...
+
+    def __aiter__(self) -> AsyncIterator[Event | LiveEvent]: ...
+
+
+class Hub(Protocol):
+    """Where journal events and live events of this process can be watched."""
+
+    def subscribe(self, thread: ThreadId | None, /) -> AbstractContextManager[Subscription]:
+        """Watch one thread, or all of them."""
+        ...
+
+    def tap(self, count: Callable[[Event], None]) -> None:
+        """Have every journal event shown to `count`, which neither waits nor fails."""
+        ...
+
+
+class Orchestrator(Protocol):
+    """Where everything enters; see shoal.actors.orchestrator."""
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Accept a message durably, or say why not."""
+        ...
+
+    async def send_to_channel(
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+    ) -> ThreadId:
+        """Post to a channel, which opens a thread, and let its agent answer."""
+        ...
+
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
+        """Settle an approval; returns its new state. Raises NotFound, Conflict or Gone."""
+        ...
+
+    async def clear(self, thread: ThreadId, by: str) -> None:
+        """Start the model's window anew. Raises NotFound."""
+        ...
+
+
+class Agents(Protocol):
+    """The configured agents."""
+
+    def names(self) -> Sequence[str]:
+        """Their names."""
+        ...
+
+    def spec(self, name: str) -> AgentSpec:
+        """One agent as its file is now. Raises InvalidInput for a broken file."""
+        ...
+
+
+class Core(Protocol):
+    """The running application; `shoal.app.App` is one."""
+
+    @property
+    def home(self) -> Home: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def orchestrator(self) -> Orchestrator: ...
+
+    @property
+    def hub(self) -> Hub: ...
+
+    @property
+    def agents(self) -> Agents: ...
+
+    @property
+    def state(self) -> str:
+        """`running` when the engine serves; anything else says what it does instead."""
+        ...
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
+        ...
+
+
+class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the surface is served.
+
+    `allowed_origins` are further origins (scheme://host[:port]) under which a browser may use it, e.g. of a proxy.
+    """
+
+    token: str
+    host: str = "127.0.0.1"
+    port: int = 8420
+    allowed_origins: tuple[str, ...] = ()
+    heartbeat_seconds: float = 15.0
+    streams_max: int = 256
+    slow_reader_seconds: float = 60.0
+    body_seconds: float = 60.0
+    upload_seconds: float = 600.0
+
+
+class Web:
+    """What every handler gets beside its request."""
+
+    __slots__ = ("core", "counters", "document", "gate", "options", "page", "probed", "streams")
+
+    def __init__(
+        self, core: Core, options: WebOptions, *, gate: "Gate", streams: "Streams", counters: "Counters", page: "Page"
+    ) -> None:
+        self.core = core
+        self.options = options
+        self.gate = gate
+        self.streams = streams
+        self.counters = counters
+        self.page = page
+        self.document = b""
+        self.probed: tuple[float, str] | None = None

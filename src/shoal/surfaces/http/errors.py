@@ -1,0 +1,113 @@
+"""What goes wrong, as HTTP answers: `{"error": code, "message": what happened and what to do}`."""
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.domain.errors import (
+    Conflict,
+    Gone,
+    InvalidId,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    ShoalError,
+    StoreError,
+    StoreFull,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What every refused call answers (below /v1 the OpenAI shape stands instead)."""
+
+    error: str
+    message: str
+
+
+class ApiError(ShoalError):
+    """A call is refused with this status and code."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = dict(headers or {})
+
+
+class _CompatDetail(msgspec.Struct, frozen=True):
+    message: str
+    type: str
+    code: str
+    param: str | None = None
+
+
+class CompatBody(msgspec.Struct, frozen=True):
+    """A refused call below /v1, as OpenAI's clients expect it."""
+
+    error: _CompatDetail
+
+
+_BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
+    (InvalidId, 400, "invalid_id"),
+    (InvalidInput, 400, "invalid_input"),
+    (NotFound, 404, "not_found"),
+    (Conflict, 409, "conflict"),
+    (Gone, 410, "gone"),
+    (PlatformError, 502, "platform"),
+    (StoreFull, 507, "disk_full"),
+    (StoreError, 503, "store"),
+    (ShoalError, 500, "internal"),
+)
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_HTTP_TEXTS = {
+    404: "There is nothing at {path}. GET /openapi.json lists every call.",
+    405: "{method} is not possible on {path}; the Allow header lists what is.",
+}
+
+
+def compat_body(status: int, code: str, message: str) -> CompatBody:
+    """An error in OpenAI's form."""
+    kind = "invalid_request_error" if status < 500 else "api_error"
+    return CompatBody(_CompatDetail(message, "rate_limit_error" if status == 429 else kind, code))
+
+
+def error_response(
+    path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A refusal in the form that the path's clients expect."""
+    body = compat_body(status, code, message) if path.startswith("/v1/") else ErrorBody(code, message)
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
+
+
+async def answer_api_error(request: Request, error: Exception) -> Response:
+    """Answer an ApiError as it says."""
+    assert isinstance(error, ApiError)
+    return error_response(request.url.path, error.status, error.code, str(error), error.headers)
+
+
+async def answer_shoal_error(request: Request, error: Exception) -> Response:
+    """Answer any other error that Shoal raises on purpose by its class."""
+    status, code = next((status, code) for kind, status, code in _BY_CLASS if isinstance(error, kind))
+    if status >= 500:
+        logger.error("call failed: %s %s: %s", request.method, request.scope["path"], type(error).__name__)
+    return error_response(request.url.path, status, code, str(error))
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer what the router refuses: an unknown path, a wrong method."""
+    assert isinstance(error, HTTPException)
+    status, path = error.status_code, request.url.path
+    message = _HTTP_TEXTS.get(status, error.detail).format(path=path[:200], method=request.method)
+    return error_response(path, status, _HTTP_CODES.get(status, "refused"), message, error.headers)
+
+
+async def answer_defect(request: Request, _: Exception) -> Response:
+    """Answer an error that nobody foresaw; the server logs it with its traceback."""
+    message = "Something went wrong inside Shoal; its log has the details. The call can be tried again."
+    return error_response(request.url.path, 500, "internal", message)

@@ -1,0 +1,136 @@
+"""The console page: its files with their validators, the way in by token, and the policy the page runs under."""
+
+import hashlib
+import mimetypes
+from pathlib import Path
+from urllib.parse import urlencode
+
+import anyio.to_thread
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
+from shoal.surfaces.http.auth import COOKIE_SECONDS
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.errors import ApiError
+
+_POLICY = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
+
+_SIGN_IN = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>Shoal: sign in</title>
+<h1>Shoal</h1>
+<p>{reason} Open the address that <code>shoal run</code> printed, or enter the token; it is in the file
+<code>token</code> of Shoal's home directory.</p>
+<form method="get" action="/">
+<label>Token <input type="password" name="token" autocomplete="current-password" required autofocus></label>
+<button>Sign in</button>
+</form>
+"""
+
+
+class StaticFile(msgspec.Struct, frozen=True):
+    """A file of the page as it is sent."""
+
+    content: bytes
+    media_type: str
+    digest: str
+    stamp: tuple[int, int]
+
+
+class Page:
+    """The files below a directory, by their path in it; each is read again when it has changed."""
+
+    def __init__(self, folder: Path = FILES) -> None:
+        self._folder = folder
+        self._files: dict[str, StaticFile] = {}
+        self._names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file; only names found at the start count."""
+        return name in self._names
+
+    def read(self, name: str) -> StaticFile:
+        """The file. Blocking. Raises ApiError 404."""
+        path = self._folder / name
+        if not self.has(name) or not path.is_file():
+            raise ApiError(404, "not_found", f"The page has no file {name[:100]!r}.")
+        found = path.stat()
+        stamp = (found.st_mtime_ns, found.st_size)
+        known = self._files.get(name)
+        if known is None or known.stamp != stamp:
+            content = path.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()[:32]
+            kind = _TYPES.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+            known = self._files[name] = StaticFile(content, kind, digest, stamp)
+        return known
+
+
+async def static_file(web: Web, request: Request) -> Response:
+    """A file of the page."""
+    return await _file(web, request, str(request.path_params["path"]))
+
+
+async def _file(web: Web, request: Request, name: str) -> Response:
+    found = await anyio.to_thread.run_sync(web.page.read, name)
+    tag = f'"{found.digest}"'
+    pinned = request.query_params.get("v") == found.digest
+    caching = "public, max-age=31536000, immutable" if pinned else "no-cache"
+    headers = {**_POLICY, "ETag": tag, "Cache-Control": caching}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(None, 304, headers)
+    return Response(found.content, 200, headers, found.media_type)
+
+
+async def index(web: Web, request: Request) -> Response:
+    """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token."""
+    given = request.query_params.get("token")
+    if given is not None:
+        return _enter(web, request, given)
+    if not web.gate.has_cookie(request):
+        return _sign_in("You are not signed in.")
+    if not web.page.has("index.html"):
+        raise ApiError(404, "not_found", "This installation has no console page; the API works without it.")
+    response = await _file(web, request, "index.html")
+    _set_cookie(web, request, response)
+    return response
+
+
+def _enter(web: Web, request: Request, given: str) -> Response:
+    if not web.gate.is_token(request, given):
+        return _sign_in("This token is wrong.")
+    rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+    response = RedirectResponse(f"/?{urlencode(rest)}" if rest else "/", 303, _POLICY)
+    _set_cookie(web, request, response)
+    return response
+
+
+def _set_cookie(web: Web, request: Request, response: Response) -> None:
+    response.set_cookie(
+        web.gate.cookie_name(request),
+        web.gate.make_cookie(),
+        max_age=COOKIE_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+def _sign_in(reason: str) -> Response:
+    return Response(_SIGN_IN.format(reason=reason), 401, {**_POLICY, "WWW-Authenticate": "Bearer"}, "text/html")
+
+
+def is_open(path: str) -> bool:
+    """Whether a path is the page's or one of its files', which hold no secrets."""
+    return path in ("/", "/favicon.ico") or path.startswith(f"{PREFIX}/")
+
+
+async def favicon(web: Web, request: Request) -> Response:
+    """The page's icon, where browsers look without being told."""
+    name = next((name for name in ("favicon.ico", "icon.svg", "favicon.svg") if web.page.has(name)), "")
+    return await _file(web, request, name) if name else Response(None, 204)

@@ -1,0 +1,332 @@
+"""Calls about approvals, triggers, agents, use and the audit log."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.events import Scope
+from shoal.domain.ids import ApprovalId, parse_thread_id
+from shoal.domain.messages import Usage
+from shoal.domain.records import Approval, AuditEntry, AuditRow, NewTrigger, Trigger, UsageRow
+from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
+from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.parse import checked_text, path_part, read_json, read_query
+from shoal.surfaces.http.routes_threads import check_agent
+
+LIST_MAX = 1000
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """A question to a person; `shown` is exactly what will run. A list shows the pending ones unless told."""
+
+    id: str
+    thread: str
+    turn: str
+    tool: str
+    actions: tuple[str, ...]
+    shown: str
+    reason: str
+    asked_by: str
+    state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
+    scope: Scope
+    decided_by: str
+    created_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None
+
+
+class ApprovalsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which approvals: the pending ones or all, of one thread."""
+
+    pending: bool = True
+    thread: str = ""
+    limit: Limit = 200
+
+
+class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer to an approval: for this one call, or for the same call in the whole thread."""
+
+    decision: Literal["allow", "deny"]
+    scope: Scope = "once"
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What the approval became."""
+
+    id: str
+    state: str
+
+
+class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that starts a turn at a time: in `thread`, or in a new thread of `platform` and `channel`.
+
+    `schedule` is an ISO 8601 time for `one-shot` and a cron line for `periodic`.
+    """
+
+    kind: Literal["one-shot", "periodic"]
+    schedule: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    text: str
+    thread: str = ""
+    platform: str = ""
+    channel: str = ""
+    timezone: Annotated[str, msgspec.Meta(max_length=64)] = "UTC"
+    agent: str = ""
+    name: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class TriggerView(msgspec.Struct, frozen=True):
+    """A trigger; `next_at` is null when it will not come again."""
+
+    id: str
+    name: str
+    kind: Literal["one-shot", "periodic"]
+    schedule: str
+    timezone: str
+    text: str
+    thread: str
+    platform: str
+    channel: str
+    agent: str
+    state: Literal["active", "paused", "done", "missed", "failed"]
+    next_at: datetime | None
+    last_at: datetime | None
+    created_at: datetime
+    created_by: str
+    failures: int
+    error: str
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """It is gone."""
+
+    removed: bool
+
+
+class AgentView(msgspec.Struct, frozen=True):
+    """An agent. An empty `model` is the default one, empty `tools` are all."""
+
+    name: str
+    model: str
+    profile: str
+    tools: tuple[str, ...]
+    fallback: tuple[str, ...]
+
+
+class UsageView(msgspec.Struct, frozen=True):
+    """Use of a model by an agent on a day (UTC); `usd` is null when its price is unknown."""
+
+    day: str
+    agent: str
+    model: str
+    calls: int
+    usage: Usage
+    usd: float | None
+
+
+class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many days back."""
+
+    days: Annotated[int, msgspec.Meta(ge=1, le=3660)] = 30
+
+
+class AuditView(msgspec.Struct, frozen=True):
+    """An audit entry in its hash chain."""
+
+    chain: str
+    number: int
+    at: datetime
+    entry: AuditEntry
+    previous: str
+    hash: str
+
+
+class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The newest entries, of one chain or of all."""
+
+    limit: Limit = 100
+    chain: Annotated[str, msgspec.Meta(max_length=600)] = ""
+
+
+def approval_view(approval: Approval) -> ApprovalView:
+    """An approval as the API shows it."""
+    return ApprovalView(
+        id=approval.id,
+        thread=approval.thread,
+        turn=approval.turn,
+        tool=approval.tool,
+        actions=approval.actions,
+        shown=approval.shown,
+        reason=approval.reason,
+        asked_by=approval.asked_by,
+        state=approval.state,
+        scope=approval.scope,
+        decided_by=approval.decided_by,
+        created_at=approval.created_at,
+        expires_at=approval.expires_at,
+        decided_at=approval.decided_at,
+    )
+
+
+def trigger_view(trigger: Trigger) -> TriggerView:
+    """A trigger as the API shows it."""
+    spec = trigger.spec
+    return TriggerView(
+        id=trigger.id,
+        name=spec.name,
+        kind=spec.kind,
+        schedule=spec.schedule,
+        timezone=spec.timezone,
+        text=spec.text,
+        thread=spec.thread or "",
+        platform=spec.platform,
+        channel=spec.channel,
+        agent=spec.agent,
+        state=trigger.state,
+        next_at=trigger.next_at,
+        last_at=trigger.last_at,
+        created_at=trigger.created_at,
+        created_by=spec.created_by,
+        failures=trigger.failures,
+        error=trigger.error,
+    )
+
+
+async def _approvals(web: Web, request: Request) -> Response:
+    query = read_query(request, ApprovalsQuery)
+    thread = parse_thread_id(query.thread) if query.thread else None
+    found = await web.core.store.approvals.search(pending=query.pending, thread=thread, limit=query.limit)
+    return json_answer([approval_view(approval) for approval in found])
+
+
+async def _approval(web: Web, request: Request) -> Response:
+    approval_id = ApprovalId(path_part(request, "id"))
+    found = await web.core.store.approvals.get(approval_id)
+    if found is None:
+        raise NotFound(f"There is no approval {approval_id[:80]}. GET /api/approvals lists the open ones.")
+    return json_answer(approval_view(found))
+
+
+async def _decide(web: Web, request: Request) -> Response:
+    approval_id = ApprovalId(path_part(request, "id"))
+    body = await read_json(request, DecisionRequest, seconds=web.options.body_seconds)
+    allow = body.decision == "allow"
+    state = await web.core.orchestrator.decide(approval_id, allow, OWNER_ASKS, body.scope)
+    return json_answer(Decided(approval_id, state))
+
+
+async def _triggers(web: Web, _: Request) -> Response:
+    return json_answer([trigger_view(trigger) for trigger in await web.core.store.triggers.all()])
+
+
+async def _add_trigger(web: Web, request: Request) -> Response:
+    body = await read_json(request, TriggerRequest, seconds=web.options.body_seconds)
+    if bool(body.thread) == bool(body.platform and body.channel):
+        raise InvalidInput("A trigger goes into `thread`, or into `platform` and `channel`; give one of the two.")
+    trigger = NewTrigger(
+        kind=body.kind,
+        schedule=body.schedule,
+        text=checked_text(body.text),
+        thread=parse_thread_id(body.thread) if body.thread else None,
+        platform=body.platform,
+        channel=body.channel,
+        timezone=body.timezone,
+        agent=check_agent(web, body.agent),
+        name=body.name,
+        created_by=OWNER.id,
+    )
+    return json_answer(trigger_view(await web.core.add_trigger(trigger)), 201)
+
+
+async def _remove_trigger(web: Web, request: Request) -> Response:
+    trigger = path_part(request, "id")
+    if not await web.core.store.triggers.remove(trigger):
+        raise NotFound(f"There is no trigger {trigger[:80]}. GET /api/triggers lists them.")
+    return json_answer(Removed(True))
+
+
+def _agent_view(spec: AgentSpec) -> AgentView:
+    return AgentView(spec.name, spec.model, spec.profile, spec.tools, spec.fallback)
+
+
+async def _agents(web: Web, _: Request) -> Response:
+    agents = web.core.agents
+    return json_answer([_agent_view(agents.spec(name)) for name in agents.names()])
+
+
+async def _agent(web: Web, request: Request) -> Response:
+    name = path_part(request, "name")
+    if name not in web.core.agents.names():
+        raise NotFound(f"There is no agent {name[:80]!r}. GET /api/agents lists them.")
+    return json_answer(_agent_view(web.core.agents.spec(name)))
+
+
+def _usage_view(row: UsageRow) -> UsageView:
+    return UsageView(row.day, row.agent, row.model, row.calls, row.usage, row.usd)
+
+
+async def _usage(web: Web, request: Request) -> Response:
+    query = read_query(request, UsageQuery)
+    return json_answer([_usage_view(row) for row in await web.core.store.ledger.usage(query.days)])
+
+
+def _audit_view(row: AuditRow) -> AuditView:
+    return AuditView(row.chain, row.number, row.at, row.entry, row.previous, row.hash)
+
+
+async def _audit(web: Web, request: Request) -> Response:
+    query = read_query(request, AuditQuery)
+    rows = await web.core.store.audit.tail(query.limit, chain_name=query.chain)
+    return json_answer([_audit_view(row) for row in rows])
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET", path="/api/approvals", handler=_approvals, query=ApprovalsQuery,
+        summary="Questions to people, newest first.", answer=Answer("Approvals.", list[ApprovalView]),
+    ),
+    Endpoint(
+        method="GET", path="/api/approvals/{id}", handler=_approval,
+        summary="One approval.", answer=Answer("The approval.", ApprovalView),
+    ),
+    Endpoint(
+        method="POST", path="/api/approvals/{id}", handler=_decide, body=DecisionRequest,
+        summary="Answer an approval; 409 when it was decided already, 410 when it has expired.",
+        answer=Answer("What it became.", Decided),
+    ),
+    Endpoint(
+        method="GET", path="/api/triggers", handler=_triggers,
+        summary="What starts turns by the clock, the next due first.", answer=Answer("Triggers.", list[TriggerView]),
+    ),
+    Endpoint(
+        method="POST", path="/api/triggers", handler=_add_trigger, body=TriggerRequest,
+        summary="Schedule a turn.", answer=Answer("The trigger.", TriggerView, 201),
+    ),
+    Endpoint(
+        method="DELETE", path="/api/triggers/{id}", handler=_remove_trigger,
+        summary="Remove a trigger.", answer=Answer("It is gone.", Removed),
+    ),
+    Endpoint(
+        method="GET", path="/api/agents", handler=_agents,
+        summary="The agents.", answer=Answer("Agents.", list[AgentView]),
+    ),
+    Endpoint(
+        method="GET", path="/api/agents/{name}", handler=_agent,
+        summary="One agent.", answer=Answer("The agent.", AgentView),
+    ),
+    Endpoint(
+        method="GET", path="/api/usage", handler=_usage, query=UsageQuery,
+        summary="What models were used for, by day, agent and model.", answer=Answer("Use.", list[UsageView]),
+    ),
+    Endpoint(
+        method="GET", path="/api/audit", handler=_audit, query=AuditQuery,
+        summary="The audit log's newest entries, the oldest of them first.",
+        answer=Answer("Entries.", list[AuditView]),
+    ),
+)  # fmt: skip

@@ -1,0 +1,341 @@
+"""Calls about threads: sending to them, reading and following their journals."""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.events import Event, encode_event
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Abort, Attachment, Origin, Prompt, Receipt, Steer
+from shoal.domain.records import StoredStep, ThreadInfo
+from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
+from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
+from shoal.surfaces.http.endpoints import JSON, Answer, Endpoint, json_answer
+from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.parse import (
+    checked_text,
+    path_part,
+    path_thread,
+    read_json,
+    read_query,
+    wants_event_stream,
+)
+from shoal.surfaces.http.streams import EventStream, all_frames, thread_frames
+
+EVENTS_MAX = 5000
+THREADS_MAX = 1000
+SEQ_MAX = 2**62
+MESSAGE_ID_CHARS_MAX = 200
+
+MessageId = Annotated[str, msgspec.Meta(max_length=MESSAGE_ID_CHARS_MAX)]
+Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
+
+
+class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message for a thread. The same `message_id` again, in the same thread, is the same message."""
+
+    text: str = ""
+    message_id: MessageId = ""
+    attachments: Annotated[list[AttachmentRef], msgspec.Meta(max_length=10)] = []
+    agent: str = ""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The message is stored and will be answered."""
+
+    accepted: bool
+    message_id: str
+    duplicate: bool
+
+
+class NewSteer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message for the running turn."""
+
+    text: str
+    message_id: MessageId = ""
+
+
+class AbortRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """End the running turn; `all_queued` also empties the mailbox."""
+
+    all_queued: bool = False
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """Whether a turn was running to take it."""
+
+    delivered: bool
+
+
+class ChannelMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message that opens a thread in a channel."""
+
+    text: str
+    agent: str = ""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The thread that was opened."""
+
+    thread: str
+
+
+class ClearedView(msgspec.Struct, frozen=True):
+    """The model's window starts anew."""
+
+    cleared: bool
+
+
+class ThreadView(msgspec.Struct, frozen=True):
+    """A thread. `open_turn` is empty when none runs; `queued` messages wait for theirs."""
+
+    thread: str
+    agent: str
+    title: str
+    last_seq: int
+    open_turn: str
+    queued: int
+    parent: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """What a turn spent its time on."""
+
+    turn: str
+    number: int
+    description: str
+    started_at: datetime
+    duration_ms: int
+
+
+class ThreadsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which threads: at most `limit`, last active before `before`, of one agent."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=THREADS_MAX)] = 200
+    agent: str = ""
+    before: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which events: numbers above `after` and, unless 0, below `before`; at most `limit` (a stream has no limit)."""
+
+    after: Seq = 0
+    before: Seq = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 1000
+
+
+def thread_view(info: ThreadInfo) -> ThreadView:
+    """A thread as the API shows it."""
+    return ThreadView(
+        thread=info.thread,
+        agent=info.agent,
+        title=info.title,
+        last_seq=info.last_seq,
+        open_turn=info.open_turn,
+        queued=info.queued,
+        parent=info.parent,
+        created_at=info.created_at,
+        updated_at=info.updated_at,
+    )
+
+
+def check_agent(web: Web, agent: str) -> str:
+    """An agent's name, or empty for the thread's own. Raises InvalidInput naming those that exist."""
+    if agent and agent not in web.core.agents.names():
+        known = ", ".join(sorted(web.core.agents.names()))
+        raise InvalidInput(f"There is no agent {agent[:80]!r}. There are: {known}.")
+    return agent
+
+
+async def submit(web: Web, prompt: Prompt) -> Receipt:
+    """Send a prompt. Raises ApiError 429 when the mailbox is full."""
+    receipt = await web.core.orchestrator.send(prompt)
+    if receipt.status == "busy":
+        message = "The thread's mailbox is full. Wait for an answer, or steer the running turn."
+        raise ApiError(429, "busy", message, {"Retry-After": "5"})
+    return receipt
+
+
+def make_prompt(
+    web: Web,
+    thread: ThreadId,
+    text: str,
+    message_id: str,
+    *,
+    origin: Origin = "api",
+    agent: str = "",
+    attachments: tuple[Attachment, ...] = (),
+) -> Prompt:
+    """A prompt of the owner's. Its key holds the thread: a message id counts within its thread only."""
+    return Prompt(
+        thread=thread,
+        key=f"api/{thread}/{message_id}",
+        text=text,
+        author=OWNER,
+        at=web.core.clock.now(),
+        attachments=attachments,
+        agent=agent,
+        message_id=message_id,
+        origin=origin,
+    )
+
+
+async def _send_message(web: Web, request: Request) -> Response:
+    thread = path_thread(request)
+    body = await read_json(request, NewMessage, seconds=web.options.body_seconds)
+    text = body.text if body.attachments and not body.text else checked_text(body.text)
+    agent = check_agent(web, body.agent)
+    message_id = _checked_id(body.message_id) or web.core.clock.new_id()
+    attachments = await take_attachments(web.core.home, thread, body.attachments, message_id)
+    origin: Origin = "person" if request.state.credential == "cookie" else "api"
+    prompt = make_prompt(web, thread, text, message_id, origin=origin, agent=agent, attachments=attachments)
+    receipt = await submit(web, prompt)
+    return json_answer(Accepted(True, message_id, receipt.status == "duplicate"), 202)
+
+
+def _checked_id(message_id: str) -> str:
+    return checked_text(message_id, "message_id") if message_id else ""
+
+
+async def _steer(web: Web, request: Request) -> Response:
+    thread = path_thread(request)
+    body = await read_json(request, NewSteer, seconds=web.options.body_seconds)
+    message_id = _checked_id(body.message_id) or web.core.clock.new_id()
+    steer = Steer(thread, f"api/{thread}/{message_id}", checked_text(body.text), OWNER, web.core.clock.now())
+    receipt = await web.core.orchestrator.send(steer)
+    return json_answer(Delivered(receipt.status in ("delivered", "duplicate")), 202)
+
+
+async def _abort(web: Web, request: Request) -> Response:
+    thread = path_thread(request)
+    body = await read_json(request, AbortRequest, seconds=web.options.body_seconds, optional=True)
+    receipt = await web.core.orchestrator.send(Abort(thread, OWNER, body.all_queued))
+    return json_answer(Delivered(receipt.delivered), 202)
+
+
+async def _clear(web: Web, request: Request) -> Response:
+    thread = path_thread(request)
+    await _known_thread(web, thread)
+    await web.core.orchestrator.clear(thread, OWNER_ASKS.user)
+    return json_answer(ClearedView(True))
+
+
+async def _send_to_channel(web: Web, request: Request) -> Response:
+    body = await read_json(request, ChannelMessage, seconds=web.options.body_seconds)
+    platform, channel = path_part(request, "platform"), path_part(request, "channel")
+    text, agent = checked_text(body.text), check_agent(web, body.agent)
+    thread = await web.core.orchestrator.send_to_channel(platform, channel, text, OWNER, agent)
+    return json_answer(Opened(thread), 202)
+
+
+async def _threads(web: Web, request: Request) -> Response:
+    query = read_query(request, ThreadsQuery)
+    found = await web.core.store.journal.threads(query.limit, agent=query.agent, before=query.before)
+    return json_answer([thread_view(info) for info in found])
+
+
+async def _known_thread(web: Web, thread: ThreadId) -> ThreadInfo:
+    info = await web.core.store.journal.thread(thread)
+    if info is None:
+        raise NotFound(f"There is no thread {thread[:200]}. GET /api/threads lists them.")
+    return info
+
+
+async def _thread(web: Web, request: Request) -> Response:
+    return json_answer(thread_view(await _known_thread(web, path_thread(request))))
+
+
+async def _steps(web: Web, request: Request) -> Response:
+    info = await _known_thread(web, path_thread(request))
+    return json_answer([_step_view(step) for step in await web.core.store.journal.steps(info.thread)])
+
+
+def _step_view(stored: StoredStep) -> StepView:
+    step = stored.step
+    return StepView(stored.turn, step.number, step.description, step.started_at, step.duration_ms)
+
+
+async def _events(web: Web, request: Request) -> Response:
+    thread, query = path_thread(request), read_query(request, EventsQuery)
+    if wants_event_stream(request):
+        after = _resume_after(request, query.after)
+        admitted = web.streams.admit()
+        frames = thread_frames(web.core, web.streams, thread, after)
+        return EventStream(frames, admitted, slow_reader_seconds=web.options.slow_reader_seconds)
+    events = await web.core.store.journal.events(thread, query.after, query.limit, before=query.before)
+    return encode_events(events)
+
+
+def encode_events(events: list[Event]) -> Response:
+    """Events as a JSON list."""
+    return Response(b"[" + b",".join(encode_event(event) for event in events) + b"]", media_type=JSON)
+
+
+def _resume_after(request: Request, after: int) -> int:
+    last = request.headers.get("last-event-id", "").strip()
+    if not last:
+        return after
+    if not (last.isascii() and last.isdecimal() and int(last) <= SEQ_MAX):
+        raise InvalidInput("Last-Event-ID must be the number of the last event seen; leave it out to start anew.")
+    return int(last)
+
+
+async def _all_events(web: Web, request: Request) -> Response:
+    if not wants_event_stream(request):
+        raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
+    frames = all_frames(web.core.hub, web.streams)
+    return EventStream(frames, web.streams.admit(), slow_reader_seconds=web.options.slow_reader_seconds)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST", path="/api/threads/{thread}/messages", handler=_send_message, body=NewMessage,
+        summary="Send a message to a thread; an agent answers it in a turn.",
+        answer=Answer("Stored; the answer comes as events.", Accepted, 202),
+    ),
+    Endpoint(
+        method="POST", path="/api/threads/{thread}/steer", handler=_steer, body=NewSteer,
+        summary="Hand a message to the running turn.", answer=Answer("Whether a turn took it.", Delivered, 202),
+    ),
+    Endpoint(
+        method="POST", path="/api/threads/{thread}/abort", handler=_abort, body=AbortRequest, body_optional=True,
+        summary="End the running turn.", answer=Answer("Whether a turn was running.", Delivered, 202),
+    ),
+    Endpoint(
+        method="POST", path="/api/threads/{thread}/clear", handler=_clear,
+        summary="Start the model's window anew; nothing is deleted.", answer=Answer("Done.", ClearedView),
+    ),
+    Endpoint(
+        method="POST", path="/api/channels/{platform}/{channel}/messages", handler=_send_to_channel,
+        body=ChannelMessage, summary="Post to a channel, which opens a thread, and let its agent answer.",
+        answer=Answer("The thread.", Opened, 202),
+    ),
+    Endpoint(
+        method="GET", path="/api/threads", handler=_threads, query=ThreadsQuery,
+        summary="Threads, the last active first.", answer=Answer("Threads.", list[ThreadView]),
+    ),
+    Endpoint(
+        method="GET", path="/api/threads/{thread}", handler=_thread,
+        summary="One thread.", answer=Answer("The thread.", ThreadView),
+    ),
+    Endpoint(
+        method="GET", path="/api/threads/{thread}/steps", handler=_steps,
+        summary="What the thread's turns spent their time on.", answer=Answer("Steps, oldest first.", list[StepView]),
+    ),
+    Endpoint(
+        method="GET", path="/api/threads/{thread}/events", handler=_events, query=EventsQuery,
+        summary="The thread's journal; with Accept: text/event-stream a live stream, resumable by Last-Event-ID.",
+        answer=Answer("Events, oldest first.", list[Event]),
+    ),
+    Endpoint(
+        method="GET", path="/api/events", handler=_all_events,
+        summary="What happens in all threads from now on, as a live stream.",
+        answer=Answer("Server-sent events.", None, 200, "text/event-stream"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,212 @@
+"""Live streams: a thread's journal joined to what happens now, without a loss or a repeat, and its form as
+server-sent events.
+
+A reader subscribes first, then reads the journal, then takes what the hub saw meanwhile, skipping what it has. Numbers
+without gaps tell whether something is missing: then, and when it was too slow for the hub, it reads the journal again.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import AbstractContextManager, aclosing, contextmanager
+from typing import Literal, TypeAlias
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shoal.domain.events import Event, LiveEvent, TextStreamed, TurnFinished, encode_event, encode_live
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.surfaces.http.core import Core, Hub
+from shoal.surfaces.http.errors import ApiError
+
+Beat: TypeAlias = Literal["beat"]
+"""Nothing happened for a while."""
+Item: TypeAlias = Event | LiveEvent | Beat
+
+REPLAY_EVENTS_MAX = 200
+"""How many events are read from the journal at a time."""
+OPENING = b"retry: 1000\n: shoal\n\n"
+HEARTBEAT = b": still here\n\n"
+LOST = b"event: lost\ndata: {}\n\n"
+
+
+class Streams:
+    """The open streams: bounded in number, kept alive, and ended when the server stops."""
+
+    def __init__(self, *, streams_max: int, heartbeat_seconds: float) -> None:
+        self.open = 0
+        self.closing = False
+        self._max = streams_max
+        self._heartbeat_seconds = heartbeat_seconds
+        self._waiting: set[anyio.CancelScope] = set()
+
+    def admit(self) -> AbstractContextManager[None]:
+        """Count a stream while it lasts. Raises ApiError 503 at the bound or when stopping."""
+        if self.closing or self.open >= self._max:
+            message = f"{self._max} live streams are open, or Shoal is stopping; close one or come back in a moment."
+            raise ApiError(503, "too_many_streams", message, {"Retry-After": "5"})
+        return self._counted()
+
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    async def next(self, items: AsyncIterator[Event | LiveEvent]) -> Item | None:
+        """What comes next, `beat` after a quiet while, None when the stream has to be set up anew or is ending."""
+        if self.closing:
+            return None
+        with anyio.move_on_after(self._heartbeat_seconds) as scope:
+            self._waiting.add(scope)
+            try:
+                return await anext(items, None)
+            finally:
+                self._waiting.discard(scope)
+        return None if self.closing else "beat"
+
+    def close(self) -> None:
+        """End every stream now; no new ones are taken."""
+        self.closing = True
+        for scope in tuple(self._waiting):
+            scope.cancel()
+
+
+class _Reader:
+    """How far a reader of one thread is."""
+
+    __slots__ = ("finished", "seq")
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.finished = TurnId("")
+
+    def misses(self, item: Item) -> bool:
+        """Whether events stand between what was passed on and this one."""
+        return isinstance(item, Event) and item.seq > self.seq + 1
+
+    def takes(self, item: Item) -> bool:
+        """Whether it is new to the reader, who then has it: not read before, not live text of a turn that is over."""
+        match item:
+            case Event(seq=seq, turn=turn, data=data):
+                if seq <= self.seq:
+                    return False
+                self.seq = seq
+                if isinstance(data, TurnFinished):
+                    self.finished = turn
+                return True
+            case LiveEvent(turn=turn):
+                return not turn or turn != self.finished
+            case _:
+                return True
+
+
+async def thread_items(core: Core, streams: Streams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
+    """Events of a thread with a higher number than `after`, then what happens, until the server stops.
+
+    An `after` that the journal has not reached belongs to another journal: then everything comes.
+    """
+    info = await core.store.journal.thread(thread)
+    reader = _Reader(after if info is not None and after <= info.last_seq else 0)
+    while not streams.closing:
+        with core.hub.subscribe(thread) as subscription:
+            async for event in _replayed(core, thread, reader):
+                yield event
+            async for item in _followed(streams, aiter(subscription), reader):
+                yield item
+
+
+async def _replayed(core: Core, thread: ThreadId, reader: _Reader) -> AsyncGenerator[Event, None]:
+    while True:
+        events = await core.store.journal.events(thread, reader.seq, REPLAY_EVENTS_MAX)
+        for event in events:
+            if reader.takes(event):
+                yield event
+        if len(events) < REPLAY_EVENTS_MAX:
+            return
+
+
+async def _followed(
+    streams: Streams, items: AsyncIterator[Event | LiveEvent], reader: _Reader
+) -> AsyncGenerator[Item, None]:
+    while (item := await streams.next(items)) is not None:
+        if reader.misses(item):
+            return
+        if reader.takes(item):
+            yield item
+
+
+async def thread_frames(core: Core, streams: Streams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:
+    """`thread_items` as server-sent events; `id` is the event's number, live events have none."""
+    yield OPENING
+    async with aclosing(thread_items(core, streams, thread, after)) as items:
+        async for item in items:
+            yield frame(item)
+
+
+async def all_frames(hub: Hub, streams: Streams) -> AsyncGenerator[bytes, None]:
+    """What happens in every thread from now on, without the pieces of text; `event: lost` tells of a gap."""
+    yield OPENING
+    while not streams.closing:
+        with hub.subscribe(None) as subscription:
+            items = aiter(subscription)
+            while (item := await streams.next(items)) is not None:
+                if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)):
+                    yield frame(item, numbered=False)
+        if not streams.closing:
+            yield LOST
+
+
+def frame(item: Item, *, numbered: bool = True) -> bytes:
+    """One item as a server-sent event."""
+    match item:
+        case Event(seq=seq):
+            head = b"id: %d\n" % seq if numbered else b""
+            return b"%sdata: %s\n\n" % (head, encode_event(item))
+        case LiveEvent():
+            return b"data: %s\n\n" % encode_live(item)
+        case _:
+            return HEARTBEAT
+
+
+class EventStream(Response):
+    """Sends chunks until they end, the client leaves, or it does not read for `slow_reader_seconds`."""
+
+    def __init__(
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        admitted: AbstractContextManager[None],
+        *,
+        slow_reader_seconds: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(None, 200, {**(headers or {}), "Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
+        self.raw_headers.append((b"content-type", b"text/event-stream; charset=utf-8"))
+        self._chunks = chunks
+        self._admitted = admitted
+        self._slow_reader_seconds = slow_reader_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer. The chunks' generator is closed before this returns, however it ends."""
+        with self._admitted:
+            async with anyio.create_task_group() as group, aclosing(self._chunks):
+                group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await self._send_chunks(send)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                group.cancel_scope.cancel()
+
+    async def _send_chunks(self, send: Send) -> None:
+        async for chunk in self._chunks:
+            with anyio.move_on_after(self._slow_reader_seconds) as patience:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if patience.cancelled_caught:
+                return
+
+
+async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
