@@ -5,7 +5,7 @@ A thread that nobody shows takes its posts all the same: the journal has them, a
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeAlias
@@ -41,7 +41,7 @@ class TerminalAdapter:
         self._keys: OrderedDict[str, None] = OrderedDict()
 
     @contextmanager
-    def attach(self, thread: ThreadId, show: Show) -> Iterator[None]:
+    def attach(self, thread: ThreadId, show: Show) -> Generator[None]:
         """Have the posts of a thread shown while the block runs; the latest to attach gets them."""
         before = self._shown.get(thread)
         self._shown[thread] = show

@@ -1,0 +1,143 @@
+"""The `shoal` command: which subcommands there are, and how every failure ends in one line and an exit code.
+
+A subcommand's module is imported when it is used; help needs none of them.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from shoal.domain.errors import ConfigError, ShoalError
+from shoal.surfaces.cli.place import Place
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class _Entry(NamedTuple):
+    """A subcommand: where it is (module below shoal.surfaces.cli, name in it), and its line in the help."""
+
+    module: str
+    name: str
+    help: str
+
+
+COMMANDS = {
+    "init": _Entry("init", "init", "Make the home directory."),
+    "run": _Entry("run", "run", "Run everything: agents, platforms, triggers, page and API."),
+    "ask": _Entry("ask", "ask", "Ask one thing and print the reply."),
+    "chat": _Entry("chat", "chat", "Chat in the terminal."),
+    "doctor": _Entry("doctor", "doctor", "Check configuration, database, models, sandbox, platforms, skills."),
+    "threads": _Entry("threads", "threads", "Conversations: list, show, log, export, rebuild."),
+    "agents": _Entry("agents", "agents", "Agents: list, create, config, destroy."),
+    "permissions": _Entry("permissions", "permissions", "What a permission profile decides."),
+    "approvals": _Entry("approvals", "approvals", "Questions that wait for a person: list, allow, deny."),
+    "audit": _Entry("audit", "audit", "The audit log: tail, verify."),
+    "triggers": _Entry("triggers", "triggers", "What starts turns by the clock: list, add, remove, next."),
+    "models": _Entry("models", "models", "Models of the configured providers: list, refresh."),
+    "skills": _Entry("skills", "skills", "Skills: list, check."),
+    "memory": _Entry("memory", "memory", "What the agents remember."),
+    "usage": _Entry("usage", "usage", "Tokens and money by day, agent and model."),
+    "backup": _Entry("backup", "backup", "Write everything into one file."),
+    "restore": _Entry("backup", "restore", "Make a home directory from a backup."),
+    "migrate": _Entry("backup", "migrate", "Bring the database to this version's schema."),
+}
+
+
+class Subcommands(click.Group):
+    """Imports a subcommand when it is asked for, and lists them all without."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, the usual ones first."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one."""
+        from importlib import import_module
+
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        found: object = getattr(import_module(f"shoal.surfaces.cli.{entry.module}"), entry.name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; an unknown one is told with the nearest."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"shoal {version('shoal')}")
+        context.exit()
+
+
+@click.command(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--home", type=click.Path(path_type=Path), help="Home directory; else $SHOAL_HOME, else ~/.shoal.")
+@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.pass_context
+def shoal(context: click.Context, home: Path | None, debug: bool) -> None:
+    """A self-hosted runtime for AI agents that live in chats."""
+    chosen = home or Path(os.environ.get("SHOAL_HOME") or "~/.shoal")
+    context.obj = Place(Path(os.path.abspath(chosen.expanduser())), debug=debug)
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return the exit code: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    debug = "--debug" in arguments
+    try:
+        code: object = shoal.main(arguments, prog_name="shoal", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except (ShoalError, OSError) as error:
+        if debug:
+            raise
+        _complain(error)
+        return EXIT_FAILED
+    return code if isinstance(code, int) else 0
+
+
+def _complain(error: ShoalError | OSError) -> None:
+    """One line on stderr; a configuration has one for each problem."""
+    match error:
+        case ConfigError():
+            lines = error.problems
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            lines = [f"{where}{error.strerror or error}. Check that it exists and is yours."]
+        case _:
+            lines = [" ".join(str(error).split())]
+    for line in lines:
+        print(f"shoal: {line}", file=sys.stderr)
+
+
+def main() -> None:
+    """The entry point of the distribution."""
+    sys.exit(run(sys.argv[1:]))
