@@ -1,0 +1,366 @@
+"""The budget: never exceeded, pairs never split, the newest user message there, order kept, the same every time."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.domain.errors import InvalidInput
+from shoal.domain.events import AssistantSaid, Compacted, Event, EventData, Steered, ToolFinished, UserSaid
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import (
+    AssistantMessage,
+    Author,
+    Image,
+    ModelMessage,
+    Opaque,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from shoal.domain.transcript import Transcript
+from shoal.turn.budget import ROOM_UNITS_MIN, BudgetLimits, Fitted, Room, Tally, fit, room_for
+from shoal.turn.shorten import shorten
+from shoal.turn.tokens import (
+    IMAGE_UNITS,
+    MESSAGE_UNITS,
+    Calibration,
+    Meter,
+    can_count_exactly,
+    encoding_of,
+    estimate,
+    exact,
+)
+
+AT = datetime(2026, 1, 5, tzinfo=UTC)
+THREAD = ThreadId("web:lobby:a")
+ANA = Author("u1", "Ana")
+
+
+class Journal:
+    """A transcript made of turns; `u` opens a turn, `s` steers, `a` says, `t` calls tools with results."""
+
+    def __init__(self) -> None:
+        self.transcript = Transcript()
+        self.tally = Tally(Meter())
+        self.seq = self.turns = 0
+
+    def put(self, *data: EventData) -> "Journal":
+        """Append events of the present turn."""
+        for one in data:
+            self.seq += 1
+            self.transcript.add(Event(self.seq, THREAD, TurnId(f"t{self.turns}"), AT, one))
+        return self
+
+    def user(self, text: str = "hello") -> "Journal":
+        """Open a turn."""
+        self.turns += 1
+        return self.put(UserSaid(text, ANA))
+
+    def say(self, text: str = "fine") -> "Journal":
+        """The model answers."""
+        return self.put(AssistantSaid(text))
+
+    def step(self, *results: str, artifact: str = "", said: str = "") -> "Journal":
+        """The model calls a tool for each result."""
+        ids = [CallId(f"c{self.seq}-{number}") for number in range(len(results))]
+        self.put(AssistantSaid(said, tuple(ToolCall(call, "bash", "{}") for call in ids), "tool_calls"))
+        return self.put(
+            *(ToolFinished(call, "bash", text, artifact=artifact) for call, text in zip(ids, results, strict=True))
+        )
+
+    def grow(self, kind: str, size: int, calls: int, stored: bool) -> None:
+        """Append one of what a thread may hold."""
+        match kind:
+            case "u":
+                self.user(f"{self.seq} " + "x" * size)
+            case "s":
+                self.put(Steered(f"{self.seq} " + "é" * size, ANA))
+            case "a":
+                self.say("y" * size)
+            case "t":
+                self.step(*["z " * size] * calls, artifact="deadbeef" if stored else "")
+            case _:
+                self.put(Compacted(max(0, self.seq - size % 5), "summary " * (size % 50)))
+
+    def fit(self, room: Room) -> Fitted:
+        """What a request would carry."""
+        return fit(self.tally, self.transcript.entries, room)
+
+    def texts(self, room: Room) -> list[str]:
+        """The texts of that."""
+        return [message.text for message in self.fit(room).messages]
+
+
+def room(events: int, artifacts: int = 100) -> Room:
+    return Room(10_000, 10, events, artifacts)
+
+
+def words(units: int) -> str:
+    """A text whose message takes this many units."""
+    return "abc " * (units - MESSAGE_UNITS)
+
+
+# ---- properties ----
+
+SIZES = st.one_of(st.integers(0, 40), st.integers(0, 4000))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("u"), SIZES, st.just(0), st.just(False)),
+        st.tuples(st.just("s"), SIZES, st.just(0), st.just(False)),
+        st.tuples(st.just("a"), SIZES, st.just(0), st.just(False)),
+        st.tuples(st.just("t"), SIZES, st.integers(1, 4), st.booleans()),
+        st.tuples(st.just("c"), SIZES, st.just(0), st.just(False)),
+    ),
+    max_size=40,
+)
+
+
+def journal_of(steps: Sequence[tuple[str, int, int, bool]]) -> Journal:
+    journal = Journal().user("the first")
+    for step in steps:
+        journal.grow(*step)
+    return journal
+
+
+def is_paired(messages: Sequence[ModelMessage]) -> bool:
+    """Whether every call is followed by its results, and every result follows its call."""
+    open_calls: list[CallId] = []
+    for message in messages:
+        match message:
+            case ToolMessage(call_id=call_id):
+                if not open_calls or open_calls.pop(0) != call_id:
+                    return False
+            case _:
+                if open_calls:
+                    return False
+                open_calls = [call.id for call in message.tool_calls] if isinstance(message, AssistantMessage) else []
+    return not open_calls
+
+
+@settings(max_examples=400, deadline=None)
+@given(STEPS, st.integers(ROOM_UNITS_MIN, 3000))
+def test_a_request_keeps_its_promises(steps: list[tuple[str, int, int, bool]], left: int) -> None:
+    journal = journal_of(steps)
+    space = Room(left + 50, 50, int(left * 0.7), int(left * 0.2))
+    fitted = journal.fit(space)
+    whole = journal.transcript.messages()
+    assert fitted.units <= space.prefix + space.events + space.artifacts
+    assert fitted.units == space.prefix + sum(Meter().message(message) for message in fitted.messages)
+    assert is_paired(fitted.messages)
+    assert [message.text for message in fitted.messages] == [message.text for message in journal.fit(space).messages]
+    newest = next((message for message in reversed(whole) if isinstance(message, UserMessage)), None)
+    if newest is not None:
+        kept = next(message for message in reversed(fitted.messages) if isinstance(message, UserMessage))
+        assert kept.text[:8] == newest.text[:8]
+    if not fitted.shortened and not fitted.stubbed:
+        places = [next(i for i, one in enumerate(whole) if one is message) for message in fitted.messages]
+        assert places == sorted(places)
+        assert len(whole) - len(places) == fitted.dropped
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(ROOM_UNITS_MIN, 3000))
+def test_keeping_sums_gives_what_counting_anew_gives(steps: list[tuple[str, int, int, bool]], left: int) -> None:
+    space = Room(left, 0, int(left * 0.7), int(left * 0.2))
+    grown = Journal().user("the first")
+    for step in steps:
+        grown.grow(*step)
+        fresh = fit(Tally(Meter()), grown.transcript.entries, space)
+        assert [message.text for message in fresh.messages] == grown.texts(space)
+
+
+# ---- one rule each ----
+
+
+def test_everything_is_sent_while_it_fits() -> None:
+    journal = Journal().user(words(20)).say(words(20)).user(words(20))
+    fitted = journal.fit(room(100))
+    assert fitted.messages == journal.transcript.messages()
+    assert (fitted.dropped, fitted.stubbed, fitted.shortened) == (0, 0, False)
+
+
+def test_whole_turns_leave_a_quarter_of_the_room_at_once() -> None:
+    journal = Journal()
+    dropped: list[int] = []
+    for _ in range(40):
+        journal.user("u " + words(8)).say(words(10))
+        dropped.append(journal.fit(room(200)).dropped)
+    assert dropped[:9] == [0] * 9
+    assert len(set(dropped)) < 17
+    assert all(number % 2 == 0 for number in dropped)
+    assert 40 * 2 - dropped[-1] >= 10
+
+
+def test_a_summary_at_the_head_stays() -> None:
+    journal = Journal().user().say().put(Compacted(2, "We were at sea."))
+    for _ in range(10):
+        journal.user(words(40)).say(words(40))
+    texts = journal.texts(room(200))
+    assert "We were at sea." in texts[0]
+    assert len(texts) < 8
+
+
+def test_a_huge_turn_keeps_its_request_and_the_newest_steps() -> None:
+    journal = Journal().user("old").say("old").user("[the request]")
+    for number in range(30):
+        journal.step(f"result {number} " + words(30))
+    texts = journal.texts(room(400))
+    assert "[the request]" in texts[0]
+    assert "result 29" in texts[-1]
+    assert "result 5" not in " ".join(texts)
+    assert is_paired(journal.fit(room(400)).messages)
+
+
+def test_a_steer_in_a_huge_turn_stays_too() -> None:
+    journal = Journal().user("[the request]").put(Steered("[the steer]", ANA))
+    for number in range(30):
+        journal.step(f"result {number} " + words(30))
+    texts = journal.texts(room(400))
+    assert "[the request]" in texts[0]
+    assert "[the steer]" in texts[1]
+
+
+def test_a_long_request_leaves_less_room_for_steps() -> None:
+    journal = Journal().user("[the request]" + words(200))
+    for number in range(30):
+        journal.step(f"result {number} " + words(30))
+    fitted = journal.fit(room(400))
+    assert not fitted.shortened
+    assert len(fitted.messages[0].text) > 800
+    assert fitted.units <= 410
+
+
+def test_the_newest_step_keeps_its_excerpts() -> None:
+    journal = Journal().user().step("old " + words(300), artifact="d1").step("new " + words(300), artifact="d2")
+    texts = journal.texts(room(2000, 100))
+    assert "artifact d1" in texts[2]
+    assert texts[4].startswith("new")
+
+
+def test_old_excerpts_become_a_line_that_names_the_artifact() -> None:
+    journal = Journal().user()
+    for number in range(10):
+        journal.step(f"excerpt {number} " + words(100), artifact=f"digest{number}")
+    fitted = journal.fit(room(2000, 300))
+    results = [message.text for message in fitted.messages if isinstance(message, ToolMessage)]
+    assert "artifact digest0" in results[0]
+    assert results[-1].startswith("excerpt 9")
+    assert [text.startswith("excerpt") for text in results] == sorted(text.startswith("excerpt") for text in results)
+    again = journal.fit(room(2000, 300))
+    assert all(one is other for one, other in zip(fitted.messages, again.messages, strict=True))
+
+
+def test_a_vast_message_is_cut_in_the_middle() -> None:
+    journal = Journal().user("BEGIN " + words(5000) + " END")
+    fitted = journal.fit(room(300, 0))
+    (message,) = fitted.messages
+    assert fitted.shortened
+    assert "BEGIN" in message.text
+    assert message.text.endswith("END")
+    assert "left out here" in message.text
+
+
+def test_images_are_left_out_where_they_do_not_fit() -> None:
+    message = UserMessage("see", (Image("a.png", "image/png"),))
+    meter = Meter()
+    assert meter.message(message) == IMAGE_UNITS + MESSAGE_UNITS + 1
+    (cut,) = shorten([message], 100, meter)
+    assert isinstance(cut, UserMessage)
+    assert cut.images == ()
+    assert "image was left out" in cut.text
+
+
+def test_what_the_model_said_is_never_cut() -> None:
+    said = AssistantMessage(words(400))
+    assert shorten([UserMessage("hi"), said, UserMessage(words(300))], 250, Meter())[0].text == "hi"
+    kept = shorten([said, UserMessage(words(300))], 500, Meter())
+    assert kept[0] is said
+    assert Meter().message(kept[1]) <= 100
+
+
+def test_a_turn_counts_only_what_is_new() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return estimate(text)
+
+    journal = Journal()
+    journal.tally = Tally(Meter(count))
+    for _ in range(300):
+        journal.user(words(40)).say(words(40))
+    journal.fit(room(1000))
+    counted.clear()
+    journal.user("new").say("answer")
+    journal.fit(room(1000))
+    assert [text[-6:] for text in counted] == ["a] new", "answer"]
+
+
+# ---- the room ----
+
+
+def test_the_room_is_the_window_less_reserve_and_prefix_by_shares() -> None:
+    limits = BudgetLimits()
+    assert room_for(limits, window_tokens=128_000, output_tokens=4096, prefix_units=11_616) == Room(
+        111_616, 11_616, 70_000, 20_000
+    )
+    assert room_for(limits, window_tokens=8192, output_tokens=1024, prefix_units=0).total == 8192 - 2048
+    assert room_for(limits, window_tokens=100_000, output_tokens=0, prefix_units=0, factor=2.0).total == 41_808
+
+
+def test_instructions_that_fill_the_window_are_an_error() -> None:
+    with pytest.raises(InvalidInput, match="take about 8000 tokens of a window of 8192 with 4096 kept"):
+        room_for(BudgetLimits(), window_tokens=8192, output_tokens=4096, prefix_units=8000)
+
+
+# ---- counting ----
+
+
+def test_units_are_a_quarter_of_the_bytes() -> None:
+    assert [estimate(text) for text in ("", "a", "abcd", "abcde", "éé", "語")] == [0, 1, 1, 2, 1, 1]
+
+
+def test_calls_and_opaque_parts_count() -> None:
+    call = ToolCall(CallId("1"), "bash", "x" * 40)
+    bare, full = AssistantMessage(""), AssistantMessage("", (call,), Opaque("thinking", "y" * 400))
+    assert Meter().message(full) - Meter().message(bare) == 100 + 8 + 1 + 10
+    assert Meter().prefix("s" * 40, (ToolSpec("bash", "d" * 8, "{}"),)) == MESSAGE_UNITS + 10 + 8 + 1 + 2 + 1
+
+
+def test_a_model_is_calibrated_by_what_is_reported() -> None:
+    calibration = Calibration()
+    assert calibration.factor("m") == 1.0
+    calibration.learn("m", 1000, 1300)
+    assert calibration.tokens("m", 1000) == 1300
+    calibration.learn("m", 1000, 800)
+    assert calibration.factor("m") == pytest.approx(1.2)
+    calibration.learn("m", 1000, 2000)
+    assert calibration.factor("m") == 2.0
+    calibration.learn("m", 10, 10_000)
+    assert calibration.factor("m") == 2.0
+    assert calibration.factor("other") == 1.0
+
+
+def test_calibration_is_bounded_in_number_and_in_size() -> None:
+    calibration = Calibration(models_max=2)
+    for name in "abc":
+        calibration.learn(name, 1000, 100_000)
+    assert [calibration.factor(name) for name in "abc"] == [1.0, 4.0, 4.0]
+
+
+def test_names_select_an_encoding() -> None:
+    assert encoding_of("openai/gpt-4o-mini") == "o200k_base"
+    assert encoding_of("gpt-4-turbo") == "cl100k_base"
+    assert encoding_of("ollama/qwen3") == "o200k_base"
+
+
+@pytest.mark.skipif(not can_count_exactly(), reason="the extra `tokens` is not installed")
+def test_exact_counts_are_those_of_the_published_tokenizers() -> None:
+    count = exact("o200k_base")
+    assert [count(text) for text in ("", "hello world", "tiktoken is great!", "お誕生日おめでとう")] == [0, 2, 6, 8]
+    assert exact("cl100k_base")("お誕生日おめでとう") == 9
+    assert count("x" * 1_000_000) <= 125_001
