@@ -1,3 +1,33 @@
 """Shoal: a self-hosted runtime for AI agents that live in chats."""
 
-__all__: tuple[str, ...] = ()
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.app import open_app as open_app
+    from shoal.config import Config as Config
+    from shoal.domain.ports import ChatAdapter as ChatAdapter
+    from shoal.domain.ports import Provider as Provider
+    from shoal.domain.ports import Sandbox as Sandbox
+    from shoal.domain.ports import Tool as Tool
+    from shoal.domain.ports import ToolContext as ToolContext
+    from shoal.domain.ports import ToolOutput as ToolResult
+    from shoal.tools.functions import tool as tool
+
+__all__ = ["ChatAdapter", "Config", "Provider", "Sandbox", "Tool", "ToolContext", "ToolResult", "open_app", "tool"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "open_app": ("shoal.app", "open_app"),
+    "Config": ("shoal.config", "Config"),
+    "ToolResult": ("shoal.domain.ports", "ToolOutput"),
+    "tool": ("shoal.tools.functions", "tool"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use, so that `import shoal` costs nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    module, attribute = _HOMES.get(name, ("shoal.domain.ports", name))
+    return getattr(import_module(module), attribute)

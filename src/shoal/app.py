@@ -51,7 +51,7 @@ from shoal.turn.tool_step import ToolStep
 
 log = logging.getLogger(__name__)
 
-State = Literal["starting", "ready", "draining", "stopped"]
+State = Literal["starting", "running", "draining", "stopped"]
 
 EXPIRY_CHECK_SECONDS = 30.0
 
@@ -173,7 +173,7 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncIterat
             engine = tasks.create_task(app.engine.run(app.orchestrator), name="engine")
             services = [tasks.create_task(service) for service in app.services()]
             await app.orchestrator.recover()
-            app.state = "ready"
+            app.state = "running"
             try:
                 yield app
             finally:

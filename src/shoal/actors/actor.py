@@ -22,13 +22,23 @@ import logging
 import anyio
 
 from shoal.actors.parts import Parts
-from shoal.domain.errors import StaleEpoch, StoreError
-from shoal.domain.events import AssistantSaid, EventData, Failed, StatusChanged, ToolFinished, TurnFinished, UserSaid
+from shoal.domain.errors import InvalidInput, StaleEpoch, StoreError
+from shoal.domain.events import (
+    AssistantSaid,
+    EventData,
+    Failed,
+    StatusChanged,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
 from shoal.domain.ids import ThreadId, TurnId, thread_address
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import SignalKind
 from shoal.domain.records import Commit, Lease, NewPost
+from shoal.turn.loop import TurnOutcome
 from shoal.turn.session import Session
 
 log = logging.getLogger(__name__)
@@ -51,6 +61,12 @@ class Actor:
         self.last_used = parts.clock.monotonic()
         self._parts = parts
         self._scope: anyio.CancelScope | None = None
+
+    @property
+    def doing(self) -> str:
+        """What the turn answers, shortened, for the agent's other threads."""
+        state = self.session.state if self.session is not None else None
+        return state.asked[:100] if state is not None else ""
 
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.
@@ -86,13 +102,8 @@ class Actor:
 
     async def _run(self, lease: Lease) -> None:
         session = await self._activate(lease)
-        while True:
-            if not session.lease.open_turn:
-                prompt = session.next_prompt
-                if prompt is None:
-                    return
-                await self._open(session, prompt)
-            if await self._run_turn(session) == "parked":
+        while session.lease.open_turn or session.next_prompt is not None:
+            if await self._step(session) == "parked":
                 return
             await self._project(session)
             session.close_turn()
@@ -104,55 +115,74 @@ class Actor:
         else:
             session.renew(lease)
         await session.load()
-        if lease.open_turn:
-            state = session.open
-            session.agent = await self._parts.agents.resolve(state.agent or lease.agent, self.thread)
-            session.asker = asker_of(self.thread, state.author)
-            await self._parts.context.resume(session)
         return session
 
-    async def _open(self, session: Session, prompt: Prompt) -> None:
+    async def _step(self, session: Session) -> TurnOutcome:
+        """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
+        try:
+            if session.lease.open_turn:
+                await self._resume(session)
+            else:
+                await self._open(session)
+            return await self._run_turn(session)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("turn failed", extra={"thread": self.thread})
+            await self._fail(session, error)
+            return "finished"
+
+    async def _resume(self, session: Session) -> None:
+        state = session.open
+        agent = await self._parts.agents.resolve(state.agent or session.lease.agent, self.thread)
+        session.agent = self._parts.agents.with_model(agent, state.model)
+        session.asker = asker_of(self.thread, state.author)
+        await self._parts.context.resume(session)
+
+    async def _open(self, session: Session) -> None:
+        prompt = session.next_prompt
+        assert prompt is not None, "no prompt waits"
         agent = await self._parts.agents.resolve(prompt.agent or session.lease.agent, self.thread)
-        session.agent = agent
+        session.agent = self._parts.agents.with_model(agent, prompt.model)
         session.asker = asker_of(self.thread, prompt.author)
         session.overflowed = False
         opening = await self._parts.context.open(session, prompt)
-        turn = TurnId(self._parts.clock.new_id())
-        said = UserSaid(
-            prompt.text,
-            prompt.author,
-            prompt.message_id or prompt.key,
-            prompt.origin,
-            prompt.attachments,
-            prompt.reply_to,
-        )
-        commit = Commit(turn, (opening.started, said), prompts=opening.prompts)
-        await session.start(prompt, commit)
+        await self._start(session, prompt, opening.started, opening.prompts)
 
-    async def _run_turn(self, session: Session) -> str:
-        limit = self._parts.limits.timeout_seconds
-        session.agent = self._parts.agents.with_model(session.who, session.open.model)
-        with anyio.CancelScope(deadline=anyio.current_time() + limit) as scope:
+    async def _start(
+        self, session: Session, prompt: Prompt, started: TurnStarted, prompts: tuple[tuple[str, bytes], ...] = ()
+    ) -> None:
+        said = UserSaid(
+            text=prompt.text,
+            author=prompt.author,
+            message_id=prompt.message_id or prompt.key,
+            origin=prompt.origin,
+            attachments=prompt.attachments,
+            reply_to=prompt.reply_to,
+        )
+        await session.start(prompt, Commit(TurnId(self._parts.clock.new_id()), (started, said), prompts=prompts))
+
+    async def _run_turn(self, session: Session) -> TurnOutcome:
+        deadline = anyio.current_time() + self._parts.limits.timeout_seconds
+        with anyio.CancelScope(deadline=deadline) as scope:
             self._scope = scope
             try:
                 if session.aborting:
                     scope.cancel()
-                return await self._guarded(session)
+                return await self._parts.loop.run(session)
             finally:
                 self._scope = None
         await self._end(session, timed_out=not session.aborting)
         return "finished"
 
-    async def _guarded(self, session: Session) -> str:
-        try:
-            return await self._parts.loop.run(session)
-        except StoreError:
-            raise
-        except Exception as error:
-            log.exception("turn failed", extra={"thread": self.thread})
-            failed = Failed("internal", INTERNAL_ERROR, f"{type(error).__name__}: {error}")
-            await self._close(session, failed, TurnFinished("failed", INTERNAL_ERROR, session.open.steps))
-            return "finished"
+    async def _fail(self, session: Session, error: Exception) -> None:
+        if not session.lease.open_turn:
+            prompt = session.next_prompt
+            assert prompt is not None, "a turn failed that nobody asked for"
+            await self._start(session, prompt, TurnStarted(prompt.agent or session.lease.agent, ""))
+        message = str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR
+        failed = Failed("internal", message, f"{type(error).__name__}: {error}")
+        await self._close(session, failed, TurnFinished("failed", message, session.open.steps, session.open.usage))
 
     async def _end(self, session: Session, *, timed_out: bool) -> None:
         """Journal what the cancelled turn leaves."""

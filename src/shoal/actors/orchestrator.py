@@ -52,6 +52,18 @@ class Orchestrator:
         """How many threads are held in memory."""
         return len(self._actors)
 
+    def busy(self, agent: str, beside: ThreadId) -> tuple[str, ...]:
+        """What the agent's other threads in this process do, a line each."""
+        return tuple(
+            f"{actor.thread}: {actor.doing}"
+            for actor in self._actors.values()
+            if actor.running
+            and actor.thread != beside
+            and actor.session is not None
+            and actor.session.agent is not None
+            and actor.session.agent.name == agent
+        )
+
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message durably, or say why not. Raises StoreError when it could not be stored."""
         inbox = self._parts.store.inbox

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 
@@ -33,10 +34,13 @@ from shoal.permissions.engine import decide_all, hidden
 from shoal.permissions.redact import Redactor
 from shoal.permissions.rules import Profile
 from shoal.permissions.taint import TaintState, gate
-from shoal.tools.output import OutputBounds, bound_output
+from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, visible
 from shoal.tools.registry import Registry
 
 log = logging.getLogger(__name__)
+
+SHORT_CHARS = 16_000
+"""Longer outputs are redacted and bounded in a thread, so that no other turn waits for it."""
 
 DENIED = "Permission denied: {action} is not allowed here{rule}. Find another way or ask the person."
 UNKNOWN_TOOL = "There is no tool named {name!r}. The tools are: {names}."
@@ -155,10 +159,10 @@ class Executor:
         """Run it and bound what it returns. A failure is a result; cancelling ends what runs."""
         began = self._clock.monotonic()
         output = await self._attempt(admitted)
-        text = self.redactor.redact(output.text)
-        bounded = bound_output(
-            text, self._home.scratch(context.thread), admitted.call.id, self._settings.bounds, self._inside(context)
-        )
+        if len(output.text) <= SHORT_CHARS:
+            bounded = self._bound(output.text, admitted, context)
+        else:
+            bounded = await asyncio.to_thread(self._bound, output.text, admitted, context)
         return ToolFinished(
             call_id=admitted.call.id,
             name=admitted.call.name,
@@ -169,6 +173,17 @@ class Executor:
             duration_ms=round((self._clock.monotonic() - began) * 1000),
             tainted_by=output.tainted_by,
         )
+
+    def _bound(self, text: str, admitted: Admitted, context: CallContext) -> BoundedOutput:
+        def inside(path: Path) -> str:
+            return self.sandbox.inside(path, context.mounts)
+
+        scratch = self._home.scratch(context.thread)
+        try:
+            return bound_output(self.redactor.redact(text), scratch, admitted.call.id, self._settings.bounds, inside)
+        except (ToolError, OSError) as error:
+            kept = visible(text[: self._settings.bounds.chars_max])
+            return BoundedOutput(f"{kept}\n[The rest of the output could not be kept: {error}]")
 
     async def _attempt(self, admitted: Admitted) -> ToolOutput:
         try:
@@ -234,9 +249,6 @@ class Executor:
             clock=self._clock,
             services=self._services,
         )
-
-    def _inside(self, context: CallContext) -> Callable[..., str]:
-        return lambda path: self.sandbox.inside(path, context.mounts)
 
 
 def _hidden_by(profile: Profile) -> Callable[[str], bool]:
