@@ -110,7 +110,9 @@ class Tally:
         """Where a turn's first message stands."""
         self.steps: list[int] = []
         """Where a cut separates no result from its call."""
-        self.newest_step = self.newest_user = 0
+        self.newest_step = 0
+        self.newest_user = -1
+        """Where the last message of a person or trigger stands; -1 without one."""
 
     def update(self, entries: Sequence[Entry]) -> None:
         """Take in what was added. `entries` is the transcript's own list: another one after a clear or compaction."""
@@ -199,7 +201,7 @@ def _start(tally: Tally, room: Room) -> tuple[int, tuple[int, ...]]:
     start = tally.cut(tally.turns, needed, room.events)
     if start is not None:
         return start, head
-    kept = sorted({tally.turns[-1] if tally.turns else tally.newest_user, tally.newest_user} - set(head))
+    kept = sorted({*tally.turns[-1:], tally.newest_user} - {-1})
     steps = tally.steps[bisect_left(tally.steps, kept[0]) :] if kept else tally.steps
     needed += sum(tally.units(index, index + 1) for index in kept)
     start = tally.cut(steps, needed, room.events)

@@ -47,7 +47,7 @@ def _level(sizes: Iterable[int], left: int) -> int:
         if size > level:
             return level
         left -= size
-    return ascending[-1] if ascending else max(left, SHARE_UNITS_MIN)
+    return ascending[-1] if ascending else (SHARE_UNITS_MIN if left >= 0 else left)
 
 
 def _cut(message: UserMessage | ToolMessage, units_max: int, meter: Meter) -> UserMessage | ToolMessage:
