@@ -37,47 +37,50 @@ class Place:
     def read(self, work: "Callable[[Store], Awaitable[T]]") -> T:
         """Do something with the database as it is, also while a server runs; nothing is changed.
 
-        Raises NotFound when there is no database yet, StoreError when it cannot be read.
+        A home directory without a database reads as an empty one. Raises NotFound when there is no home directory,
+        StoreError when the database cannot be read.
         """
         import asyncio
+        import tempfile
 
-        self._need_database()
-        return asyncio.run(self._work(work, read_only=True))
+        self._need_home()
+        if self.home.database_file.exists():
+            return asyncio.run(self._work(work, self.home.database_file, read_only=True))
+        with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+            return asyncio.run(self._work(work, Path(folder) / "empty.db", read_only=False))
 
     def write(self, work: "Callable[[Store], Awaitable[T]]") -> T:
         """Do something that changes the database, while no other process works here.
 
-        Raises HomeLocked when one does, NotFound when there is no database yet, StoreError.
+        Raises HomeLocked when one does, NotFound when there is no home directory, StoreError.
         """
         import asyncio
 
         from shoal.store.lock import HomeLock
 
-        self._need_database()
+        self._need_home()
         lock = HomeLock(self.home.lock_file)
         lock.acquire()
         try:
-            return asyncio.run(self._work(work, read_only=False))
+            return asyncio.run(self._work(work, self.home.database_file, read_only=False))
         finally:
             lock.release()
 
-    async def _work(self, work: "Callable[[Store], Awaitable[T]]", *, read_only: bool) -> T:
+    async def _work(self, work: "Callable[[Store], Awaitable[T]]", file: Path, *, read_only: bool) -> T:
         from shoal.domain.clock import SystemClock
         from shoal.store.sqlite import SqliteDriver
         from shoal.store.views import DatabaseStore
 
-        store = DatabaseStore(SqliteDriver(self.home.database_file, read_only=read_only), SystemClock())
+        store = DatabaseStore(SqliteDriver(file, read_only=read_only), SystemClock())
         try:
             return await work(store)
         finally:
             await store.close()
 
-    def _need_database(self) -> None:
+    def _need_home(self) -> None:
         from shoal.domain.errors import ConfigError, NotFound
 
+        if not self.root.is_dir():
+            raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
         if self.config().database.url:
-            raise ConfigError(
-                ["database.url is set, and this version keeps its journals in SQLite only. Remove the key."]
-            )
-        if not self.home.database_file.exists():
-            raise NotFound(f"{self.root} has no database yet. `shoal run`, `shoal chat` or `shoal ask` makes one.")
+            raise ConfigError(["database.url is set, but this command reads SQLite. Remove the key, or ask the page."])
