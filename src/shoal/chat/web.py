@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part, make_thread_id
@@ -33,10 +33,11 @@ class WebAdapter:
         has_ephemeral=True,
     )
 
-    def __init__(self, home: Home, clock: Clock, platform: str = "web") -> None:
+    def __init__(self, home: Home | None = None, clock: Clock | None = None, platform: str = "web") -> None:
+        """Without a home, posts with files are refused."""
         self.platform = platform
         self._home = home
-        self._clock = clock
+        self._clock = clock or SystemClock()
 
     async def run(self, inbox: InboxPort) -> None:
         """Nothing comes in by itself: the HTTP surface hands messages to the inbox. Waits until cancelled."""
@@ -48,25 +49,10 @@ class WebAdapter:
         Raises PlatformError when the file is gone or cannot be copied.
         """
         if post.file is not None:
-            await asyncio.to_thread(self._keep, post.thread, post.key, post.file)
+            if self._home is None:
+                raise PlatformError("There is no home directory to keep files in.", permanent=True)
+            await asyncio.to_thread(_keep, self._home.attachments(post.thread), post.key, post.file)
         return post.key
-
-    def _keep(self, thread: ThreadId, key: str, file: Path) -> None:
-        folder = self._home.attachments(thread)
-        name = encode_part(file.name).encode()[-_FILE_NAME_BYTES_MAX:].decode("utf-8", "ignore")
-        kept = folder / f"{encode_part(key)}-{name}"
-        part = folder / f".{encode_part(key)}.part"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
-            with os.fdopen(handle, "rb") as source, part.open("wb") as target:
-                shutil.copyfileobj(source, target)
-            part.replace(kept)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-            reason = f"The file {file.name!r} could not be handed over: {error.strerror}."
-            raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Nothing to do: what changed is in the journal."""
@@ -82,3 +68,20 @@ class WebAdapter:
         """Nothing: there is no history beside the journal."""
         for prompt in ():
             yield prompt
+
+
+def _keep(folder: Path, key: str, file: Path) -> None:
+    name = encode_part(file.name).encode()[-_FILE_NAME_BYTES_MAX:].decode("utf-8", "ignore")
+    kept = folder / f"{encode_part(key)}-{name}"
+    part = folder / f".{encode_part(key)}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(handle, "rb") as source, part.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        part.replace(kept)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        reason = f"The file {file.name!r} could not be handed over: {error.strerror}."
+        raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error

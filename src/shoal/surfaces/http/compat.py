@@ -21,7 +21,7 @@ from shoal.domain.events import AssistantSaid, Event, LiveEvent, TextStreamed, T
 from shoal.domain.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
 from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint, json_answer
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.parse import checked_text
 from shoal.surfaces.http.routes_threads import make_prompt, submit
@@ -299,10 +299,10 @@ def _model(name: str) -> Json:
 ENDPOINTS = (
     Endpoint(
         method="GET", path="/v1/models", handler=_models,
-        summary="The agents, as OpenAI's clients list models.", answer=Answer("Models.", dict[str, object]),
+        summary="The agents, as OpenAI's clients list models.", answer=Answer("Models.", AnyObject),
     ),
     Endpoint(
         method="GET", path="/v1/models/{model}", handler=_get_model,
-        summary="One agent as a model.", answer=Answer("The model.", dict[str, object]),
+        summary="One agent as a model.", answer=Answer("The model.", AnyObject),
     ),
 )  # fmt: skip

@@ -27,7 +27,7 @@ from shoal.surfaces.http.compat import (
     whole_reply,
 )
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint, json_answer
 from shoal.surfaces.http.errors import ApiError, compat_body
 from shoal.surfaces.http.parse import read_json
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream
@@ -194,6 +194,6 @@ ENDPOINTS = (
     Endpoint(
         method="POST", path="/v1/chat/completions", handler=_chat, body=ChatRequest,
         summary="Let an agent answer a conversation; `model` is the agent's name.",
-        answer=Answer("The completion, or its chunks with `stream`.", dict[str, object], streams=True),
+        answer=Answer("The completion, or its chunks with `stream`.", AnyObject, streams=True),
     ),
 )  # fmt: skip

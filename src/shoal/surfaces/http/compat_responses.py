@@ -28,7 +28,7 @@ from shoal.surfaces.http.compat import (
     whole_reply,
 )
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint, json_answer
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.parse import read_json
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream
@@ -241,6 +241,6 @@ ENDPOINTS = (
     Endpoint(
         method="POST", path="/v1/responses", handler=_responses, body=ResponsesRequest,
         summary="Let an agent answer; `model` is the agent's name, `previous_response_id` goes on in its thread.",
-        answer=Answer("The response, or its events with `stream`.", dict[str, object], streams=True),
+        answer=Answer("The response, or its events with `stream`.", AnyObject, streams=True),
     ),
 )  # fmt: skip

@@ -138,10 +138,18 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Web:
     """What every handler gets beside its request."""
 
-    __slots__ = ("core", "counters", "document", "gate", "options", "page", "probed", "streams")
+    __slots__ = ("core", "counters", "describe", "gate", "options", "page", "probed", "streams")
 
     def __init__(
-        self, core: Core, options: WebOptions, *, gate: "Gate", streams: "Streams", counters: "Counters", page: "Page"
+        self,
+        core: Core,
+        options: WebOptions,
+        *,
+        gate: "Gate",
+        streams: "Streams",
+        counters: "Counters",
+        page: "Page",
+        describe: Callable[[], bytes],
     ) -> None:
         self.core = core
         self.options = options
@@ -149,5 +157,5 @@ class Web:
         self.streams = streams
         self.counters = counters
         self.page = page
-        self.document = b""
+        self.describe = describe
         self.probed: tuple[float, str] | None = None

@@ -14,6 +14,8 @@ from shoal.surfaces.http.core import Web
 Handler: TypeAlias = Callable[[Web, Request], Awaitable[Response]]
 
 JSON = "application/json"
+AnyObject = dict[str, msgspec.Raw]
+"""The type of an answer that is described elsewhere."""
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from shoal.domain.errors import StoreError
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import JSON, Answer, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import JSON, Answer, AnyObject, Endpoint, json_answer
 
 PROBE_SECONDS = 1.0
 """How long an answer about the store counts, so that nobody can make it write without end."""
@@ -62,7 +62,7 @@ async def _metrics(web: Web, _: Request) -> Response:
 
 
 async def _openapi(web: Web, _: Request) -> Response:
-    return Response(web.document, media_type=JSON)
+    return Response(web.describe(), media_type=JSON)
 
 
 ENDPOINTS = (
@@ -80,6 +80,6 @@ ENDPOINTS = (
     ),
     Endpoint(
         method="GET", path="/openapi.json", handler=_openapi,
-        summary="This description.", answer=Answer("OpenAPI 3.1.", dict[str, object]),
+        summary="This description.", answer=Answer("OpenAPI 3.1.", AnyObject),
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 
 import uvicorn
@@ -60,9 +61,9 @@ class WebApp:
     def __init__(self, core: Core, options: WebOptions) -> None:
         gate = Gate(options, core.clock)
         streams = Streams(streams_max=options.streams_max, heartbeat_seconds=options.heartbeat_seconds)
-        self.web = Web(core, options, gate=gate, streams=streams, counters=Counters(), page=Page())
-        self.web.document = make_document(API, version("shoal"))
-        core.hub.tap(self.web.counters.count)
+        counters = Counters()
+        self.web = Web(core, options, gate=gate, streams=streams, counters=counters, page=Page(), describe=_described)
+        core.hub.tap(counters.count)
         self._guarded = Guard(_application(routes(self.web, (*API, *PAGE))), gate, core.clock, _is_open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,6 +78,11 @@ class WebApp:
 def make_web(core: Core, options: WebOptions) -> WebApp:
     """The application with every route; it serves as long as `core` is open."""
     return WebApp(core, options)
+
+
+@cache
+def _described() -> bytes:
+    return make_document(API, version("shoal"))
 
 
 def _is_open(path: str) -> bool:
@@ -107,8 +113,8 @@ async def serve(core: Core, options: WebOptions) -> AsyncGenerator[str, None]:
     Leaving stops taking connections, ends the live streams, and gives requests at work CLOSE_SECONDS. Raises
     ConfigError when the address cannot be had.
     """
-    listener = _listen(options.host, options.port)
     web = make_web(core, options)
+    listener = _listen(options.host, options.port)
     config = uvicorn.Config(
         web,
         lifespan="off",

@@ -1,0 +1,177 @@
+"""A small running system behind the HTTP surface: the real store, hub and agents' files, turns written by the test."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+
+from shoal.agents.registry import AgentDefaults, Agents
+from shoal.delivery.hub import Hub
+from shoal.domain.clock import SystemClock
+from shoal.domain.errors import InvalidInput
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    EventData,
+    Outcome,
+    Scope,
+    TextStreamed,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.home import Home
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
+from shoal.domain.permissions import Asker
+from shoal.domain.records import Commit, NewTrigger, Trigger
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.surfaces.http.core import WebOptions
+from shoal.surfaces.http.server import serve
+
+TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
+USAGE = Usage(input_tokens=12, output_tokens=3, cached_tokens=4)
+
+
+class Desk:
+    """Takes what comes in; `on_prompt` runs when a prompt is accepted. Implements `core.Orchestrator`."""
+
+    def __init__(self, stand: "Stand") -> None:
+        self._stand = stand
+        self.received: list[Inbound] = []
+        self.arrived = asyncio.Event()
+        self.on_prompt: Callable[[Prompt], object] | None = None
+        self.prompts_max = 5
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Store it as the real one does."""
+        store = self._stand.store
+        self.received.append(message)
+        if not isinstance(message, Prompt):
+            return Receipt("delivered") if self._stand.open_turns else Receipt("dropped")
+        receipt = await store.inbox.accept(message, self.prompts_max)
+        if receipt.status == "accepted":
+            if self.on_prompt is not None:
+                self._stand.start(self.on_prompt(message))
+            self.arrived.set()
+        return receipt
+
+    async def send_to_channel(
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+    ) -> ThreadId:
+        """Open a thread of platform `web` only."""
+        if platform != "web":
+            raise InvalidInput(f"Platform {platform!r} is not connected.")
+        clock = self._stand.clock
+        thread, key = make_thread_id(platform, channel, clock.new_id()), clock.new_id()
+        await self.send(Prompt(thread, key, text, author, clock.now(), agent=agent))
+        return thread
+
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
+        """Settle it in the store."""
+        store = self._stand.store
+        settlement = await store.approvals.settle(approval, "allow" if allow else "deny", scope, by.user)
+        self._stand.hub.publish([settlement.event])
+        return settlement.approval.state
+
+    async def clear(self, thread: ThreadId, by: str) -> None:
+        """Journal it."""
+        self._stand.hub.publish(await self._stand.store.journal.append(thread, [Cleared(by=by)]))
+
+
+class Stand:
+    """Implements `core.Core`."""
+
+    def __init__(self, root: Path, tasks: asyncio.TaskGroup) -> None:
+        root.mkdir(exist_ok=True)
+        self.home = Home(root)
+        self.clock = SystemClock()
+        self.store = DatabaseStore(SqliteDriver(self.home.database_file, synchronous="OFF"), self.clock)
+        self.hub = Hub()
+        self.agents = Agents(self.home, AgentDefaults())
+        self.orchestrator = Desk(self)
+        self.state = "running"
+        self.open_turns: set[TurnId] = set()
+        self._tasks = tasks
+
+    def start(self, work: object) -> None:
+        """Run what an `on_prompt` returned, beside the server."""
+        if asyncio.iscoroutine(work):
+            self._tasks.create_task(work)
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        """Store it as due now."""
+        if trigger.schedule == "never":
+            raise InvalidInput("The schedule 'never' never comes.")
+        return await self.store.triggers.add(trigger, self.clock.now())
+
+    async def open(self, prompt: Prompt) -> TurnId:
+        """Begin the turn of a prompt that waits."""
+        turn = TurnId(self.clock.new_id())
+        lease = await self.store.journal.lease(prompt.thread)
+        assert lease is not None
+        said = UserSaid(prompt.text, prompt.author, prompt.message_id, prompt.origin, prompt.attachments)
+        commit = Commit(turn, (TurnStarted("main", "fake"), said))
+        self.hub.publish((await self.store.journal.open_turn(lease, prompt, commit)).events)
+        self.open_turns.add(turn)
+        return turn
+
+    async def add(self, thread: ThreadId, turn: TurnId, *events: EventData) -> None:
+        """Append events to an open turn."""
+        lease = await self.store.journal.lease(thread)
+        assert lease is not None
+        self.hub.publish((await self.store.journal.commit(lease, Commit(turn, events))).events)
+
+    async def finish(self, thread: ThreadId, turn: TurnId, reply: str, outcome: Outcome = "done") -> None:
+        """End a turn."""
+        lease = await self.store.journal.lease(thread)
+        assert lease is not None
+        finished = TurnFinished(outcome, reply, 1, USAGE)
+        self.hub.publish((await self.store.journal.finish_turn(lease, Commit(turn, (finished,)))).events)
+        self.open_turns.discard(turn)
+
+    async def answer(self, prompt: Prompt, *pieces: str) -> None:
+        """A whole turn whose answer streams in pieces."""
+        turn = await self.open(prompt)
+        for piece in pieces:
+            self.hub.show(prompt.thread, turn, TextStreamed(piece, 1))
+            await asyncio.sleep(0)
+        text = "".join(pieces)
+        await self.add(prompt.thread, turn, AssistantSaid(text, usage=USAGE))
+        await self.finish(prompt.thread, turn, text)
+
+    def echo(self, prompt: Prompt) -> object:
+        """An `on_prompt` that answers with what was said."""
+        return self.answer(prompt, "You said: ", prompt.text)
+
+
+class Served(Stand):
+    """A stand with a server before it: `client` has the token, `stranger` has not."""
+
+    address: str
+    client: httpx2.AsyncClient
+    stranger: httpx2.AsyncClient
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.address.rpartition(":")[2])
+
+
+@asynccontextmanager
+async def served(root: Path, options: WebOptions | None = None) -> AsyncGenerator[Served]:
+    """Serve a fresh home in this event loop, on a free port."""
+    options = options or WebOptions(token=TOKEN, port=0, heartbeat_seconds=5)
+    async with asyncio.TaskGroup() as tasks:
+        stand = Served(root, tasks)
+        async with serve(stand, options) as address:
+            stand.address = address
+            stand.stranger = httpx2.AsyncClient(base_url=address, timeout=20)
+            headers = {"Authorization": f"Bearer {options.token}"}
+            stand.client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=20)
+            async with stand.stranger, stand.client:
+                yield stand
+        await stand.store.close()

@@ -1,0 +1,250 @@
+"""Who gets in: token, cookie, hosts, origins, and what a browser may do from where."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.e2e.http_stand import TOKEN, Served, served
+
+from shoal.surfaces.http.core import WebOptions
+
+GUARDED = ("/api/threads", "/metrics", "/openapi.json", "/v1/models", "/api/nothing", "/nothing")
+MESSAGES = "/api/threads/web:lobby:one/messages"
+PROXY = "https://agents.example.org"
+
+
+@pytest.fixture
+async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
+    options = WebOptions(token=TOKEN, port=0, allowed_origins=(PROXY,))
+    async with served(tmp_path, options) as stand:
+        yield stand
+
+
+@pytest.fixture
+async def guessable(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path, WebOptions(token="short", port=0)) as stand:
+        yield stand
+
+
+async def enter(shoal: Served) -> httpx2.AsyncClient:
+    """The client of somebody who opened the printed address: it has the cookie."""
+    answer = await shoal.stranger.get("/", params={"token": TOKEN, "thread": "web:lobby:one"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/?thread=web%3Alobby%3Aone"
+    return shoal.stranger
+
+
+@pytest.mark.parametrize("path", GUARDED)
+async def test_without_a_credential_nothing_is_told(shoal: Served, path: str) -> None:
+    answer = await shoal.stranger.get(path)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert TOKEN not in answer.text
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"],
+)
+async def test_a_wrong_token_is_refused(shoal: Served, value: str) -> None:
+    answer = await shoal.stranger.get("/api/threads", headers={"Authorization": value})
+    assert answer.status_code == 401
+
+
+async def test_a_token_in_the_query_is_no_credential_for_calls(shoal: Served) -> None:
+    assert (await shoal.stranger.get("/api/threads", params={"token": TOKEN})).status_code == 401
+
+
+async def test_the_printed_address_leaves_a_cookie_and_no_token(shoal: Served) -> None:
+    client = await enter(shoal)
+    assert (await client.get("/api/threads")).status_code == 200
+    (cookie,) = client.cookies.jar
+    assert cookie.name == f"shoal_{shoal.port}"
+    assert TOKEN not in (cookie.value or "")
+    given = (await client.get("/", params={"token": TOKEN})).headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(re.split("; *", given))
+
+
+async def test_a_wrong_token_in_the_address_sets_no_cookie(shoal: Served) -> None:
+    answer = await shoal.stranger.get("/", params={"token": "wrong"})
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+    assert "wrong" in answer.text
+    assert "<script" not in answer.text
+
+
+@pytest.mark.parametrize("value", ["", "x", "99999999999.00", "9999999999." + "0" * 64, "1.é", "²." + "0" * 64])
+async def test_a_made_up_cookie_is_refused(shoal: Served, value: str) -> None:
+    name = f"shoal_{shoal.port}"
+    answer = await shoal.stranger.get("/api/threads", headers={"Cookie": f"{name}={value}".encode()})
+    assert answer.status_code == 401
+
+
+async def test_a_cookie_signed_with_another_token_is_refused(shoal: Served, tmp_path: Path) -> None:
+    async with served(tmp_path / "other", WebOptions(token=TOKEN + "2", port=0)) as other:
+        answer = await other.stranger.get("/", params={"token": TOKEN + "2"})
+        value = answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
+    cookie = f"shoal_{shoal.port}={value}"
+    assert (await shoal.stranger.get("/api/threads", headers={"Cookie": cookie})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "{own}", "Content-Type": "application/json"}, 202),
+        ({"Origin": PROXY, "Content-Type": "application/json"}, 202),
+        ({"Content-Type": "application/json"}, 403),
+        ({"Origin": "http://localhost:3000", "Content-Type": "application/json"}, 403),
+        ({"Origin": "null", "Content-Type": "application/json"}, 403),
+        ({"Origin": "https://evil.example", "Content-Type": "application/json"}, 403),
+        ({"Origin": "{own}", "Content-Type": "text/plain"}, 403),
+        ({"Origin": "{own}", "Content-Type": "application/json", "Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "{own}", "Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "{own}", "Content-Type": "application/json", "Sec-Fetch-Site": "same-origin"}, 202),
+    ],
+)
+async def test_a_change_by_cookie_must_come_from_the_page(shoal: Served, headers: dict[str, str], status: int) -> None:
+    client = await enter(shoal)
+    sent = {name: value.replace("{own}", shoal.address) for name, value in headers.items()}
+    assert (await client.post(MESSAGES, content=b'{"text": "hi"}', headers=sent)).status_code == status
+
+
+async def test_the_page_may_call_without_a_body_by_its_header(shoal: Served) -> None:
+    client = await enter(shoal)
+    abort = "/api/threads/web:lobby:one/abort"
+    assert (await client.post(abort, headers={"Origin": shoal.address})).status_code == 403
+    assert (await client.post(abort, headers={"Origin": shoal.address, "X-Shoal": "1"})).status_code == 202
+
+
+async def test_another_site_cannot_read_by_cookie(shoal: Served) -> None:
+    client = await enter(shoal)
+    for site in ("cross-site", "same-site"):
+        assert (await client.get("/api/threads", headers={"Sec-Fetch-Site": site})).status_code == 403
+
+
+async def test_what_the_page_sends_comes_from_a_person(shoal: Served) -> None:
+    client = await enter(shoal)
+    await client.post(MESSAGES, json={"text": "hi"}, headers={"Origin": shoal.address})
+    await shoal.client.post(MESSAGES, json={"text": "hi"})
+    origins = [getattr(message, "origin", "") for message in shoal.orchestrator.received]
+    assert origins == ["person", "api"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:8420", 200),
+        ("localhost:1", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:8420", 200),
+        ("127.9.9.9", 200),
+        ("agents.example.org", 200),
+        ("evil.example", 400),
+        ("localhost.evil.example", 400),
+        ("127.0.0.1.evil.example", 400),
+        ("192.168.1.7", 400),
+        ("", 400),
+    ],
+)
+async def test_only_known_hosts_are_served(shoal: Served, host: str, status: int) -> None:
+    assert (await shoal.client.get("/api/threads", headers={"Host": host})).status_code == status
+    assert (await shoal.stranger.get("/healthz", headers={"Host": host})).status_code == 200
+
+
+async def test_the_page_is_not_served_under_a_foreign_name(shoal: Served) -> None:
+    answer = await shoal.stranger.get("/", params={"token": TOKEN}, headers={"Host": "evil.example"})
+    assert answer.status_code == 400
+    assert "set-cookie" not in answer.headers
+
+
+async def test_a_server_on_all_addresses_is_reached_by_address_and_not_by_any_name(tmp_path: Path) -> None:
+    async with served(tmp_path, WebOptions(token=TOKEN, host="0.0.0.0", port=0)) as stand:
+        for host, status in (("192.168.1.7:8420", 200), ("evil.example", 400)):
+            assert (await stand.client.get("/api/threads", headers={"Host": host})).status_code == status
+
+
+async def test_a_foreign_origin_is_refused_even_with_the_token(shoal: Served) -> None:
+    answer = await shoal.client.get("/api/threads", headers={"Origin": "https://evil.example"})
+    assert (answer.status_code, answer.json()["error"]) == (403, "foreign_origin")
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_configured_origin_may_call_with_the_token(shoal: Served) -> None:
+    asked = {"Origin": PROXY, "Access-Control-Request-Method": "POST"}
+    preflight = await shoal.stranger.options("/api/threads", headers=asked)
+    assert preflight.status_code == 204
+    assert preflight.headers["access-control-allow-origin"] == PROXY
+    assert "Authorization" in preflight.headers["access-control-allow-headers"]
+    answer = await shoal.client.get("/api/threads", headers={"Origin": PROXY})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PROXY)
+    assert "access-control-allow-credentials" not in answer.headers
+    assert (await shoal.stranger.get("/api/threads", headers={"Origin": PROXY})).status_code == 401
+
+
+async def test_a_guessable_token_is_slowed_down(guessable: Served) -> None:
+    wrong = {"Authorization": "Bearer guess"}
+    statuses = [(await guessable.stranger.get("/api/threads", headers=wrong)).status_code for _ in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    right = await guessable.client.get("/api/threads")
+    assert (right.status_code, right.json()["error"]) == (429, "too_many_failures")
+    assert int(right.headers["retry-after"]) <= 61
+
+
+async def test_somebody_who_guesses_locks_nobody_out_of_a_good_token(shoal: Served) -> None:
+    wrong = {"Authorization": "Bearer guess"}
+    statuses = [(await shoal.stranger.get("/api/threads", headers=wrong)).status_code for _ in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    assert (await shoal.client.get("/api/threads")).status_code == 200
+
+
+async def test_every_answer_carries_its_headers(shoal: Served) -> None:
+    for path in ("/healthz", "/api/threads", "/api/nothing", "/"):
+        headers = (await shoal.client.get(path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT", headers["date"])
+        assert "server" not in headers
+    assert (await shoal.client.get("/api/threads")).headers["cache-control"] == "no-store"
+
+
+async def test_the_page_runs_under_a_strict_policy(shoal: Served) -> None:
+    client = await enter(shoal)
+    answer = await client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+async def test_files_of_the_page_are_revalidated_or_kept(shoal: Served) -> None:
+    name = "/console/vendor/marked.js"
+    first = await shoal.stranger.get(name)
+    assert (first.status_code, first.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+    assert first.headers["cache-control"] == "no-cache"
+    tag = first.headers["etag"]
+    again = await shoal.stranger.get(name, headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    pinned = await shoal.stranger.get(name, params={"v": tag.strip('"')})
+    assert "immutable" in pinned.headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/../__init__.py",
+        "/console/%2e%2e/__init__.py",
+        "/console/..%2f__init__.py",
+        "/console/none.js",
+        "/console/",
+    ],
+)
+async def test_only_the_pages_own_files_are_served(shoal: Served, path: str) -> None:
+    request = httpx2.Request("GET", shoal.address)
+    request.url = request.url.copy_with(raw_path=path.encode())
+    request.headers["Authorization"] = f"Bearer {TOKEN}"
+    assert (await shoal.stranger.send(request)).status_code == 404

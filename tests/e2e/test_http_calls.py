@@ -1,0 +1,331 @@
+"""Every call of the HTTP API against a real server: what it answers, and what bad input gets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.e2e.http_stand import Served, served
+
+from shoal.domain.events import ApprovalRequested, ToolFinished
+from shoal.domain.ids import ApprovalId, CallId, ThreadId
+from shoal.domain.messages import Prompt
+from shoal.domain.records import AuditEntry, Commit, NewApproval, NewPost, Spend, Step
+
+THREAD = ThreadId("web:lobby:one")
+MESSAGES = f"/api/threads/{THREAD}/messages"
+
+
+@pytest.fixture
+async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as stand:
+        yield stand
+
+
+async def waiting_prompt(shoal: Served, text: str = "hello") -> Prompt:
+    """Send a message and return it as it waits."""
+    answer = await shoal.client.post(MESSAGES, json={"text": text})
+    assert answer.status_code == 202
+    prompt = shoal.orchestrator.received[-1]
+    assert isinstance(prompt, Prompt)
+    return prompt
+
+
+async def ask(shoal: Served, seconds: float = 3600) -> ApprovalId:
+    """Open a turn that asks for an approval."""
+    prompt = await waiting_prompt(shoal)
+    turn = await shoal.open(prompt)
+    approval, call = ApprovalId(shoal.clock.new_id()), CallId("c1")
+    expires_at = shoal.clock.now() + timedelta(seconds=seconds)
+    asked = NewApproval(approval, call, "bash", ("tool:bash:ls",), "digest", "ls", "owner", expires_at)
+    event = ApprovalRequested(approval, call, "bash", ("tool:bash:ls",), "ls", expires_at)
+    lease = await shoal.store.journal.lease(THREAD)
+    assert lease is not None
+    await shoal.store.journal.commit(lease, Commit(turn, (event,), approval=asked))
+    return approval
+
+
+async def test_health_needs_no_token(shoal: Served) -> None:
+    assert (await shoal.stranger.get("/healthz")).json() == {"status": "ok"}
+    assert (await shoal.stranger.get("/readyz")).json() == {"ready": True, "store": "ok", "engine": "ok"}
+
+
+async def test_not_ready_while_draining(shoal: Served) -> None:
+    shoal.state = "draining"
+    answer = await shoal.stranger.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"ready": False, "store": "ok", "engine": "draining"}
+
+
+async def test_not_ready_when_the_store_takes_nothing(shoal: Served) -> None:
+    await shoal.store.close()
+    answer = await shoal.stranger.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["store"] == "StoreUnavailable"
+
+
+async def test_a_message_is_accepted_once(shoal: Served) -> None:
+    body = {"text": "hello", "message_id": "m1"}
+    first, second = [await shoal.client.post(MESSAGES, json=body) for _ in range(2)]
+    assert (first.status_code, first.json()) == (202, {"accepted": True, "message_id": "m1", "duplicate": False})
+    assert (second.status_code, second.json()) == (202, {"accepted": True, "message_id": "m1", "duplicate": True})
+    info = (await shoal.client.get(f"/api/threads/{THREAD}")).json()
+    assert info["queued"] == 1
+
+
+async def test_the_same_message_id_in_another_thread_is_another_message(shoal: Served) -> None:
+    body = {"text": "hello", "message_id": "m1"}
+    answers = [await shoal.client.post(f"/api/threads/web:lobby:{name}/messages", json=body) for name in "ab"]
+    assert [answer.json()["duplicate"] for answer in answers] == [False, False]
+
+
+async def test_an_id_is_made_when_none_is_given(shoal: Served) -> None:
+    ids = [(await shoal.client.post(MESSAGES, json={"text": "hi"})).json()["message_id"] for _ in range(2)]
+    assert len(set(ids)) == 2
+    assert all(len(made) == 26 for made in ids)
+
+
+async def test_a_full_mailbox_is_busy(shoal: Served) -> None:
+    statuses = [(await shoal.client.post(MESSAGES, json={"text": "hi"})).status_code for _ in range(6)]
+    assert statuses == [202] * 5 + [429]
+    last = await shoal.client.post(MESSAGES, json={"text": "hi"})
+    assert last.json()["error"] == "busy"
+    assert "Retry-After" in last.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"text": ""}', "invalid_input"),
+        (b'{"text": "  \\n "}', "invalid_input"),
+        (b"{}", "invalid_input"),
+        (b'{"text": 7}', "invalid_input"),
+        (b'{"text": "a", "unknown": 1}', "invalid_input"),
+        (b'{"text": "a\\u0000b"}', "invalid_input"),
+        (b'{"text": "a", "message_id": "%s"}' % (b"x" * 201), "invalid_input"),
+        (b'{"text": "a", "agent": "nobody"}', "invalid_input"),
+        (b'{"text": "a", "attachments": [{"file": "../../token"}]}', "invalid_input"),
+        (b'{"text": "a", "attachments": [{"data": "not base64!"}]}', "invalid_input"),
+        (b'{"text": "a"', "invalid_input"),
+        (b"\xff\xfe", "invalid_input"),
+        (b'{"text": "\xff"}', "invalid_input"),
+        (b"", "invalid_input"),
+        (b"[]", "invalid_input"),
+    ],
+)
+async def test_a_malformed_message_is_refused_and_not_stored(shoal: Served, body: bytes, code: str) -> None:
+    answer = await shoal.client.post(MESSAGES, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"] == code
+    assert answer.json()["message"].endswith((".", "lists them."))
+    assert (await shoal.client.get("/api/threads")).json() == []
+
+
+async def test_a_malformed_body_says_which_field(shoal: Served) -> None:
+    answer = await shoal.client.post(MESSAGES, json={"text": 7})
+    assert "$.text" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("thread", ["one", "web:lobby", "web::x", "web:lobby:a*b", "web:lobby:..", "a:b:c:d"])
+async def test_a_wrong_thread_id_is_refused(shoal: Served, thread: str) -> None:
+    answer = await shoal.client.post(f"/api/threads/{thread}/messages", json={"text": "hi"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_id")
+
+
+async def test_unsafe_characters_of_a_thread_travel_encoded(shoal: Served) -> None:
+    answer = await shoal.client.post("/api/threads/web:lobby:a%252Fb/messages", json={"text": "hi"})
+    assert answer.status_code == 202
+    assert [info["thread"] for info in (await shoal.client.get("/api/threads")).json()] == ["web:lobby:a%2Fb"]
+
+
+async def test_steer_and_abort_tell_whether_a_turn_took_them(shoal: Served) -> None:
+    steer = {"text": "stop that"}
+    assert (await shoal.client.post(f"/api/threads/{THREAD}/steer", json=steer)).json() == {"delivered": False}
+    assert (await shoal.client.post(f"/api/threads/{THREAD}/abort")).json() == {"delivered": False}
+    await shoal.open(await waiting_prompt(shoal))
+    taken = [
+        await shoal.client.post(f"/api/threads/{THREAD}/steer", json=steer),
+        await shoal.client.post(f"/api/threads/{THREAD}/abort"),
+        await shoal.client.post(f"/api/threads/{THREAD}/abort", json={"all_queued": True}),
+    ]
+    assert [(answer.status_code, answer.json()) for answer in taken] == [(202, {"delivered": True})] * 3
+
+
+async def test_a_message_to_a_channel_opens_a_thread(shoal: Served) -> None:
+    answer = await shoal.client.post("/api/channels/web/lobby/messages", json={"text": "good morning"})
+    assert answer.status_code == 202
+    assert answer.json()["thread"].startswith("web:lobby:")
+    missing = await shoal.client.post("/api/channels/pigeon/roof/messages", json={"text": "coo"})
+    assert (missing.status_code, missing.json()["error"]) == (400, "invalid_input")
+
+
+async def test_a_thread_shows_what_runs_and_waits(shoal: Served) -> None:
+    first = await waiting_prompt(shoal, "first words")
+    turn = await shoal.open(first)
+    await waiting_prompt(shoal, "second")
+    info = (await shoal.client.get(f"/api/threads/{THREAD}")).json()
+    assert (info["open_turn"], info["queued"], info["last_seq"], info["title"]) == (turn, 1, 2, "first words")
+    assert info["created_at"].endswith("Z")
+    assert (await shoal.client.get("/api/threads")).json() == [info]
+
+
+async def test_an_unknown_thread_is_not_found(shoal: Served) -> None:
+    for path in ("", "/steps"):
+        answer = await shoal.client.get(f"/api/threads/web:lobby:nobody{path}")
+        assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    assert (await shoal.client.post("/api/threads/web:lobby:nobody/clear")).status_code == 404
+
+
+async def test_events_come_in_pages(shoal: Served) -> None:
+    for text in ("one", "two"):
+        await shoal.answer(await waiting_prompt(shoal, text), text)
+    whole = (await shoal.client.get(f"/api/threads/{THREAD}/events")).json()
+    assert [event["seq"] for event in whole] == list(range(1, 9))
+    assert list(whole[0]) == ["seq", "thread", "turn", "type", "at", "data"]
+    assert [event["type"] for event in whole[:4]] == [
+        "turn_started", "user_message", "assistant_message", "turn_finished",
+    ]  # fmt: skip
+    page = (await shoal.client.get(f"/api/threads/{THREAD}/events?after=2&limit=3")).json()
+    assert page == whole[2:5]
+    assert (await shoal.client.get(f"/api/threads/{THREAD}/events?after=2&before=5")).json() == whole[2:4]
+
+
+async def test_a_thread_that_has_no_events_has_an_empty_journal(shoal: Served) -> None:
+    assert (await shoal.client.get("/api/threads/web:lobby:none/events")).json() == []
+
+
+@pytest.mark.parametrize("query", ["after=x", "after=-1", "limit=0", "limit=5001", "nonsense=1", "after=1&after=2"])
+async def test_a_wrong_query_is_refused(shoal: Served, query: str) -> None:
+    answer = await shoal.client.get(f"/api/threads/{THREAD}/events?{query}")
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
+
+
+async def test_clearing_is_journaled(shoal: Served) -> None:
+    await shoal.answer(await waiting_prompt(shoal), "hi")
+    assert (await shoal.client.post(f"/api/threads/{THREAD}/clear")).json() == {"cleared": True}
+    events = (await shoal.client.get(f"/api/threads/{THREAD}/events")).json()
+    assert (events[-1]["type"], events[-1]["data"]) == ("cleared", {"by": "owner"})
+
+
+async def test_steps_tell_what_took_time(shoal: Served) -> None:
+    turn = await shoal.open(await waiting_prompt(shoal))
+    lease = await shoal.store.journal.lease(THREAD)
+    assert lease is not None
+    step = Step(1, "model", shoal.clock.now(), 250)
+    await shoal.store.journal.commit(lease, Commit(turn, steps=(step,)))
+    steps = (await shoal.client.get(f"/api/threads/{THREAD}/steps")).json()
+    assert [(found["turn"], found["description"], found["duration_ms"]) for found in steps] == [(turn, "model", 250)]
+
+
+async def test_an_approval_is_decided_once(shoal: Served) -> None:
+    approval = await ask(shoal)
+    listed = (await shoal.client.get("/api/approvals")).json()
+    assert [(found["id"], found["shown"], found["state"]) for found in listed] == [(approval, "ls", "pending")]
+    path = f"/api/approvals/{approval}"
+    allowed = await shoal.client.post(path, json={"decision": "allow"})
+    assert (allowed.status_code, allowed.json()) == (200, {"id": approval, "state": "allow"})
+    again = await shoal.client.post(path, json={"decision": "deny"})
+    assert (again.status_code, again.json()["error"]) == (409, "conflict")
+    assert (await shoal.client.get("/api/approvals")).json() == []
+    settled = (await shoal.client.get("/api/approvals?pending=false")).json()
+    assert [found["decided_by"] for found in settled] == ["owner"]
+    assert (await shoal.client.get(path)).json() == settled[0]
+
+
+async def test_an_expired_approval_is_gone(shoal: Served) -> None:
+    approval = await ask(shoal, seconds=-1)
+    answer = await shoal.client.post(f"/api/approvals/{approval}", json={"decision": "allow"})
+    assert (answer.status_code, answer.json()["error"]) == (410, "gone")
+
+
+async def test_an_unknown_approval_is_not_found(shoal: Served) -> None:
+    assert (await shoal.client.get("/api/approvals/none")).status_code == 404
+    assert (await shoal.client.post("/api/approvals/none", json={"decision": "deny"})).status_code == 404
+    wrong = await shoal.client.post("/api/approvals/none", json={"decision": "maybe"})
+    assert wrong.status_code == 400
+
+
+async def test_a_trigger_comes_and_goes(shoal: Served) -> None:
+    body = {"kind": "periodic", "schedule": "0 9 * * *", "text": "good morning", "thread": THREAD}
+    made = await shoal.client.post("/api/triggers", json=body)
+    assert made.status_code == 201
+    assert (made.json()["state"], made.json()["created_by"]) == ("active", "owner")
+    assert (await shoal.client.get("/api/triggers")).json() == [made.json()]
+    path = f"/api/triggers/{made.json()['id']}"
+    assert (await shoal.client.delete(path)).json() == {"removed": True}
+    assert (await shoal.client.delete(path)).status_code == 404
+    assert (await shoal.client.get("/api/triggers")).json() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"thread": ""}, {"platform": "web", "channel": "lobby"}, {"schedule": "never"}, {"kind": "daily"}, {"text": ""}],
+)
+async def test_a_wrong_trigger_is_refused(shoal: Served, change: dict[str, str]) -> None:
+    body = {"kind": "periodic", "schedule": "0 9 * * *", "text": "hi", "thread": THREAD, **change}
+    answer = await shoal.client.post("/api/triggers", json=body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
+
+
+async def test_agents_are_listed(shoal: Served) -> None:
+    listed = (await shoal.client.get("/api/agents")).json()
+    assert [(agent["name"], agent["model"]) for agent in listed] == [("main", "demo")]
+    assert (await shoal.client.get("/api/agents/main")).json() == listed[0]
+    assert (await shoal.client.get("/api/agents/nobody")).status_code == 404
+
+
+async def test_use_and_audit_are_listed(shoal: Served) -> None:
+    turn = await shoal.open(await waiting_prompt(shoal))
+    lease = await shoal.store.journal.lease(THREAD)
+    assert lease is not None
+    from tests.e2e.http_stand import USAGE
+
+    spend = Spend("s1", "main", "owner", "fake", USAGE, None)
+    entry = AuditEntry("check", "tool:bash:ls", "allow")
+    await shoal.store.journal.commit(lease, Commit(turn, audit=(entry,), spend=spend))
+    usage = (await shoal.client.get("/api/usage")).json()
+    assert [(row["model"], row["calls"], row["usd"]) for row in usage] == [("fake", 1, None)]
+    audit = (await shoal.client.get("/api/audit?limit=10")).json()
+    assert [(row["chain"], row["number"], row["entry"]["action"]) for row in audit] == [(THREAD, 1, "tool:bash:ls")]
+
+
+async def test_metrics_count_what_happens_and_what_waits(shoal: Served) -> None:
+    await shoal.answer(await waiting_prompt(shoal), "hi")
+    turn = await shoal.open(await waiting_prompt(shoal))
+    await shoal.add(THREAD, turn, ToolFinished(CallId("c"), "bash", "no", is_error=True))
+    await waiting_prompt(shoal)
+    await shoal.store.outbox.put(NewPost("p1", THREAD, "text"))
+    answer = await shoal.client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    lines = answer.text.splitlines()
+    for line in (
+        'shoal_turns_total{outcome="done"} 1',
+        'shoal_tool_calls_total{result="error"} 1',
+        "shoal_model_calls_total 1",
+        'shoal_tokens_total{kind="input"} 12',
+        "shoal_outbox_depth 1",
+        "shoal_prompts_queued 1",
+        "shoal_turns_running 1",
+    ):
+        assert line in lines
+
+
+async def test_unknown_paths_and_wrong_methods_are_json(shoal: Served) -> None:
+    missing = await shoal.client.get("/api/nothing")
+    assert (missing.status_code, missing.json()["error"]) == (404, "not_found")
+    wrong = await shoal.client.put("/api/triggers", json={})
+    assert (wrong.status_code, wrong.json()["error"]) == (405, "method_not_allowed")
+    assert set(wrong.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+    assert (await shoal.client.get("/api/threads/")).status_code == 404
+
+
+async def test_a_wrong_content_type_is_refused(shoal: Served) -> None:
+    answer = await shoal.client.post(MESSAGES, content=b'{"text": "hi"}', headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, answer.json()["error"]) == (415, "wrong_content_type")
+
+
+async def test_two_at_once_are_one_message(shoal: Served) -> None:
+    body = {"text": "hello", "message_id": "same"}
+    answers = await asyncio.gather(*(shoal.client.post(MESSAGES, json=body) for _ in range(8)))
+    assert sorted(answer.json()["duplicate"] for answer in answers) == [False] + [True] * 7
