@@ -107,6 +107,7 @@ def _stored_step(thread: ThreadId, row: Row) -> StoredStep:
 
 
 def _lease(thread: ThreadId) -> Script[Lease | None]:
+    yield from query("thread_lock", thread=thread)  # first, so that what is accepted in this moment is seen
     found = yield from query("thread_lease", thread=thread)
     if not found:
         return None
@@ -129,20 +130,37 @@ def _lease(thread: ThreadId) -> Script[Lease | None]:
 
 def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Script[Committed]:
     platform = lease.thread.split(":", 1)[0]
+    yield from _hold(lease)
     if not (yield from query("inbox_take", platform=platform, key=prompt.key)):
         raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
-    committed = yield from _commit(lease, commit, at)
+    committed = yield from _write(lease, commit, at)
     yield from query("thread_open", thread=lease.thread, turn=commit.turn, seq=committed.events[0].seq)
     return committed
 
 
+def _hold(lease: Lease) -> Script[None]:
+    """Lock the thread before anything else of it is touched."""
+    if not (yield from query("thread_hold", thread=lease.thread, epoch=lease.epoch)):
+        raise _stale(lease)
+
+
+def _stale(lease: Lease) -> StaleEpoch:
+    return StaleEpoch(f"Thread {lease.thread}: another worker took it over (epoch {lease.epoch} is stale).")
+
+
 def _commit(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
+    if commit.void_approvals:
+        yield from _hold(lease)
+    return (yield from _write(lease, commit, at))
+
+
+def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     now, thread = to_micros(at), lease.thread
     voided = (yield from _void(thread, commit.turn, now)) if commit.void_approvals else ()
     wanted = voided + commit.events
     found = yield from query("thread_advance", thread=thread, epoch=lease.epoch, count=len(wanted), now=now)
     if not found:
-        raise StaleEpoch(f"Thread {thread}: another worker took it over (epoch {lease.epoch} is stale).")
+        raise _stale(lease)
     events = yield from _insert(thread, commit.turn, number(found[0][0]) - len(wanted) + 1, wanted, at)
     for post in commit.posts:
         yield from put_post(post, now)
@@ -276,13 +294,14 @@ def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None
 
 
 def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:
+    yield from _hold(lease)
     waiting = yield from query("inbox_steers", thread=lease.thread)
     chosen = [row for row in waiting if row[1] == "steer" or not steers_only]
     if not chosen:
         return Committed(())
     messages = [convert.inbound(row[2]) for row in chosen]
     events = tuple(Steered(message.text, message.author, message.key) for message in messages)
-    committed = yield from _commit(lease, Commit(turn, events), at)
+    committed = yield from _write(lease, Commit(turn, events), at)
     for row in chosen:
         yield from query("inbox_taken", id=row[0])
     return committed
@@ -290,6 +309,7 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
 
 def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     outcome = next(data.outcome for data in commit.events if isinstance(data, TurnFinished))
+    yield from _hold(lease)
     if outcome in ("done", "limit"):
         kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
         taken = yield from _interrupt_finish(lease, commit, kept, at)
@@ -297,7 +317,7 @@ def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed
             return taken
     else:
         yield from query("inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers", thread=lease.thread)
-    committed = yield from _commit(lease, msgspec.structs.replace(commit, void_approvals=True), at)
+    committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
     yield from query("thread_close", thread=lease.thread)
     waiting = yield from query("inbox_oldest", thread=lease.thread)
     return Committed(committed.events, prompt=convert.prompt(waiting[0][0]) if waiting else None)
@@ -309,6 +329,6 @@ def _interrupt_finish(
     waiting = yield from query("inbox_steers", thread=lease.thread)
     if not waiting:
         return None
-    first = yield from _commit(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
+    first = yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
     taken = yield from _take_steers(lease, commit.turn, at, steers_only=False)
     return Committed(first.events + taken.events)

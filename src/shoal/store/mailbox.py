@@ -49,7 +49,7 @@ def _platform(thread: ThreadId) -> str:
 
 def _accept(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
     now, thread = to_micros(at), prompt.thread
-    title = " ".join(prompt.text.split())[:TITLE_CHARS_MAX]
+    title = " ".join(prompt.text[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
     yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title, now=now)
     rows = yield from query(
         "inbox_insert",
@@ -72,21 +72,24 @@ def _accept(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
 
 def _accept_now(message: Steer | FollowUp, at: datetime) -> Script[Receipt]:
     now, thread, platform = to_micros(at), message.thread, _platform(message.thread)
+    found = yield from query("thread_lock", thread=thread)
     if (yield from query("inbox_known", platform=platform, key=message.key)):
         return Receipt("duplicate")
-    found = yield from query("thread_ensure", thread=thread, agent="", title="", now=now)
-    turn = text(found[0][0])
+    turn = text(found[0][0]) if found else ""
     if not turn:
         return Receipt("dropped")
     lane = "steer" if isinstance(message, Steer) else "follow_up"
-    yield from query(
+    rows = yield from query(
         "inbox_insert", platform=platform, key=message.key, thread=thread, lane=lane, payload=dump(message), now=now
     )
+    if not rows:
+        return Receipt("duplicate")
     yield from query("wake", thread=thread)
     return Receipt("delivered", turn=turn)
 
 
 def _abort(message: Abort) -> Script[Receipt]:
+    yield from query("thread_lock", thread=message.thread)
     found = yield from query("thread_abort", thread=message.thread)
     if message.all_queued:
         yield from query("inbox_drop_prompts", thread=message.thread)

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from shoal.domain.errors import (
+    InvalidInput,
     ShoalError,
     StoreCorrupt,
     StoreError,
@@ -33,7 +34,7 @@ READERS_MAX = 2
 BUSY_SECONDS = 10.0
 
 T = TypeVar("T")
-_Expected = (sqlite3.Error, ShoalError, msgspec.MsgspecError)
+_Expected = (sqlite3.Error, ShoalError, msgspec.MsgspecError, UnicodeError, OverflowError)
 
 
 class _Done(NamedTuple):
@@ -149,12 +150,15 @@ class SqliteDriver:
                     break
         finally:
             self._closed = True
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    late = self._jobs.get_nowait()
-                    if late is not None:
-                        late.reply(_Done(error=StoreUnavailable("The database is closed: Shoal is stopping.")))
+            self._refuse_late()
             self._writer.close()
+
+    def _refuse_late(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                late = self._jobs.get_nowait()
+                if late is not None:
+                    late.reply(_Done(error=StoreUnavailable("The database is closed: Shoal is stopping.")))
 
     def _gather(self, batch: list[_Job]) -> bool:
         while len(batch) < BATCH_SCRIPTS_MAX:
@@ -216,6 +220,8 @@ def _translated(path: Path):
 
 
 def _translate(error: BaseException, path: Path) -> BaseException:
+    if isinstance(error, UnicodeError | OverflowError):
+        return InvalidInput(f"This cannot be stored: {error}. Send valid Unicode and numbers below 2^63.")
     if not isinstance(error, sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -141,12 +141,14 @@ class ApprovalsView:
 
 
 def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: datetime) -> Script[Settlement]:
+    asked = yield from query("approval_one", id=approval)
+    if not asked:
+        raise NotFound(f"There is no approval {approval}.")
+    yield from query("thread_lock", thread=asked[0][1])
     settled = yield from query(
         "approval_settle", id=approval, state=verdict, scope=scope, decided_by=by, now=to_micros(at)
     )
     rows = yield from query("approval_one", id=approval)
-    if not rows:
-        raise NotFound(f"There is no approval {approval}.")
     found = convert.approval(rows[0])
     if not settled:
         if found.state in ("pending", "expired"):

@@ -7,15 +7,16 @@ returning number;
 
 -- name: outbox_claim
 -- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent.
-update outbox set
-    maybe_sent = case when state = 'sending' then 1 else maybe_sent end,
-    state = 'sending', due_at = :claimed_until
-where number in (
+with due as materialized (
     select o.number from outbox o
     where o.platform = :platform and o.state in ('pending', 'sending') and o.due_at <= :now
         and not exists (select 1 from outbox e
             where e.thread = o.thread and e.number < o.number and e.state in ('pending', 'sending'))
     order by o.number limit :limit /*pg: for update of o skip locked */)
+update outbox set
+    maybe_sent = case when state = 'sending' then 1 else maybe_sent end,
+    state = 'sending', due_at = :claimed_until
+where number in (select number from due)
 returning number, id, thread, payload, part, attempts, created_at, maybe_sent;
 
 -- name: outbox_part

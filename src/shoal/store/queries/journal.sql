@@ -1,3 +1,11 @@
+-- name: thread_lock
+-- Lock a thread; whatever changes one begins with this, thread_hold or thread_ensure, so that nothing can deadlock.
+select open_turn from threads where thread = :thread /*pg: for update */;
+
+-- name: thread_hold
+-- Lock a thread for the holder of the newest lease.
+select last_seq from threads where thread = :thread and epoch = :epoch /*pg: for update */;
+
 -- name: thread_lease
 -- Take a thread over; nothing when it has nothing to do.
 update threads set epoch = epoch + 1
