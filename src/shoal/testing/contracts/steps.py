@@ -1,0 +1,77 @@
+"""What the contract suites send and commit: small records, and the steps of a turn."""
+
+from datetime import UTC, datetime
+
+from shoal.domain.events import AssistantSaid, EventData, Outcome, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import ThreadId, TurnId, make_thread_id
+from shoal.domain.messages import Author, FollowUp, Prompt, Steer
+from shoal.domain.records import Commit, Committed, Lease, NewPost
+from shoal.domain.store import Store
+
+PERSON = Author("u1", "Person")
+SENT_AT = datetime(2026, 1, 5, 8, 59, tzinfo=UTC)
+THREAD = make_thread_id("web", "lobby", "one")
+OTHER = make_thread_id("web", "lobby", "two")
+
+
+def prompt(key: str, thread: ThreadId = THREAD, text: str = "hello") -> Prompt:
+    """A prompt with this key."""
+    return Prompt(thread, key, text, PERSON, SENT_AT)
+
+
+def steer(key: str, thread: ThreadId = THREAD, text: str = "wait") -> Steer:
+    """A steer with this key."""
+    return Steer(thread, key, text, PERSON, SENT_AT)
+
+
+def follow_up(key: str, thread: ThreadId = THREAD, text: str = "and then") -> FollowUp:
+    """A follow-up with this key."""
+    return FollowUp(thread, key, text, PERSON, SENT_AT)
+
+
+def post(identity: str, thread: ThreadId = THREAD, text: str = "reply") -> NewPost:
+    """A post for the outbox."""
+    return NewPost(identity, thread, text)
+
+
+def opening(turn: str, said: Prompt) -> Commit:
+    """What a turn that answers `said` opens with."""
+    return Commit(TurnId(turn), (TurnStarted("main", "demo"), UserSaid(said.text, said.author, said.key)))
+
+
+def answer(turn: str, text: str = "hi") -> Commit:
+    """A finished model call."""
+    return Commit(TurnId(turn), (AssistantSaid(text),))
+
+
+def ending(turn: str, outcome: Outcome = "done", *before: EventData) -> Commit:
+    """The last commit of a turn, with its reply."""
+    finished = TurnFinished(outcome, "hi")
+    return Commit(TurnId(turn), (*before, finished), posts=(NewPost(f"{turn}:reply", THREAD, "hi"),))
+
+
+async def leased(store: Store, thread: ThreadId = THREAD) -> Lease:
+    """Take a thread over that has something to do."""
+    lease = await store.journal.lease(thread)
+    assert lease is not None, f"{thread} has nothing to do"
+    return lease
+
+
+async def opened(store: Store, turn: str = "T1", thread: ThreadId = THREAD, *, key: str = "") -> Lease:
+    """Accept a prompt, take the thread over and open a turn with it."""
+    said = prompt(key or f"m-{turn}", thread)
+    assert (await store.inbox.accept(said, 100)).status == "accepted"
+    lease = await leased(store, thread)
+    assert lease.prompt == said
+    await store.journal.open_turn(lease, said, opening(turn, said))
+    return lease
+
+
+async def closed(store: Store, lease: Lease, turn: str = "T1", outcome: Outcome = "done") -> Committed:
+    """Finish an open turn."""
+    return await store.journal.finish_turn(lease, ending(turn, outcome))
+
+
+async def types(store: Store, thread: ThreadId = THREAD) -> list[str]:
+    """The types of a thread's events, in order."""
+    return [event.type for event in await store.journal.events(thread)]

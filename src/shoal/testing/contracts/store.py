@@ -1,0 +1,18 @@
+"""The store's contract: what `domain.store.Store` promises, over any database.
+
+class TestMine(StoreContract):
+    @pytest.fixture
+    def clock(self): return ManualClock()
+    @pytest.fixture
+    async def store(self, clock): ...  # an empty store on that clock, closed after the test
+"""
+
+from shoal.testing.contracts.store_approvals import ApprovalRules
+from shoal.testing.contracts.store_delivery import DeliveryRules
+from shoal.testing.contracts.store_journal import JournalRules
+from shoal.testing.contracts.store_mailbox import MailboxRules
+from shoal.testing.contracts.store_records import RecordRules
+
+
+class StoreContract(MailboxRules, JournalRules, DeliveryRules, ApprovalRules, RecordRules):
+    """Every rule of the store; a subclass gives the fixtures `store` and `clock`."""

@@ -1,0 +1,200 @@
+"""Rules of approvals: decided once, used once, void with their turn, never after their time."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from shoal.domain.errors import Conflict, Gone, NotFound, ShoalError
+from shoal.domain.events import ApprovalRequested, ApprovalSettled, AssistantSaid, Scope, Verdict
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.records import Commit, Lease, NewApproval
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import OTHER, THREAD, closed, leased, opened, types
+
+EXPIRES_SECONDS = 3600.0
+RACERS = 8
+
+
+def question(clock: ManualClock, identity: str = "A1", digest: str = "d1") -> Commit:
+    """A commit that asks a person."""
+    expires_at = clock.now() + timedelta(seconds=EXPIRES_SECONDS)
+    call, actions = CallId(f"c-{identity}"), ("tool:bash:rm x",)
+    asked = ApprovalRequested(ApprovalId(identity), call, "bash", actions, "rm x", expires_at)
+    approval = NewApproval(ApprovalId(identity), call, "bash", actions, digest, "rm x", "u1", expires_at, "why")
+    return Commit(TurnId("T1"), (asked,), approval=approval)
+
+
+async def asked(store: Store, clock: ManualClock, identity: str = "A1", digest: str = "d1") -> Lease:
+    """Open a turn that asks a person."""
+    lease = await opened(store)
+    await store.journal.commit(lease, question(clock, identity, digest))
+    return lease
+
+
+def use(identity: str = "A1") -> Commit:
+    """A commit that spends an approval."""
+    return Commit(TurnId("T1"), (AssistantSaid("it runs"),), use_approval=ApprovalId(identity))
+
+
+class ApprovalRules:
+    """`domain.store.Approvals`."""
+
+    async def test_a_question_comes_back_as_asked(self, store: Store, clock: ManualClock) -> None:
+        """With what will run."""
+        await asked(store, clock)
+        approval = await store.approvals.get(ApprovalId("A1"))
+        assert approval is not None
+        assert (approval.thread, approval.turn, approval.call_id, approval.tool) == (THREAD, "T1", "c-A1", "bash")
+        assert (approval.actions, approval.digest, approval.shown) == (("tool:bash:rm x",), "d1", "rm x")
+        assert (approval.state, approval.asked_by, approval.reason) == ("pending", "u1", "why")
+        assert approval.expires_at == clock.now() + timedelta(seconds=EXPIRES_SECONDS)
+        assert await store.approvals.get(ApprovalId("unknown")) is None
+
+    async def test_a_decision_is_stored_journaled_and_audited(self, store: Store, clock: ManualClock) -> None:
+        """All three or none."""
+        await asked(store, clock)
+        settlement = await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u2")
+        assert (settlement.verdict, settlement.approval.state, settlement.approval.decided_by) == ("deny", "deny", "u2")
+        assert settlement.approval.decided_at == clock.now()
+        event = (await store.journal.events(THREAD))[-1]
+        assert event == settlement.event
+        assert event.turn == "T1"
+        assert event.data == ApprovalSettled(ApprovalId("A1"), CallId("c-A1"), "deny", "once", "u2")
+        (row,) = await store.audit.rows(THREAD)
+        assert (row.entry.kind, row.entry.decision, row.entry.user) == ("approval", "deny", "u2")
+
+    async def test_it_is_decided_once(self, store: Store, clock: ManualClock) -> None:
+        """The second is told what it became."""
+        await asked(store, clock)
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        for verdict in ("allow", "deny"):
+            with pytest.raises(Conflict, match="allow"):
+                await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u2")
+        assert (await types(store)).count("approval_decided") == 1
+
+    async def test_one_of_racing_decisions_wins(self, store: Store, clock: ManualClock) -> None:
+        """Two people click at once."""
+        await asked(store, clock)
+
+        async def decide(verdict: Verdict) -> str:
+            try:
+                return (await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u1")).verdict
+            except Conflict:
+                return "late"
+
+        verdicts: tuple[Verdict, ...] = ("allow", "deny") * (RACERS // 2)
+        outcomes = await asyncio.gather(*(decide(verdict) for verdict in verdicts))
+        assert outcomes.count("late") == RACERS - 1
+        approval = await store.approvals.get(ApprovalId("A1"))
+        assert approval is not None
+        assert approval.state in outcomes
+        assert (await types(store)).count("approval_decided") == 1
+        assert len(await store.audit.rows(THREAD)) == 1
+
+    async def test_an_unknown_question_cannot_be_decided(self, store: Store) -> None:
+        """Nothing is written."""
+        with pytest.raises(NotFound):
+            await store.approvals.settle(ApprovalId("unknown"), "allow", "once", "u1")
+
+    async def test_nobody_decides_after_its_time(self, store: Store, clock: ManualClock) -> None:
+        """Whether or not the clock has settled it yet."""
+        await asked(store, clock)
+        await clock.advance(EXPIRES_SECONDS)
+        for _ in range(2):
+            with pytest.raises(Gone):
+                await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+            await store.approvals.expire()
+        assert (await store.journal.events(THREAD))[-1].data == ApprovalSettled(
+            ApprovalId("A1"), CallId("c-A1"), "expired", "once", "clock"
+        )
+
+    async def test_the_clock_settles_what_is_due_and_no_more(self, store: Store, clock: ManualClock) -> None:
+        """Once."""
+        lease = await asked(store, clock)
+        due_at = clock.now() + timedelta(seconds=EXPIRES_SECONDS)
+        await clock.advance(10)
+        await store.journal.commit(lease, question(clock, "A2"))
+        assert await store.approvals.next_expiry_at() == due_at
+        await clock.advance(EXPIRES_SECONDS - 10)
+        assert [settlement.approval.id for settlement in await store.approvals.expire()] == ["A1"]
+        assert await store.approvals.expire() == []
+        assert await store.approvals.next_expiry_at() == due_at + timedelta(seconds=10)
+
+    async def test_an_allowed_call_runs_once(self, store: Store, clock: ManualClock) -> None:
+        """Spending it and noting the start are one."""
+        lease = await asked(store, clock)
+        with pytest.raises(Conflict):
+            await store.journal.commit(lease, use())
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await store.journal.commit(lease, use())
+        with pytest.raises(Conflict):
+            await store.journal.commit(lease, use())
+        assert (await types(store)).count("assistant_message") == 1
+
+    async def test_a_denied_or_expired_call_does_not_run(self, store: Store, clock: ManualClock) -> None:
+        """Nor one that was cancelled with its turn."""
+        lease = await asked(store, clock)
+        await store.journal.commit(lease, question(clock, "A2"))
+        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1")
+        await clock.advance(EXPIRES_SECONDS)
+        await store.approvals.expire()
+        for identity in ("A1", "A2"):
+            with pytest.raises(Conflict):
+                await store.journal.commit(lease, use(identity))
+
+    async def test_a_decision_races_the_end_of_its_turn(self, store: Store, clock: ManualClock) -> None:
+        """It is decided or cancelled, never both."""
+        lease = await asked(store, clock)
+
+        async def decide() -> str:
+            try:
+                return (await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")).verdict
+            except ShoalError:
+                return "late"
+
+        outcome, _ = await asyncio.gather(decide(), closed(store, lease, outcome="aborted"))
+        approval = await store.approvals.get(ApprovalId("A1"))
+        assert approval is not None
+        assert approval.state == ("allow" if outcome == "allow" else "cancelled")
+        assert (await types(store)).count("approval_decided") == 1
+
+    @pytest.mark.parametrize(("scope", "granted"), [("once", False), ("thread", True)])
+    async def test_only_a_grant_for_the_thread_counts_again(
+        self, store: Store, clock: ManualClock, scope: Scope, *, granted: bool
+    ) -> None:
+        """For exactly the same call, in the same thread, spent or not."""
+        lease = await asked(store, clock, digest="d1")
+        assert not await store.approvals.granted(THREAD, "d1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1")
+        assert await store.approvals.granted(THREAD, "d1") is granted
+        await store.journal.commit(lease, use())
+        assert await store.approvals.granted(THREAD, "d1") is granted
+        assert not await store.approvals.granted(THREAD, "d2")
+        assert not await store.approvals.granted(OTHER, "d1")
+
+    async def test_a_denial_for_the_thread_grants_nothing(self, store: Store, clock: ManualClock) -> None:
+        """Whatever its scope."""
+        await asked(store, clock)
+        await store.approvals.settle(ApprovalId("A1"), "deny", "thread", "u1")
+        assert not await store.approvals.granted(THREAD, "d1")
+
+    async def test_questions_are_found_newest_first(self, store: Store, clock: ManualClock) -> None:
+        """Pending ones, all of them, or a thread's."""
+        lease = await asked(store, clock)
+        await clock.advance(1)
+        await store.journal.commit(lease, question(clock, "A2"))
+        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1")
+        search = store.approvals.search
+        assert [approval.id for approval in await search()] == ["A2"]
+        assert [approval.id for approval in await search(pending=False)] == ["A2", "A1"]
+        assert [approval.id for approval in await search(pending=False, limit=1)] == ["A2"]
+        assert await search(thread=ThreadId(OTHER)) == []
+        assert [approval.id for approval in await search(thread=THREAD)] == ["A2"]
+
+    async def test_a_decision_wakes_the_thread(self, store: Store, clock: ManualClock) -> None:
+        """A parked turn has work again: its lease tells the decision's number."""
+        await asked(store, clock)
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        assert (await leased(store)).last_seq == 4

@@ -1,0 +1,134 @@
+"""Rules of the outbox: posts leave in the order of their thread, one claimant each, and what is unknown is said."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.records import OutboxRow
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import OTHER, THREAD, post
+
+CLAIM_SECONDS = 60.0
+RACERS = 8
+
+
+async def claimed(store: Store, limit: int = 10, platforms: Sequence[str] = ("web",)) -> list[OutboxRow]:
+    """Claim what is due."""
+    return await store.outbox.claim(platforms, limit, CLAIM_SECONDS)
+
+
+class DeliveryRules:
+    """`domain.store.Outbox`."""
+
+    async def test_a_post_is_enqueued_once(self, store: Store) -> None:
+        """By its id."""
+        assert await store.outbox.put(post("a"))
+        assert not await store.outbox.put(post("a"))
+        assert await store.outbox.depth() == 1
+
+    async def test_posts_of_a_thread_leave_one_after_another(self, store: Store) -> None:
+        """The next is due when the one before it is done; other threads do not wait for it."""
+        for identity in ("a", "b"):
+            await store.outbox.put(post(identity))
+        await store.outbox.put(post("c", OTHER))
+        first, other = await claimed(store)
+        assert (first.id, other.id) == ("a", "c")
+        assert await claimed(store) == []
+        await store.outbox.posted(first, 0, "p1", last=True)
+        assert [row.id for row in await claimed(store)] == ["b"]
+
+    async def test_a_claim_takes_the_oldest_within_its_limit(self, store: Store) -> None:
+        """And only of the platforms asked for."""
+        threads = [make_thread_id("web", "lobby", f"t{number}") for number in range(4)]
+        for number, thread in enumerate(threads):
+            await store.outbox.put(post(f"p{number}", thread))
+        await store.outbox.put(post("elsewhere", make_thread_id("terminal", "local", "x")))
+        assert [row.id for row in await claimed(store, 3)] == ["p0", "p1", "p2"]
+        assert [row.id for row in await claimed(store, 3, ["web", "terminal"])] == ["p3", "elsewhere"]
+        assert await claimed(store, 3, []) == []
+
+    async def test_racing_claims_share_no_row(self, store: Store) -> None:
+        """However many senders there are."""
+        threads = [make_thread_id("web", "lobby", f"t{number}") for number in range(20)]
+        for number, thread in enumerate(threads):
+            await store.outbox.put(post(f"a{number}", thread))
+            await store.outbox.put(post(f"b{number}", thread))
+        taken = await asyncio.gather(*(claimed(store, 5) for _ in range(RACERS)))
+        rows = [row.id for rows in taken for row in rows]
+        assert sorted(rows) == sorted(set(rows))
+        assert set(rows) <= {f"a{number}" for number in range(20)}
+        assert len(rows) + len(await claimed(store, 20)) == 20
+
+    async def test_pieces_are_remembered_with_the_platforms_ids(self, store: Store) -> None:
+        """A post that was cut in pieces goes on where it stopped."""
+        await store.outbox.put(post("a"))
+        (row,) = await claimed(store)
+        await store.outbox.posted(row, 0, "p0", last=False)
+        await store.outbox.retry(row, row.created_at, "slow down")
+        (row,) = await claimed(store)
+        assert (row.part, row.attempts) == (1, 1)
+        await store.outbox.posted(row, 1, "p1", last=True)
+        assert await store.outbox.posted_ids("a") == ["p0", "p1"]
+        assert await claimed(store) == []
+        assert await store.outbox.depth() == 0
+
+    async def test_a_retry_waits_for_its_time_and_keeps_its_place(self, store: Store, clock: ManualClock) -> None:
+        """Later posts of the thread wait behind it."""
+        await store.outbox.put(post("a"))
+        await store.outbox.put(post("b"))
+        (row,) = await claimed(store)
+        at = clock.now() + timedelta(seconds=5)
+        await store.outbox.retry(row, at, "slow down")
+        assert await claimed(store) == []
+        assert await store.outbox.next_due_at(["web"]) is not None
+        await clock.advance(5)
+        (row,) = await claimed(store)
+        assert (row.id, row.attempts, row.maybe_sent) == ("a", 1, False)
+
+    async def test_an_unknown_outcome_is_told_to_the_next_try(self, store: Store, clock: ManualClock) -> None:
+        """So that it reads back first, or marks the repeat."""
+        await store.outbox.put(post("a"))
+        (row,) = await claimed(store)
+        await store.outbox.retry(row, clock.now(), "timeout", maybe_sent=True)
+        (row,) = await claimed(store)
+        assert row.maybe_sent
+        await store.outbox.posted(row, 0, "p0", last=False)
+        await store.outbox.retry(row, clock.now(), "slow down")
+        (row,) = await claimed(store)
+        assert not row.maybe_sent
+
+    async def test_a_claim_of_a_process_that_died_expires(self, store: Store, clock: ManualClock) -> None:
+        """And what it was about to send may have been sent."""
+        await store.outbox.put(post("a"))
+        assert len(await claimed(store)) == 1
+        await clock.advance(CLAIM_SECONDS - 1)
+        assert await claimed(store) == []
+        assert await store.outbox.next_due_at(["web"]) == clock.now() + timedelta(seconds=1)
+        await clock.advance(1)
+        (row,) = await claimed(store)
+        assert row.maybe_sent
+
+    async def test_a_post_given_up_lets_the_next_pass(self, store: Store) -> None:
+        """It is not tried again."""
+        await store.outbox.put(post("a"))
+        await store.outbox.put(post("b"))
+        (row,) = await claimed(store)
+        await store.outbox.fail(row, "the channel is gone")
+        assert [row.id for row in await claimed(store)] == ["b"]
+
+    async def test_the_next_due_time_is_of_the_platforms_asked_for(self, store: Store, clock: ManualClock) -> None:
+        """None when nothing waits there."""
+        assert await store.outbox.next_due_at(["web", "terminal"]) is None
+        await store.outbox.put(post("a"))
+        assert await store.outbox.next_due_at(["web", "terminal"]) == clock.now()
+        assert await store.outbox.next_due_at(["terminal"]) is None
+        assert await store.outbox.next_due_at([]) is None
+
+    async def test_a_post_comes_back_as_it_was_put(self, store: Store) -> None:
+        """With everything in it."""
+        whole = post("a", ThreadId(THREAD), "text with nul \0 and ☃")
+        await store.outbox.put(whole)
+        (row,) = await claimed(store)
+        assert (row.post, row.thread, row.part, row.attempts) == (whole, THREAD, 0, 0)

@@ -1,0 +1,230 @@
+"""Rules of the journal: one holder a thread, numbers without gaps, all of a commit or nothing."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from shoal.domain.errors import Conflict, NotFound, StaleEpoch
+from shoal.domain.events import AssistantSaid, Cleared, Compacted, TurnFinished, UserSaid
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.messages import Usage
+from shoal.domain.records import AuditEntry, Commit, Lease, NewApproval, Spend, Step
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import (
+    OTHER,
+    PERSON,
+    THREAD,
+    answer,
+    closed,
+    leased,
+    opened,
+    opening,
+    post,
+    prompt,
+    types,
+)
+
+RACERS = 8
+
+
+def everything(clock: ManualClock) -> Commit:
+    """A commit with one of each."""
+    return Commit(
+        TurnId("T1"),
+        (AssistantSaid("hi"),),
+        posts=(post("T1:1"),),
+        audit=(AuditEntry("action", "tool:bash:ls", "allow"),),
+        approval=NewApproval(ApprovalId("A1"), CallId("c1"), "bash", ("x",), "digest", "ls", "u1", clock.now()),
+        spend=Spend("T1:1", "main", "u1", "demo", Usage(10, 5), 0.25),
+        steps=(Step(1, "model", clock.now(), 200),),
+        prompts=(("sha", b"You are."),),
+    )
+
+
+class JournalRules:
+    """`domain.store.Journal`."""
+
+    async def test_an_idle_or_unknown_thread_has_no_lease(self, store: Store) -> None:
+        """Waking it costs nothing."""
+        assert await store.journal.lease(THREAD) is None
+        await closed(store, await opened(store))
+        assert await store.journal.lease(THREAD) is None
+
+    async def test_a_lease_tells_where_the_thread_stands(self, store: Store) -> None:
+        """So that whoever has it can go on."""
+        first = await opened(store)
+        await store.journal.commit(first, answer("T1"))
+        lease = await leased(store)
+        assert (lease.open_turn, lease.turn_seq, lease.last_seq, lease.window_seq) == ("T1", 1, 3, 0)
+        assert lease.epoch > first.epoch
+
+    async def test_a_stale_holder_can_change_nothing(self, store: Store, clock: ManualClock) -> None:
+        """Whoever was frozen and wakes up is fenced, whatever it does."""
+        stale = await opened(store)
+        await leased(store)
+        await store.inbox.accept(prompt("next"), 5)
+        attempts = (
+            lambda: store.journal.commit(stale, everything(clock)),
+            lambda: store.journal.take_steers(stale, TurnId("T1")),
+            lambda: closed(store, stale),
+            lambda: store.journal.commit(stale, Commit(TurnId("T1"), void_approvals=True)),
+            lambda: store.journal.open_turn(stale, prompt("next"), opening("T2", prompt("next"))),
+        )
+        for attempt in attempts:
+            with pytest.raises(StaleEpoch):
+                await attempt()
+        assert await types(store) == ["turn_started", "user_message"]
+        assert await store.outbox.claim(["web"], 10, 60) == []
+        assert await store.approvals.search() == []
+        assert (await leased(store)).prompt == prompt("next")
+
+    async def test_one_of_racing_holders_advances_the_thread(self, store: Store) -> None:
+        """Each takes it over and appends; only the newest lease counts."""
+        await opened(store)
+
+        async def attempt() -> str:
+            lease = await leased(store)
+            try:
+                await store.journal.commit(lease, answer("T1"))
+            except StaleEpoch:
+                return "stale"
+            return "done"
+
+        outcomes = await asyncio.gather(*(attempt() for _ in range(RACERS)))
+        assert "done" in outcomes
+        events = await store.journal.events(THREAD)
+        assert len(events) == 2 + outcomes.count("done")
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+    async def test_a_prompt_opens_one_turn(self, store: Store) -> None:
+        """Taking it and opening the turn are one."""
+        lease = await opened(store, key="a")
+        with pytest.raises(StaleEpoch):
+            await store.journal.open_turn(lease, prompt("a"), opening("T2", prompt("a")))
+        assert (await types(store)).count("turn_started") == 1
+
+    async def test_numbers_have_no_gaps_whoever_appends(self, store: Store) -> None:
+        """The holder's commits, and others' appends beside it, failed ones included."""
+        lease = await opened(store)
+
+        async def refused() -> None:
+            with suppress(Conflict):
+                commit = Commit(TurnId("T1"), (AssistantSaid("no"),), use_approval=ApprovalId("unknown"))
+                await store.journal.commit(lease, commit)
+
+        said = [UserSaid("beside", PERSON, backfill=True), UserSaid("it", PERSON, backfill=True)]
+        await asyncio.gather(
+            *(store.journal.commit(lease, answer("T1")) for _ in range(RACERS)),
+            *(refused() for _ in range(RACERS)),
+            *(store.journal.append(THREAD, said) for _ in range(RACERS)),
+        )
+        events = await store.journal.events(THREAD)
+        assert [event.seq for event in events] == list(range(1, 2 + 3 * RACERS + 1))
+        assert (await leased(store)).last_seq == len(events)
+
+    async def test_a_commit_returns_its_events_as_stored(self, store: Store, clock: ManualClock) -> None:
+        """With numbers and time."""
+        lease = await opened(store)
+        await store.journal.append(THREAD, [UserSaid("beside", PERSON, backfill=True)])
+        await clock.advance(1.5)
+        committed = await store.journal.commit(lease, answer("T1", "fine"))
+        assert committed.events == tuple(await store.journal.events(THREAD, 3))
+        event = committed.events[0]
+        assert (event.seq, event.turn, event.at, event.data) == (4, "T1", clock.now(), AssistantSaid("fine"))
+
+    async def test_all_of_a_commit_is_stored(self, store: Store, clock: ManualClock) -> None:
+        """Events, posts, audit, approval, spend, steps and prompts."""
+        lease = await opened(store)
+        await store.journal.commit(lease, everything(clock))
+        assert (await types(store))[-1] == "assistant_message"
+        assert [row.id for row in await store.outbox.claim(["web"], 10, 60)] == ["T1:1"]
+        assert [row.entry.action for row in await store.audit.rows(THREAD)] == ["tool:bash:ls"]
+        assert [approval.id for approval in await store.approvals.search()] == ["A1"]
+        assert [(row.model, row.usage, row.usd) for row in await store.ledger.usage()] == [("demo", Usage(10, 5), 0.25)]
+        assert [step.step.duration_ms for step in await store.journal.steps(THREAD)] == [200]
+        assert await store.journal.prompt("sha") == b"You are."
+
+    async def test_nothing_of_a_failed_commit_is_stored(self, store: Store, clock: ManualClock) -> None:
+        """Here its approval cannot be used."""
+        lease = await opened(store)
+        parts = everything(clock)
+        with pytest.raises(Conflict):
+            await store.journal.commit(
+                lease, Commit(parts.turn, parts.events, parts.posts, parts.audit, use_approval=ApprovalId("unknown"))
+            )
+        assert (await types(store))[-1] == "user_message"
+        assert await store.outbox.claim(["web"], 10, 60) == []
+        assert await store.audit.rows(THREAD) == []
+        await store.journal.commit(lease, answer("T1"))
+        assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
+
+    async def test_a_prompt_text_is_stored_once(self, store: Store) -> None:
+        """However many turns name it."""
+        lease = await opened(store)
+        for _ in range(2):
+            await store.journal.commit(lease, Commit(TurnId("T1"), prompts=(("sha", b"You are."),)))
+        assert await store.journal.prompt("sha") == b"You are."
+        assert await store.journal.prompt("other") is None
+
+    async def test_a_finished_turn_is_closed_with_its_reply(self, store: Store) -> None:
+        """The events and the post are one."""
+        lease = await opened(store)
+        committed = await closed(store, lease)
+        assert isinstance(committed.events[-1].data, TurnFinished)
+        assert committed.prompt is None
+        assert [row.post.text for row in await store.outbox.claim(["web"], 10, 60)] == ["hi"]
+
+    async def test_the_end_of_a_turn_voids_its_open_approvals(self, store: Store, clock: ManualClock) -> None:
+        """Journaled before the end, so that nothing follows it."""
+        lease = await opened(store)
+        await store.journal.commit(lease, everything(clock))
+        committed = await closed(store, lease)
+        assert [event.type for event in committed.events] == ["approval_decided", "turn_finished"]
+        approval = await store.approvals.get(ApprovalId("A1"))
+        assert approval is not None
+        assert approval.state == "cancelled"
+
+    async def test_the_window_begins_after_a_clear_or_what_a_compaction_covers(self, store: Store) -> None:
+        """What the model sees is read from there."""
+        lease = await opened(store)
+        await store.journal.commit(lease, Commit(TurnId("T1"), (Compacted(1, "they said hello"),)))
+        assert (await leased(store)).window_seq == 1
+        await store.journal.append(THREAD, [Cleared("u1")])
+        assert (await leased(store)).window_seq == 4
+
+    async def test_events_are_read_by_number(self, store: Store) -> None:
+        """After one, before one, at most so many."""
+        lease = await opened(store)
+        for _ in range(4):
+            await store.journal.commit(lease, answer("T1"))
+        assert [event.seq for event in await store.journal.events(THREAD, 2)] == [3, 4, 5, 6]
+        assert [event.seq for event in await store.journal.events(THREAD, 2, before=5)] == [3, 4]
+        assert [event.seq for event in await store.journal.events(THREAD, 0, 2)] == [1, 2]
+        assert await store.journal.events(OTHER) == []
+
+    async def test_an_unknown_thread_cannot_be_appended_to(self, store: Store) -> None:
+        """Only what people say makes threads."""
+        with pytest.raises(NotFound):
+            await store.journal.append(THREAD, [Cleared("u1")])
+
+    async def test_threads_are_listed_the_last_active_first(self, store: Store, clock: ManualClock) -> None:
+        """With what lists show of them."""
+        began = clock.now()
+        await store.inbox.accept(prompt("a", text="  first\nquestion  "), 5)
+        await clock.advance(1)
+        await store.inbox.accept(prompt("b", OTHER), 5)
+        await clock.advance(1)
+        lease: Lease = await leased(store)
+        await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
+        await store.inbox.accept(prompt("c"), 5)
+        first, second = await store.journal.threads()
+        assert (first.thread, second.thread) == (THREAD, OTHER)
+        assert (first.title, first.open_turn, first.queued, first.last_seq) == ("first question", "T1", 1, 2)
+        assert (first.created_at, first.updated_at) == (began, clock.now())
+        assert first == await store.journal.thread(THREAD)
+        assert [info.thread for info in await store.journal.threads(1)] == [THREAD]
+        assert [info.thread for info in await store.journal.threads(before=first.updated_at)] == [OTHER]
+        assert await store.journal.threads(agent="nobody") == []
+        assert await store.journal.thread(ThreadId("web:lobby:three")) is None

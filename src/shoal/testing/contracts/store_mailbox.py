@@ -1,0 +1,218 @@
+"""Rules of the mailbox: what is accepted, once, in order, within bounds; steers, follow-ups and aborts."""
+
+import asyncio
+
+from shoal.domain.errors import InvalidInput
+from shoal.domain.ids import TurnId, make_thread_id
+from shoal.domain.messages import Abort
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import (
+    OTHER,
+    PERSON,
+    THREAD,
+    closed,
+    follow_up,
+    leased,
+    opened,
+    opening,
+    prompt,
+    steer,
+    types,
+)
+
+AGAIN = 8
+"""How many callers race where a rule is about racing."""
+
+
+class MailboxRules:
+    """`domain.store.Inbox`."""
+
+    async def test_prompts_are_answered_in_the_order_of_acceptance(self, store: Store) -> None:
+        """The lease names the oldest; each finished turn names the next."""
+        for key in ("a", "b", "c"):
+            assert (await store.inbox.accept(prompt(key), 5)).status == "accepted"
+        lease, answered = await leased(store), list[str]()
+        waiting = lease.prompt
+        while waiting is not None:
+            answered.append(waiting.key)
+            turn = f"T{waiting.key}"
+            await store.journal.open_turn(lease, waiting, opening(turn, waiting))
+            waiting = (await closed(store, lease, turn)).prompt
+        assert answered == ["a", "b", "c"]
+
+    async def test_a_message_counts_once_while_it_waits_runs_and_after(self, store: Store) -> None:
+        """The key makes it so, not a cache with a time limit."""
+        said = prompt("a")
+        assert (await store.inbox.accept(said, 5)).status == "accepted"
+        assert (await store.inbox.accept(said, 5)).status == "duplicate"
+        lease = await leased(store)
+        await store.journal.open_turn(lease, said, opening("T1", said))
+        assert (await store.inbox.accept(said, 5)).status == "duplicate"
+        await closed(store, lease)
+        assert (await store.inbox.accept(said, 5)).status == "duplicate"
+        assert await store.journal.lease(THREAD) is None
+
+    async def test_keys_count_within_their_platform(self, store: Store) -> None:
+        """The same id on another platform is another message; in another thread of the platform it is not."""
+        assert (await store.inbox.accept(prompt("a"), 5)).status == "accepted"
+        assert (await store.inbox.accept(prompt("a", OTHER), 5)).status == "duplicate"
+        elsewhere = make_thread_id("terminal", "local", "one")
+        assert (await store.inbox.accept(prompt("a", elsewhere), 5)).status == "accepted"
+
+    async def test_a_full_mailbox_is_busy_and_keeps_nothing_of_the_refused(self, store: Store) -> None:
+        """The same message is accepted once a place is free; the one being answered takes no place."""
+        for key in ("a", "b"):
+            assert (await store.inbox.accept(prompt(key), 2)).status == "accepted"
+        assert (await store.inbox.accept(prompt("c"), 2)).status == "busy"
+        assert (await store.inbox.accept(prompt("a"), 2)).status == "duplicate"
+        assert (await store.inbox.accept(prompt("c", OTHER), 2)).status == "accepted"
+        lease = await leased(store)
+        await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
+        assert (await store.inbox.accept(prompt("d"), 2)).status == "accepted"
+        assert (await store.inbox.accept(prompt("e"), 2)).status == "busy"
+
+    async def test_racing_prompts_never_exceed_the_bound(self, store: Store) -> None:
+        """Counting and storing are one."""
+        receipts = await asyncio.gather(*(store.inbox.accept(prompt(f"k{n}"), 3) for n in range(AGAIN)))
+        assert sorted(receipt.status for receipt in receipts) == ["accepted"] * 3 + ["busy"] * (AGAIN - 3)
+        assert (await store.inbox.backlog()).prompts == 3
+
+    async def test_one_of_racing_copies_is_accepted(self, store: Store) -> None:
+        """A platform delivers the same message twice at once."""
+        receipts = await asyncio.gather(*(store.inbox.accept(prompt("a"), 100) for _ in range(AGAIN)))
+        assert sorted(receipt.status for receipt in receipts) == ["accepted"] + ["duplicate"] * (AGAIN - 1)
+
+    async def test_a_message_that_is_no_text_is_refused_and_the_next_is_taken(self, store: Store) -> None:
+        """A lone surrogate can be stored nowhere; NUL can, inside a message."""
+        refused = False
+        try:
+            await store.inbox.accept(prompt("a", text="\ud800"), 5)
+        except InvalidInput:
+            refused = True
+        assert refused
+        assert (await store.inbox.accept(prompt("b", text="nul \0 ☃ \U0001f41f"), 5)).status == "accepted"
+        assert (await leased(store)).prompt == prompt("b", text="nul \0 ☃ \U0001f41f")
+
+    async def test_what_has_work_is_found_at_start(self, store: Store) -> None:
+        """Threads with an open turn or a queued prompt, no others."""
+        assert await store.inbox.waiting() == []
+        lease = await opened(store)
+        await store.inbox.accept(prompt("b", OTHER), 5)
+        assert sorted(await store.inbox.waiting()) == [THREAD, OTHER]
+        await closed(store, lease)
+        assert await store.inbox.waiting() == [OTHER]
+
+    async def test_the_backlog_tells_how_much_waits_and_since_when(self, store: Store, clock: ManualClock) -> None:
+        """For metrics."""
+        began = clock.now()
+        await store.inbox.accept(prompt("b", OTHER), 5)
+        await clock.advance(60)
+        await opened(store)
+        backlog = await store.inbox.backlog()
+        assert (backlog.prompts, backlog.oldest_at, backlog.turns) == (1, began, 1)
+
+    # ---- for the running turn ----
+
+    async def test_a_steer_is_dropped_when_nothing_runs(self, store: Store) -> None:
+        """And leaves nothing behind, not even a thread."""
+        assert (await store.inbox.accept_now(steer("s"))).status == "dropped"
+        assert await store.journal.thread(THREAD) is None
+        lease = await opened(store)
+        await closed(store, lease)
+        assert (await store.inbox.accept_now(steer("s"))).status == "dropped"
+        assert await store.inbox.waiting() == []
+
+    async def test_steers_reach_the_open_turn_once_and_in_order(self, store: Store) -> None:
+        """Follow-ups wait until the turn would end."""
+        lease = await opened(store)
+        receipt = await store.inbox.accept_now(steer("s1", text="first"))
+        assert (receipt.status, receipt.turn) == ("delivered", "T1")
+        assert (await store.inbox.accept_now(follow_up("f1"))).status == "delivered"
+        assert (await store.inbox.accept_now(steer("s2", text="second"))).status == "delivered"
+        assert (await store.inbox.accept_now(steer("s1"))).status == "duplicate"
+        taken = await store.journal.take_steers(lease, TurnId("T1"))
+        assert [getattr(event.data, "text", "") for event in taken.events] == ["first", "second"]
+        assert (await store.journal.take_steers(lease, TurnId("T1"))).events == ()
+
+    async def test_a_turn_does_not_end_while_a_message_for_it_waits(self, store: Store) -> None:
+        """It is taken instead, with the events before the end; the reply is not posted yet."""
+        lease = await opened(store)
+        await store.inbox.accept_now(follow_up("f1", text="one more"))
+        committed = await closed(store, lease)
+        assert [event.type for event in committed.events] == ["steered"]
+        assert await store.outbox.claim(["web"], 10, 60) == []
+        assert (await leased(store)).open_turn == "T1"
+        lease = await leased(store)
+        assert [event.type for event in (await closed(store, lease)).events] == ["turn_finished"]
+        assert len(await store.outbox.claim(["web"], 10, 60)) == 1
+
+    async def test_a_lease_tells_of_waiting_steers(self, store: Store) -> None:
+        """After a crash nobody signals them again."""
+        await opened(store)
+        assert not (await leased(store)).steers
+        await store.inbox.accept_now(steer("s1"))
+        assert (await leased(store)).steers
+
+    async def test_racing_steers_are_taken_by_the_turn_or_dropped(self, store: Store) -> None:
+        """A steer that meets the end of the turn is never left behind."""
+        lease = await opened(store)
+        receipts, committed = await asyncio.gather(
+            asyncio.gather(*(store.inbox.accept_now(steer(f"s{n}")) for n in range(AGAIN))), closed(store, lease)
+        )
+        delivered = sum(receipt.delivered for receipt in receipts)
+        if not (await store.journal.thread(THREAD)).open_turn:  # pyright: ignore[reportOptionalMemberAccess]
+            assert delivered == 0
+            return
+        taken = len(committed.events) + len((await store.journal.take_steers(lease, TurnId("T1"))).events)
+        assert taken == delivered > 0
+
+    async def test_an_abort_drops_what_was_meant_for_the_turn_but_no_prompt(self, store: Store) -> None:
+        """Prompts queued behind it still run."""
+        lease = await opened(store)
+        await store.inbox.accept(prompt("next"), 5)
+        await store.inbox.accept_now(steer("s1"))
+        receipt = await store.inbox.abort(Abort(THREAD, PERSON))
+        assert (receipt.status, receipt.turn) == ("delivered", "T1")
+        lease = await leased(store)
+        assert lease.aborting
+        committed = await closed(store, lease, outcome="aborted")
+        assert [event.type for event in committed.events] == ["turn_finished"]
+        assert committed.prompt == prompt("next")
+        assert not (await leased(store)).aborting
+
+    async def test_an_abort_of_everything_empties_the_mailbox(self, store: Store) -> None:
+        """Even when no turn is open."""
+        lease = await opened(store)
+        await store.inbox.accept(prompt("next"), 5)
+        assert (await store.inbox.abort(Abort(THREAD, PERSON, all_queued=True))).delivered
+        assert (await closed(store, lease, outcome="aborted")).prompt is None
+        await store.inbox.accept(prompt("later"), 5)
+        assert (await store.inbox.abort(Abort(THREAD, PERSON, all_queued=True))).status == "dropped"
+        assert await store.inbox.waiting() == []
+
+    async def test_an_abort_is_dropped_when_nothing_runs(self, store: Store) -> None:
+        """It must not hit the next turn."""
+        assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "dropped"
+        await store.inbox.accept(prompt("a"), 5)
+        assert (await store.inbox.abort(Abort(THREAD, PERSON))).status == "dropped"
+        lease = await leased(store)
+        await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
+        assert not (await leased(store)).aborting
+
+    async def test_steers_of_a_failed_turn_start_the_next_ones(self, store: Store) -> None:
+        """Delivered later, once, in the order in which they came."""
+        lease = await opened(store)
+        await store.inbox.accept_now(steer("s1", text="first"))
+        await store.inbox.accept(prompt("p", text="second"), 5)
+        await store.inbox.accept_now(follow_up("f1", text="third"))
+        said = (await closed(store, lease, outcome="failed")).prompt
+        for number, text in enumerate(("first", "second", "third"), 2):
+            assert said is not None
+            assert said.text == text
+            lease = await leased(store)
+            assert lease.prompt == said
+            await store.journal.open_turn(lease, said, opening(f"T{number}", said))
+            said = (await closed(store, lease, f"T{number}")).prompt
+        assert said is None
+        assert (await types(store)).count("turn_started") == 4

@@ -1,0 +1,173 @@
+"""Rules of the smaller views: the audit's chains, triggers, spend and settings."""
+
+import asyncio
+from datetime import timedelta
+
+from shoal.domain.audit import GENESIS, entry_hash
+from shoal.domain.ids import TurnId
+from shoal.domain.messages import Usage
+from shoal.domain.records import AuditEntry, AuditRow, Commit, NewTrigger, Spend, Trigger
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import THREAD, opened
+
+RACERS = 8
+
+
+def entry(action: str) -> AuditEntry:
+    """An audit entry."""
+    return AuditEntry("action", action, "allow", user="u1")
+
+
+def is_chained(rows: list[AuditRow], head: str) -> bool:
+    """Whether the rows are a whole chain that ends in `head`."""
+    previous = GENESIS
+    for number, row in enumerate(rows, 1):
+        expected = entry_hash(previous, row.chain, number, row.at, row.entry)
+        if (row.number, row.previous, row.hash) != (number, previous, expected):
+            return False
+        previous = row.hash
+    return previous == head
+
+
+class RecordRules:
+    """`domain.store.Audit`, `Triggers`, `Ledger` and `Settings`."""
+
+    # ---- audit ----
+
+    async def test_audit_entries_are_chained(self, store: Store, clock: ManualClock) -> None:
+        """Each hash binds all before it; a turn's entries are chained by thread."""
+        lease = await opened(store)
+        await store.journal.commit(lease, Commit(TurnId("T1"), audit=(entry("a"), entry("b"))))
+        await clock.advance(1)
+        await store.audit.record(THREAD, [entry("c")])
+        rows = await store.audit.rows(THREAD)
+        assert [row.entry.action for row in rows] == ["a", "b", "c"]
+        assert await store.audit.chains() == [(THREAD, 3, rows[-1].hash)]
+        assert is_chained(rows, rows[-1].hash)
+
+    async def test_racing_entries_break_no_chain(self, store: Store) -> None:
+        """Whoever writes."""
+        await asyncio.gather(*(store.audit.record("app", [entry(f"{n}a"), entry(f"{n}b")]) for n in range(RACERS)))
+        rows = await store.audit.rows("app")
+        assert len(rows) == 2 * RACERS
+        ((_, count, head),) = await store.audit.chains()
+        assert count == len(rows)
+        assert is_chained(rows, head)
+
+    async def test_the_audit_is_read_by_chain_number_and_tail(self, store: Store, clock: ManualClock) -> None:
+        """The tail is the newest, oldest of them first."""
+        for number, chain in enumerate(["x", "y", "x", "x"]):
+            await store.audit.record(chain, [entry(str(number))])
+            await clock.advance(1)
+        assert [row.entry.action for row in await store.audit.rows("x", 1)] == ["2", "3"]
+        assert [row.entry.action for row in await store.audit.rows("x", 0, 1)] == ["0"]
+        assert [row.entry.action for row in await store.audit.tail(3)] == ["1", "2", "3"]
+        assert [row.entry.action for row in await store.audit.tail(2, chain_name="x")] == ["2", "3"]
+
+    # ---- triggers ----
+
+    async def test_triggers_are_due_at_their_time(self, store: Store, clock: ManualClock) -> None:
+        """The earliest first."""
+        late = await added(store, clock, 20, "late")
+        soon = await added(store, clock, 10, "soon")
+        assert await store.triggers.all() == [soon, late]
+        assert await store.triggers.next_due_at() == soon.next_at
+        assert await store.triggers.due() == []
+        await clock.advance(10)
+        assert await store.triggers.due() == [soon]
+        await clock.advance(10)
+        assert await store.triggers.due() == [soon, late]
+        assert await store.triggers.due(1) == [soon]
+
+    async def test_an_occurrence_is_claimed_once_over_all_workers(self, store: Store, clock: ManualClock) -> None:
+        """The trigger is at its next time before the occurrence runs."""
+        trigger = await added(store, clock, 0)
+        next_at = clock.now() + timedelta(hours=1)
+        taken = await asyncio.gather(*(store.triggers.claim(trigger, next_at) for _ in range(RACERS)))
+        (occurrence,) = [found for found in taken if found is not None]
+        assert (occurrence.due_at, occurrence.trigger) == (trigger.next_at, trigger)
+        (after,) = await store.triggers.all()
+        assert (after.state, after.next_at, after.last_at) == ("active", next_at, trigger.next_at)
+        assert await store.triggers.due() == []
+        again = await store.triggers.claim(after, next_at + timedelta(hours=1))
+        assert again is not None
+        assert again.key != occurrence.key
+
+    async def test_a_trigger_that_will_not_come_again_is_done(self, store: Store, clock: ManualClock) -> None:
+        """Or missed, when it was too late."""
+        for missed, state in ((False, "done"), (True, "missed")):
+            trigger = await added(store, clock, 0)
+            assert await store.triggers.claim(trigger, None, missed=missed) is not None
+            found = next(one for one in await store.triggers.all() if one.id == trigger.id)
+            assert (found.state, found.next_at) == (state, None)
+            assert await store.triggers.claim(found, None) is None
+        assert await store.triggers.next_due_at() is None
+
+    async def test_a_missed_occurrence_of_a_periodic_trigger_leaves_it_active(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """It goes on at its next time."""
+        trigger = await added(store, clock, 0)
+        assert await store.triggers.claim(trigger, clock.now() + timedelta(hours=1), missed=True) is not None
+        assert [found.state for found in await store.triggers.all()] == ["active"]
+
+    async def test_a_trigger_remembers_its_failures(self, store: Store, clock: ManualClock) -> None:
+        """Until it works again; a disabled one is never due."""
+        trigger = await added(store, clock, 0)
+        for _ in range(2):
+            await store.triggers.settle(trigger, error="no such channel")
+        (found,) = await store.triggers.all()
+        assert (found.failures, found.error, found.state) == (2, "no such channel", "active")
+        await store.triggers.settle(trigger)
+        assert [found.failures for found in await store.triggers.all()] == [0]
+        await store.triggers.settle(trigger, error="gone", disable=True)
+        assert await store.triggers.due() == []
+        assert await store.triggers.next_due_at() is None
+        assert await store.triggers.claim(trigger, None) is None
+
+    async def test_a_removed_trigger_never_runs(self, store: Store, clock: ManualClock) -> None:
+        """Even when somebody saw it due."""
+        trigger = await added(store, clock, 0)
+        assert await store.triggers.remove(trigger.id)
+        assert not await store.triggers.remove(trigger.id)
+        assert await store.triggers.claim(trigger, None) is None
+
+    # ---- ledger and settings ----
+
+    async def test_use_is_summed_by_day_agent_and_model(self, store: Store, clock: ManualClock) -> None:
+        """Newest day first; a price that is unknown is none, never 0; a call counts once."""
+        lease = await opened(store)
+
+        async def spend(identity: str, model: str, usd: float | None) -> None:
+            used = Spend(identity, "main", "u1", model, Usage(100, 20, 50, 5, 3), usd)
+            await store.journal.commit(lease, Commit(TurnId("T1"), spend=used))
+
+        await spend("1", "known", 0.5)
+        await spend("1", "known", 0.5)
+        await spend("2", "known", 0.25)
+        await spend("3", "unknown", None)
+        await clock.advance(86_400)
+        await spend("4", "known", 1.0)
+        rows = [(row.day, row.model, row.calls, row.usd) for row in await store.ledger.usage()]
+        assert rows == [
+            ("2026-01-06", "known", 1, 1.0),
+            ("2026-01-05", "known", 2, 0.75),
+            ("2026-01-05", "unknown", 1, None),
+        ]
+        assert (await store.ledger.usage())[1].usage == Usage(200, 40, 100, 10, 6)
+        assert [row.day for row in await store.ledger.usage(0)] == ["2026-01-06"]
+
+    async def test_a_setting_keeps_its_last_value(self, store: Store) -> None:
+        """By scope and key."""
+        assert await store.settings.get("telegram:main", "offset") is None
+        await store.settings.put("telegram:main", "offset", "1")
+        await store.settings.put("telegram:main", "offset", "2")
+        await store.settings.put("telegram:other", "offset", "9")
+        assert await store.settings.get("telegram:main", "offset") == "2"
+
+
+async def added(store: Store, clock: ManualClock, seconds: float, name: str = "reminder") -> Trigger:
+    """A trigger that is due in so many seconds."""
+    spec = NewTrigger("periodic", "0 * * * *", "look at the mail", THREAD, name=name, timezone="Europe/Berlin")
+    return await store.triggers.add(spec, clock.now() + timedelta(seconds=seconds))

@@ -1,0 +1,28 @@
+"""The store's contract over SQLite."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.store import Store
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.store import StoreContract
+
+
+class TestSqliteStore(StoreContract):
+    """One file, one process."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        """Time by hand."""
+        return ManualClock()
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
+        """An empty store."""
+        store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+        yield store
+        await store.close()
