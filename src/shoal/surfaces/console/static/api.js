@@ -28,8 +28,11 @@ async function check(response) {
 }
 
 async function call(method, path, body) {
-  const options = { method, headers: { Accept: "application/json" }, cache: "no-store" };
-  if (body !== undefined) {
+  const options = { method, headers: { Accept: "application/json", "X-Shoal": "1" }, cache: "no-store" };
+  if (body instanceof Blob) {
+    options.headers["Content-Type"] = "application/octet-stream";
+    options.body = body;
+  } else if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
@@ -49,24 +52,28 @@ async function call(method, path, body) {
 
 const at = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 
-/** Lists come bare or under their name. */
-const list = (body, name) => (Array.isArray(body) ? body : body?.[name] || []);
+/** Where one of a thread's files can be fetched, by the path the journal has for it; empty for any other file. */
+export function fileAddress(thread, path) {
+  const name = /\/(attachments\/[^/]+|scratch\/.+)$/.exec(path || "")?.[1];
+  return name ? `${at(thread)}/files/${name.split("/").map(encodeURIComponent).join("/")}` : "";
+}
 
 export const api = {
-  threads: async () => list(await call("GET", "/api/threads"), "threads"),
+  threads: () => call("GET", "/api/threads"),
   thread: (thread) => call("GET", at(thread)),
-  events: async (thread, after, limit) => list(await call("GET", `${at(thread)}/events?after=${after}&limit=${limit}`), "events"),
+  events: (thread, after, limit) => call("GET", `${at(thread)}/events?after=${after}&limit=${limit}`),
   send: (thread, message) => call("POST", `${at(thread)}/messages`, message),
+  upload: (thread, file) => call("POST", `${at(thread)}/attachments?name=${encodeURIComponent(file.name)}`, file),
   steer: (thread, text, messageId) => call("POST", `${at(thread)}/steer`, { text, message_id: messageId }),
   abort: (thread) => call("POST", `${at(thread)}/abort`, {}),
-  approvals: async () => list(await call("GET", "/api/approvals"), "approvals"),
+  approvals: () => call("GET", "/api/approvals"),
   decide: (id, decision, scope) => call("POST", `/api/approvals/${encodeURIComponent(id)}`, { decision, scope }),
-  triggers: async () => list(await call("GET", "/api/triggers"), "triggers"),
+  triggers: () => call("GET", "/api/triggers"),
   addTrigger: (trigger) => call("POST", "/api/triggers", trigger),
   removeTrigger: (id) => call("DELETE", `/api/triggers/${encodeURIComponent(id)}`),
-  agents: async () => list(await call("GET", "/api/agents"), "agents"),
+  agents: () => call("GET", "/api/agents"),
   usage: () => call("GET", "/api/usage"),
-  audit: async () => list(await call("GET", "/api/audit?limit=200"), "audit"),
+  audit: async () => (await call("GET", "/api/audit?limit=200")).reverse(),
 
   /** Follow a thread's events after `seq` until the stream ends; throws ApiError when it is refused. */
   follow: (thread, seq, { signal, opened, take }) =>

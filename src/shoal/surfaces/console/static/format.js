@@ -8,9 +8,17 @@ export function ago(iso, nowMs = Date.now()) {
   const seconds = (Date.parse(iso) - nowMs) / 1000;
   if (!Number.isFinite(seconds)) return "";
   for (const [unit, size] of units) {
-    if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);
+    if (Math.abs(seconds) >= size) return relative.format(Math.round(seconds / size), unit);
   }
   return "now";
+}
+
+/** "5m", "2h", "3d": how long ago, where there is little room. */
+export function age(iso, nowMs = Date.now()) {
+  const seconds = (nowMs - Date.parse(iso)) / 1000;
+  if (!Number.isFinite(seconds)) return "";
+  const found = units.find(([, size]) => seconds >= size);
+  return found ? `${Math.floor(seconds / found[1])}${found[0] === "month" ? "mo" : found[0][0]}` : "now";
 }
 
 /** "14:03" today, "3 Mar, 14:03" on another day. */
@@ -28,9 +36,10 @@ export function fullTime(iso) {
   return Number.isNaN(at.getTime()) ? "" : at.toLocaleString("en-GB", { dateStyle: "full", timeStyle: "medium" });
 }
 
-/** "0.4 s", "12 s", "3 min 5 s". */
+/** "42 ms", "1.4 s", "12 s", "3 min 5 s". */
 export function duration(ms) {
   if (!Number.isFinite(ms) || ms < 0) return "";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
   const seconds = Math.round(ms / 1000);
   if (seconds < 60) return `${seconds} s`;
@@ -88,12 +97,15 @@ function oneLine(text) {
   return line.length > 160 ? `${line.slice(0, 159)}…` : line;
 }
 
-/** Arguments as indented JSON where they are JSON. */
-export function pretty(argumentsJson) {
+/** Arguments for reading, as `[label, text]`: a single text as it is, others as indented JSON where they are JSON. */
+export function readable(argumentsJson) {
   try {
-    return JSON.stringify(JSON.parse(argumentsJson), null, 2);
+    const parsed = JSON.parse(argumentsJson);
+    const [[key, value] = [], ...more] = Object.entries(parsed);
+    if (!more.length && typeof value === "string") return [key[0].toUpperCase() + key.slice(1), value];
+    return ["Arguments", JSON.stringify(parsed, null, 2)];
   } catch {
-    return argumentsJson || "";
+    return ["Arguments", argumentsJson || ""];
   }
 }
 

@@ -1,6 +1,6 @@
 // The page: which place is shown, and the session behind it.
 
-import { html, render, useEffect, useMemo, useState } from "./dom.js";
+import { html, render, useEffect, useLayoutEffect, useMemo, useState } from "./dom.js";
 import { threadName } from "./format.js";
 import { newId } from "./outgoing.js";
 import { Session } from "./session.js";
@@ -19,7 +19,8 @@ export function routeOf(hash, last) {
   const [place, thread] = hash.replace(/^#\/?/, "").split("/");
   if (place === "t" && thread) return { place: "thread", thread: decodeURIComponent(thread) };
   if (PLACES.some(([name]) => name === place)) return { place, thread: "" };
-  return { place: "thread", thread: place !== "new" && last ? last : `web:lobby:${newId()}` };
+  if (place !== "new" && last) return { place: "thread", thread: last };
+  return { place: "thread", thread: `web:lobby:${newId()}`, isNew: true };
 }
 
 function readLast() {
@@ -32,12 +33,12 @@ function readLast() {
 
 function useRoute() {
   const [route, setRoute] = useState(() => routeOf(location.hash, readLast()));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => setRoute(routeOf(location.hash, readLast()));
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!route.thread) return;
     const hash = `#/t/${encodeURIComponent(route.thread)}`;
     if (location.hash !== hash) history.replaceState(null, "", hash);
@@ -70,7 +71,7 @@ function App({ session }) {
   const second = useTime(1_000, state.link === "offline");
   useEffect(() => session.subscribe(setState), []);
   useEffect(() => {
-    session.open(route.thread);
+    session.open(route.thread, route.isNew);
     setDrawer(false);
   }, [route.thread, route.place]);
   useEffect(() => {
@@ -80,7 +81,7 @@ function App({ session }) {
 
   const closeDrawer = () => {
     setDrawer(false);
-    document.querySelector(".bar .drawer-only")?.focus();
+    document.querySelector(".topbar .drawer-only")?.focus();
   };
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`

@@ -14,6 +14,7 @@ const CLEAN = {
   ],
   ALLOWED_ATTR: ["href", "class", "start", "align"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  ADD_URI_SAFE_ATTR: ["align", "start"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,

@@ -63,10 +63,10 @@ export function restore(storage) {
   }
 }
 
-/** Keep them over a reload; those with files are too large for that. */
+/** Keep them over a reload; those with files that are not on the server yet are too large for that. */
 export function keep(storage, messages) {
   try {
-    storage.setItem(STORED, JSON.stringify(messages.filter((message) => !message.attachments.length)));
+    storage.setItem(STORED, JSON.stringify(messages.filter((message) => message.attachments.every((file) => file.file))));
   } catch {
     // storage is full or forbidden: the page works without
   }

@@ -8,6 +8,7 @@ import { backoffMs } from "./sse.js";
 const TAIL_EVENTS = 400; // how much of a thread is read when it is opened, and more each time on request
 const POLL_MS = 4_000;
 const POLL_HIDDEN_MS = 30_000;
+const REST_MS = 45_000;
 const VIEWS_MAX = 6; // threads kept in memory
 
 export class Session {
@@ -51,12 +52,21 @@ export class Session {
 
   start() {
     addEventListener("online", () => this.retryNow());
-    document.addEventListener("visibilitychange", () => {
-      if (document.hidden) return;
-      this.retryNow();
-      this.refresh();
-    });
+    document.addEventListener("visibilitychange", () => this.turned());
     this.poll();
+  }
+
+  /** Hidden pages give their stream back after a while: a browser has few connections for all pages of a host. */
+  turned() {
+    clearTimeout(this.resting);
+    if (document.hidden) {
+      this.resting = setTimeout(() => this.following?.abort(), REST_MS);
+      return;
+    }
+    if (this.following?.signal.aborted) this.follow();
+    this.markSeen(this.wanted);
+    this.retryNow();
+    this.refresh();
   }
 
   async poll() {
@@ -97,16 +107,20 @@ export class Session {
 
   // ---- following a thread ----
 
-  open(thread) {
+  /** Follow a thread; one that `isNew` is known not to exist before its first message. */
+  open(thread, isNew = false) {
     if (this.wanted === thread) return;
-    this.following?.abort();
     this.wanted = thread;
-    if (!thread) {
-      this.following = null;
-      return;
-    }
-    this.following = new AbortController();
-    this.putView(thread, this.state.views[thread] || { state: emptyThread(thread), loaded: false, missing: false, complete: false });
+    if (isNew) this.putView(thread, { ...newView(thread), missing: true });
+    this.follow();
+  }
+
+  follow() {
+    const thread = this.wanted;
+    this.following?.abort();
+    this.following = thread ? new AbortController() : null;
+    if (!thread) return;
+    this.putView(thread, this.state.views[thread] || newView(thread));
     this.followThread(thread, this.following.signal);
   }
 
@@ -130,8 +144,10 @@ export class Session {
       const beganMs = Date.now();
       let link = "connecting";
       try {
-        if (!this.state.views[thread].loaded) await this.loadTail(thread, signal);
-        if (!signal.aborted) await this.readEvents(thread, signal);
+        const { loaded, missing } = this.state.views[thread];
+        if (!loaded && !missing) await this.loadTail(thread, signal);
+        if (!signal.aborted && !missing) await this.readEvents(thread, signal);
+        if (missing) link = "live";
       } catch (error) {
         link = this.lostThread(thread, error);
       }
@@ -152,8 +168,7 @@ export class Session {
 
   async loadTail(thread, signal) {
     const info = await api.thread(thread);
-    const last = info.last_seq ?? info.thread?.last_seq ?? 0;
-    const after = Math.max(0, last - TAIL_EVENTS);
+    const after = Math.max(0, info.last_seq - TAIL_EVENTS);
     const events = await api.events(thread, after, TAIL_EVENTS);
     if (signal.aborted) return;
     this.take(thread, events);
@@ -192,7 +207,12 @@ export class Session {
       this.fold(thread, (state) => foldLive(state, event));
       return;
     }
-    if (!follows(this.state.views[thread].state, event)) throw new Error("events were lost"); // read again from the last known
+    const { state } = this.state.views[thread];
+    if (event.seq <= state.lastSeq) {
+      this.putView(thread, newView(thread)); // the server never repeats: this is another journal under the same name
+      throw new Error("another journal");
+    }
+    if (!follows(state, event)) throw new Error("events were lost"); // read again from the last known
     this.take(thread, [event]);
     this.announce(event);
     if (["turn_started", "turn_finished", "approval_requested", "approval_decided"].includes(event.type)) this.refresh();
@@ -243,7 +263,8 @@ export class Session {
 
   // ---- what the person does ----
 
-  send(thread, text, attachments = []) {
+  send(thread, text, files = []) {
+    const attachments = files.map((file) => ({ name: file.name, content: file, file: "" }));
     this.keepOutgoing([...this.state.outgoing, newMessage(thread, text, "message", attachments)]);
     this.deliver(thread);
   }
@@ -313,8 +334,8 @@ export class Session {
         this.keepOutgoing(change(this.state.outgoing, id, next));
         return true;
       }
-      const body = { text, message_id: id, ...(attachments.length ? { attachments } : {}) };
-      await api.send(thread, body);
+      const files = await this.upload(thread, id, attachments);
+      await api.send(thread, { text, message_id: id, attachments: files });
       this.keepOutgoing(change(this.state.outgoing, id, { state: "accepted", acceptedMs: Date.now() }));
       this.appeared(thread);
       return true;
@@ -326,6 +347,18 @@ export class Session {
     }
   }
 
+  /** Store the files that are not on the server yet; a later try goes on after those that are. */
+  async upload(thread, id, attachments) {
+    const stored = [];
+    for (const [place, attachment] of attachments.entries()) {
+      const file = attachment.file || (await api.upload(thread, attachment.content)).file;
+      stored.push({ file, name: attachment.name });
+      const known = attachments.map((other, at) => (at <= place ? stored[at] : other));
+      this.keepOutgoing(change(this.state.outgoing, id, { attachments: known }));
+    }
+    return stored;
+  }
+
   /** A thread that did not exist has its first message now. */
   appeared(thread) {
     if (!this.state.views[thread]?.missing) return;
@@ -333,6 +366,8 @@ export class Session {
     this.endPause();
   }
 }
+
+const newView = (thread) => ({ state: emptyThread(thread), loaded: false, missing: false, complete: false });
 
 function readJson(storage, key) {
   try {

@@ -231,7 +231,7 @@ const steps = {
     draft.said.delete(event.turn);
     cancelOpenCalls(draft, event);
     changeTurn(draft, event, () => ({ finishedAt: event.at, outcome: data.outcome, usage: data.usage || {} }));
-    add(draft, event, { kind: "end", outcome: data.outcome, key: `end${event.seq}` });
+    add(draft, event, { kind: "end", outcome: data.outcome, reply: shown ? texts.at(-1) || "" : reply, key: `end${event.seq}` });
     draft.openTurn = "";
     draft.live = draft.status = null;
   },

@@ -4,9 +4,11 @@ import { html, useState } from "../dom.js";
 import { ago, duration, fullTime, visible } from "../format.js";
 import { TextBlock } from "./textblock.js";
 
+const OWNER = "owner"; // whoever holds the token
+
 /** What became of a request, in words; `result` is the tool item where it is known. */
 export function outcome(approval, result) {
-  const by = approval.by ? ` by ${visible(approval.by)}` : "";
+  const by = approval.by ? ` by ${approval.by === OWNER ? "you" : visible(approval.by)}` : "";
   switch (approval.decision) {
     case "allow": {
       const scope = approval.scope === "thread" ? "Allowed for this thread" : "Allowed once";
@@ -64,7 +66,7 @@ function OpenCard({ approval, tool, session }) {
   return html`
     <section class="approval" aria-label=${`${tool} asks for approval`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
-      <${TextBlock} label=${tool} text=${approval.shown || approval.actions.join("\n")} open=${true} />
+      <${TextBlock} label="" text=${approval.shown || approval.actions.join("\n")} open=${true} />
       ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">

@@ -5,6 +5,7 @@ import { bytes } from "../format.js";
 import { icon } from "./icons.js";
 
 const BYTES_MAX = 26_214_400;
+const FILES_MAX = 10;
 
 export function Files({ files, change, box }) {
   const input = useRef(null);
@@ -16,8 +17,10 @@ export function Files({ files, change, box }) {
   const take = (list) => {
     const taken = [...list];
     const large = taken.filter((file) => file.size > BYTES_MAX);
-    setProblem(large.length ? `${large.map((file) => file.name).join(", ")}: larger than 25 MB` : "");
-    change([...latest.current, ...taken.filter((file) => file.size <= BYTES_MAX)]);
+    const all = [...latest.current, ...taken.filter((file) => file.size <= BYTES_MAX)];
+    if (large.length) setProblem(`${large.map((file) => file.name).join(", ")}: larger than 25 MB`);
+    else setProblem(all.length > FILES_MAX ? `A message takes ${FILES_MAX} files` : "");
+    change(all.slice(0, FILES_MAX));
   };
 
   useEffect(() => {

@@ -1,8 +1,8 @@
 // The log of a thread: rows strung on one line, what is being written, and what is on its way.
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
-import { clockTime, fullTime } from "../format.js";
-import { copyText } from "../markdown.js";
+import { fileAddress } from "../api.js";
+import { bytes, clockTime, fullTime } from "../format.js";
 import { icon } from "./icons.js";
 import { OutgoingRow } from "./outgoingrow.js";
 import { GrowingProse, Prose } from "./prose.js";
@@ -13,7 +13,7 @@ const ROWS_SHOWN = 80;
 const NEAR_BOTTOM_PX = 60;
 const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent", api: "Over the API" };
 
-const UserRow = memo(function UserRow({ item }) {
+const UserRow = memo(function UserRow({ item, thread }) {
   const name = ORIGINS[item.origin] || (item.author.name && item.author.id !== "owner" ? item.author.name : "You");
   return html`
     <div class=${`row user${item.steered ? " steered" : ""}`}>
@@ -24,25 +24,34 @@ const UserRow = memo(function UserRow({ item }) {
           <time datetime=${item.at} title=${fullTime(item.at)}>${clockTime(item.at)}</time>
         </p>
         <p class="said">${item.text}</p>
-        ${item.attachments.map((file) => html`<p class="file">${icon("clip")} ${file.name}${file.error && ` (${file.error})`}</p>`)}
+        ${item.attachments.map((file) => html`<${Attached} thread=${thread} file=${file} />`)}
       </div>
     </div>
   `;
 });
 
+const SHOWN_TYPES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"]);
+
+function Attached({ thread, file }) {
+  const address = fileAddress(thread, file.path);
+  if (address && SHOWN_TYPES.has(file.media_type)) {
+    return html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt=${file.name} loading="lazy" /></a>`;
+  }
+  return html`
+    <p class="file">
+      ${icon("clip")} ${address ? html`<a href=${address} download=${file.name}>${file.name}</a>` : file.name}
+      ${file.size_bytes > 0 && html`<span class="faint">${bytes(file.size_bytes)}</span>`} ${file.error && html`<span class="problem">${file.error}</span>`}
+    </p>
+  `;
+}
+
 const AssistantRow = memo(function AssistantRow({ item }) {
-  const [copied, setCopied] = useState(false);
-  const copy = async () => {
-    setCopied(await copyText(item.text));
-    setTimeout(() => setCopied(false), 1600);
-  };
   if (item.text.trim() === "[SILENT]") return html`<div class="row note"><div class="body faint">Nothing was posted.</div></div>`;
   return html`
     <div class="row assistant">
       <div class="body">
         ${item.thinking && html`<details class="thinking"><summary>Thinking</summary><p>${item.thinking}</p></details>`}
         ${item.text && html`<${Prose} text=${item.text} />`}
-        ${item.text && html`<button type="button" class="copy reply-copy" onClick=${copy}>${copied ? "Copied" : "Copy reply"}</button>`}
         ${item.stop === "refusal" && html`<p class="faint">The model declined to go on.</p>`}
       </div>
     </div>
@@ -84,6 +93,8 @@ const STATUS = { thinking: "Thinking", tool: "Working", waiting: "Waiting for yo
 
 function Activity({ view }) {
   if (!view.openTurn && view.status?.state !== "queued") return null;
+  const last = view.items.at(-1);
+  if (view.live || ["waiting", "running"].includes(last?.state)) return null; // that is seen already
   const state = view.status?.state || "thinking";
   const words = view.status?.text || STATUS[state];
   return html`
@@ -119,6 +130,15 @@ export function Log({ view, complete, outgoing, session }) {
     }
   }, [view.items, view.live, view.status, outgoing, shown]);
 
+  useEffect(() => {
+    const keepEnd = new ResizeObserver(() => {
+      if (stick.current) frame.current.scrollTop = frame.current.scrollHeight;
+    });
+    keepEnd.observe(frame.current);
+    keepEnd.observe(frame.current.firstElementChild);
+    return () => keepEnd.disconnect();
+  }, []);
+
   const scrolled = () => {
     const box = frame.current;
     stick.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
@@ -142,7 +162,7 @@ export function Log({ view, complete, outgoing, session }) {
       <div class="column" role="log" aria-live="off" aria-label="Conversation">
         ${(from > 0 || !complete) && html`<button type="button" class="quiet earlier" onClick=${earlier}>Load earlier</button>`}
         ${view.items.slice(from).map(
-          (item) => html`<${rows[item.kind]} key=${item.key} item=${item} session=${session} turn=${item.kind === "end" ? view.turns.get(item.turn) : null} />`,
+          (item) => html`<${rows[item.kind]} key=${item.key} item=${item} thread=${view.thread} session=${session} turn=${item.kind === "end" ? view.turns.get(item.turn) : null} />`,
         )}
         ${view.live && html`
           <div class="row assistant live" key="live">

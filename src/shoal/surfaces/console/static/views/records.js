@@ -17,8 +17,8 @@ export function Agents() {
             <li class="card" key=${agent.name}>
               <p class="card-head"><b>${agent.name}</b> ${agent.profile && html`<span class="tag">${agent.profile}</span>`}</p>
               <p><code>${agent.model || "the default model"}</code></p>
-              ${agent.workspace && html`<p class="faint breakable">Works in ${agent.workspace}</p>`}
-              <p class="faint">${agent.tools?.length ? `${agent.tools.length} tools: ${agent.tools.join(", ")}` : "All tools"}</p>
+              ${agent.fallback.length > 0 && html`<p class="faint">Falls back to ${agent.fallback.join(", ")}</p>`}
+              <p class="faint">${agent.tools.length ? `${agent.tools.length} tools: ${agent.tools.join(", ")}` : "All tools"}</p>
             </li>
           `,
         )}
@@ -33,11 +33,11 @@ export function sumBy(rows, keyOf) {
   for (const row of rows) {
     const key = keyOf(row);
     const sum = sums.get(key) || { key, calls: 0, input: 0, output: 0, cached: 0, usd: 0 };
-    sum.calls += row.calls || 0;
-    sum.input += row.usage?.input_tokens || 0;
-    sum.output += row.usage?.output_tokens || 0;
-    sum.cached += row.usage?.cached_tokens || 0;
-    sum.usd = sum.usd === null || row.usd === null || row.usd === undefined ? null : sum.usd + row.usd;
+    sum.calls += row.calls;
+    sum.input += row.usage.input_tokens || 0;
+    sum.output += row.usage.output_tokens || 0;
+    sum.cached += row.usage.cached_tokens || 0;
+    sum.usd = sum.usd === null || row.usd === null ? null : sum.usd + row.usd;
     sums.set(key, sum);
   }
   return [...sums.values()].sort((one, other) => other.input + other.output - one.input - one.output);
@@ -45,7 +45,7 @@ export function sumBy(rows, keyOf) {
 
 export function Usage() {
   const [answer, problem, reload] = useAnswer(api.usage);
-  const rows = Array.isArray(answer) ? answer : answer?.rows || answer?.usage || [];
+  const rows = answer || [];
   const days = sumBy(rows, (row) => row.day).sort((one, other) => other.key.localeCompare(one.key));
   return html`
     <${Place} intro="Tokens and money over the last 30 days. An unknown price is said to be unknown, never counted as nothing." problem=${problem} reload=${reload} loading=${!answer}>
@@ -65,7 +65,7 @@ function Sums({ title, sums }) {
   return html`
     <table class="sums">
       <caption>${title}</caption>
-      <thead><tr><th scope="col">${title.slice(3)}</th><th scope="col" class="bar"><span class="offscreen">Share</span></th><th scope="col">Calls</th><th scope="col">In</th><th scope="col">Out</th><th scope="col">Cost</th></tr></thead>
+      <thead><tr><th scope="col">${title[3].toUpperCase() + title.slice(4)}</th><th scope="col" class="bar"><span class="offscreen">Share</span></th><th scope="col">Calls</th><th scope="col">In</th><th scope="col">Out</th><th scope="col">Cost</th></tr></thead>
       <tbody>
         ${sums.map(
           (sum) => html`
@@ -87,9 +87,9 @@ function Sums({ title, sums }) {
 export function Audit() {
   const [rows, problem, reload] = useAnswer(api.audit);
   const [wanted, setWanted] = useState("");
-  const found = (rows || []).filter((row) => JSON.stringify(row.entry || row).toLowerCase().includes(wanted.toLowerCase()));
+  const found = (rows || []).filter((row) => JSON.stringify(row.entry).toLowerCase().includes(wanted.toLowerCase()));
   return html`
-    <${Place} intro="What was checked, decided and done, newest first. shoal audit verify checks that nothing was changed." problem=${problem} reload=${reload} loading=${!rows}>
+    <${Place} intro=${html`What was checked, decided and done, newest first. <code>shoal audit verify</code> checks that nothing was changed.`} problem=${problem} reload=${reload} loading=${!rows}>
       <p class="filter">
         <label>Find <input type="search" value=${wanted} onInput=${(event) => setWanted(event.target.value)} /></label>
         <button type="button" class="quiet" onClick=${reload}>Reload</button>
@@ -107,7 +107,7 @@ export function Audit() {
 }
 
 function AuditLine({ row }) {
-  const entry = row.entry || row;
+  const { entry } = row;
   return html`
     <tr class=${`is-${entry.decision || "none"}`}>
       <td data-label="Time"><time datetime=${row.at} title=${fullTime(row.at)}>${clockTime(row.at)}</time></td>

@@ -23,7 +23,6 @@ export function Schedules({ state, lastThread }) {
 function Schedule({ trigger, reload }) {
   const [sure, setSure] = useState(false);
   const [problem, setProblem] = useState("");
-  const spec = trigger.spec || trigger;
   const remove = async () => {
     try {
       await api.removeTrigger(trigger.id);
@@ -32,16 +31,16 @@ function Schedule({ trigger, reload }) {
       setProblem(error.message);
     }
   };
-  const where = spec.thread || [spec.platform, spec.channel].filter(Boolean).join(" ");
+  const where = trigger.thread || [trigger.platform, trigger.channel].filter(Boolean).join(" ");
   return html`
     <li class="card">
       <p class="card-head">
-        <b>${spec.name || spec.text}</b>
+        <b>${trigger.name || trigger.text}</b>
         <span class=${`tag is-${trigger.state}`}>${trigger.state}</span>
       </p>
-      ${spec.name && html`<p>${spec.text}</p>`}
+      ${trigger.name && html`<p>${trigger.text}</p>`}
       <p class="faint">
-        <code>${spec.schedule}</code> ${spec.kind === "periodic" && spec.timezone} ${where && html`into <span class="breakable">${where}</span>`}
+        <code>${trigger.schedule}</code> ${trigger.kind === "periodic" && trigger.timezone} ${where && html`into <span class="breakable">${where}</span>`}
       </p>
       <p class="card-foot">
         <span title=${fullTime(trigger.next_at)}>${trigger.next_at ? `Next ${ago(trigger.next_at)}` : "Does not come again"}</span>
@@ -72,7 +71,8 @@ function NewSchedule({ reload, threads, lastThread }) {
       setProblem(error.message);
     }
   };
-  const targets = threads.some((info) => info.thread === lastThread) || !lastThread ? threads : [{ thread: lastThread }, ...threads];
+  const isNew = lastThread && !threads.some((info) => info.thread === lastThread);
+  const targets = isNew ? [...threads, { thread: lastThread, title: "A new thread" }] : threads;
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>New schedule</h2>

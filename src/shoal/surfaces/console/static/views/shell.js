@@ -1,7 +1,7 @@
 // The frame of the page: the rail with threads and places, and what stands beside it.
 
 import { html, memo, useEffect, useRef } from "../dom.js";
-import { ago, fullTime, threadName } from "../format.js";
+import { age, fullTime, threadName } from "../format.js";
 import { icon, mark } from "./icons.js";
 
 export const PLACES = [
@@ -14,7 +14,7 @@ export const PLACES = [
 
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
 
-const ThreadLine = memo(function ThreadLine({ info, current, unread, waiting, minute }) {
+const ThreadLine = memo(function ThreadLine({ info, current, unread, waiting, minute, detail }) {
   const state = waiting ? "waiting" : info.open_turn ? "running" : unread ? "unread" : "";
   const said = { waiting: "needs approval", running: "working", unread: "new" }[state];
   return html`
@@ -22,17 +22,18 @@ const ThreadLine = memo(function ThreadLine({ info, current, unread, waiting, mi
       <a class=${`thread ${state}${unread ? " is-unread" : ""}`} href=${`#/t/${encodeURIComponent(info.thread)}`} aria-current=${current ? "page" : null}>
         <span class="dot" aria-hidden="true"></span>
         <span class="thread-name">${threadName(info)}</span>
-        <time datetime=${info.updated_at} title=${fullTime(info.updated_at)}>${ago(info.updated_at, minute)}</time>
-        <span class="thread-preview">${info.preview || preview(info)}</span>
+        <time datetime=${info.updated_at} title=${fullTime(info.updated_at)}>${age(info.updated_at, minute)}</time>
+        ${detail && html`<span class="thread-preview">${detail}</span>`}
         ${said && html`<span class="offscreen">, ${said}</span>`}
       </a>
     </li>
   `;
 });
 
-function preview({ thread, agent }) {
+/** What tells a thread from others: its agent where there are several, its platform where it is not this page. */
+function detailOf({ thread, agent }, severalAgents) {
   const [platform, channel] = thread.split(":");
-  return [agent, platform === "web" ? "" : `${platform} ${channel}`].filter(Boolean).join(" · ");
+  return [severalAgents && agent, platform !== "web" && `${platform} ${channel}`].filter(Boolean).join(" · ");
 }
 
 /** The rail; on a narrow screen a drawer that `close` puts away. */
@@ -47,6 +48,7 @@ export function Rail({ state, route, open, close, minute }) {
   }, [open]);
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
   const lines = withCurrent(state.threads || [], route);
+  const severalAgents = new Set((state.threads || []).map((info) => info.agent)).size > 1;
   return html`
     <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and places" id="rail">
       <div class="rail-head">
@@ -57,7 +59,7 @@ export function Rail({ state, route, open, close, minute }) {
       <h2 class="offscreen">Threads</h2>
       <ul class="threads">
         ${lines.map(
-          (info) => html`<${ThreadLine} key=${info.thread} info=${info} minute=${minute} current=${route.thread === info.thread}
+          (info) => html`<${ThreadLine} key=${info.thread} info=${info} minute=${minute} detail=${detailOf(info, severalAgents)} current=${route.thread === info.thread}
             unread=${info.last_seq > (state.seen?.[info.thread] ?? 0)} waiting=${waiting.has(info.thread)} />`,
         )}
         ${state.threads && !lines.length && html`<li class="faint empty">No threads yet</li>`}
@@ -89,7 +91,7 @@ function withCurrent(threads, route) {
 
 export function Bar({ title, detail, openRail, railOpen, children }) {
   return html`
-    <header class="bar">
+    <header class="topbar">
       <button type="button" class="quiet drawer-only" aria-label="Threads and places" aria-expanded=${railOpen} aria-controls="rail" onClick=${openRail}>
         ${icon("menu")}
       </button>

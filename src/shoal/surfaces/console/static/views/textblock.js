@@ -2,24 +2,19 @@
 
 import { html, useState } from "../dom.js";
 import { visible } from "../format.js";
-import { copyText } from "../markdown.js";
+import { Copy } from "./copy.js";
 
 const CHARS_SHOWN = 12_000;
 const DIFF_LINE = /^(?:@@ |--- |\+\+\+ )/m;
 
 export function TextBlock({ label, text, open = false }) {
   const [whole, setWhole] = useState(open);
-  const [copied, setCopied] = useState(false);
-  const copy = async () => {
-    setCopied(await copyText(text));
-    setTimeout(() => setCopied(false), 1600);
-  };
   const shown = whole ? text : text.slice(0, CHARS_SHOWN);
   return html`
     <div class="code">
       <span class="code-language">${label}</span>
-      <button type="button" class="copy" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
-      <pre tabindex="0" aria-label=${label}><code>${DIFF_LINE.test(text) ? diffLines(shown) : visible(shown)}</code></pre>
+      <${Copy} text=${text} label="Copy" />
+      <pre tabindex="0" aria-label=${label || "Exact text"}><code>${DIFF_LINE.test(text) ? diffLines(shown) : visible(shown)}</code></pre>
       ${shown.length < text.length &&
       html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>Show all ${text.length.toLocaleString("en")} characters</button>`}
     </div>

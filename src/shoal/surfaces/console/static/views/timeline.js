@@ -2,6 +2,7 @@
 
 import { html, memo, useState } from "../dom.js";
 import { count, duration } from "../format.js";
+import { Copy } from "./copy.js";
 import { icon } from "./icons.js";
 
 const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Ended at a limit" };
@@ -25,14 +26,17 @@ export const Timeline = memo(function Timeline({ item, turn }) {
   const took = duration(Date.parse(turn.finishedAt) - Date.parse(turn.startedAt));
   const calls = turn.steps.filter((step) => step.kind === "tool").length;
   const tokens = (turn.usage.input_tokens || 0) + (turn.usage.output_tokens || 0);
-  const facts = [OUTCOMES[item.outcome], took, calls && `${calls} tool ${calls === 1 ? "call" : "calls"}`, tokens && `${count(tokens)} tokens`];
+  const facts = [OUTCOMES[item.outcome], took, calls && `${calls} ${calls === 1 ? "call" : "calls"}`, tokens && `${count(tokens)} tokens`];
   return html`
     <div class=${`row end is-${item.outcome}`}>
       <span class="node" aria-hidden="true"></span>
       <div class="body">
-        <button type="button" class="end-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
-          ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
-        </button>
+        <div class="end-foot">
+          <button type="button" class="end-line" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+            ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
+          </button>
+          ${item.reply && html`<${Copy} text=${item.reply} label="Copy reply" />`}
+        </div>
         ${open && html`<${Steps} turn=${turn} />`}
       </div>
     </div>

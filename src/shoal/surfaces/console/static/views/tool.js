@@ -1,7 +1,8 @@
 // A tool call in the log: one line, its arguments and output on unfolding, and the card when it needs approval.
 
+import { fileAddress } from "../api.js";
 import { html, memo, useState } from "../dom.js";
-import { duration, pretty, summary, visible } from "../format.js";
+import { duration, readable, summary, visible } from "../format.js";
 import { ApprovalCard } from "./approval.js";
 import { icon } from "./icons.js";
 import { TextBlock } from "./textblock.js";
@@ -18,13 +19,13 @@ const LABELS = {
   cancelled: "cancelled",
 };
 
-export const ToolRow = memo(function ToolRow({ item, session, last }) {
+export const ToolRow = memo(function ToolRow({ item, thread, session }) {
   const [open, setOpen] = useState(false);
   const panel = `panel-${item.key}`;
   const text = item.arguments ? summary(item.arguments) : visible(item.actions?.[0] || "");
   const settled = item.durationMs ? duration(item.durationMs) : "";
   return html`
-    <div class=${`row tool is-${item.state}${last ? " last" : ""}`}>
+    <div class=${`row tool is-${item.state}`}>
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <button type="button" class="tool-line" aria-expanded=${open} aria-controls=${panel} onClick=${() => setOpen(!open)}>
@@ -34,18 +35,23 @@ export const ToolRow = memo(function ToolRow({ item, session, last }) {
           <span class="tool-state">${item.state === "done" ? settled || "done" : LABELS[item.state]}</span>
         </button>
         ${item.approval && html`<${ApprovalCard} approval=${item.approval} tool=${item.name} result=${item} session=${session} />`}
-        <div id=${panel} class="tool-panel" hidden=${!open}>${open && html`<${Details} item=${item} />`}</div>
+        <div id=${panel} class="tool-panel" hidden=${!open}>${open && html`<${Details} item=${item} thread=${thread} />`}</div>
       </div>
     </div>
   `;
 });
 
-function Details({ item }) {
+function Details({ item, thread }) {
+  const [label, text] = readable(item.arguments);
   return html`
-    ${item.arguments && html`<${TextBlock} label="Arguments" text=${pretty(item.arguments)} />`}
+    ${item.arguments && html`<${TextBlock} label=${label} text=${text} />`}
     ${item.output !== undefined &&
     html`<${TextBlock} label=${item.state === "failed" ? "Error" : "Output"} text=${item.output || "(nothing)"} />`}
     ${item.output === undefined && html`<p class="faint">No output yet.</p>`}
+    ${(item.images || []).map((image) => {
+      const address = fileAddress(thread, image.path);
+      return address && html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt="From the tool" loading="lazy" /></a>`;
+    })}
     ${item.artifact && html`<p class="faint">The whole output is kept as <code>${item.artifact}</code>.</p>`}
     ${item.taintedBy && html`<p class="faint">Came from outside: ${item.taintedBy}</p>`}
   `;
