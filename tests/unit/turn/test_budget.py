@@ -47,12 +47,14 @@ class Journal:
         self.transcript = Transcript()
         self.tally = Tally(Meter())
         self.seq = self.turns = 0
+        self.events: list[Event] = []
 
     def put(self, *data: EventData) -> "Journal":
         """Append events of the present turn."""
         for one in data:
             self.seq += 1
-            self.transcript.add(Event(self.seq, THREAD, TurnId(f"t{self.turns}"), AT, one))
+            self.events.append(Event(self.seq, THREAD, TurnId(f"t{self.turns}"), AT, one))
+            self.transcript.add(self.events[-1])
         return self
 
     def user(self, text: str = "hello") -> "Journal":
