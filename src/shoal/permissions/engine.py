@@ -25,19 +25,20 @@ def decide(profile: Profile, action: Action) -> Ruling:
         for rule in profile.matching(text):
             if rule.list == "deny":
                 return Ruling(action.text, "deny", rule.shown)
-            if rule.list == "ask" and (asking is None or rule.layer < asking.layer):
-                asking = rule
-            if (
-                rule.list == "allow"
-                and (allowing is None or rule.layer < allowing.layer)
-                and _reaches(rule, action, text)
-            ):
-                allowing = rule
+            if rule.list == "ask":
+                asking = _nearer(asking, rule)
+            if rule.list == "allow" and _reaches(rule, action, text):
+                allowing = _nearer(allowing, rule)
     if allowing is not None and (asking is None or allowing.layer <= asking.layer):
         return Ruling(action.text, "allow", allowing.shown)
     if asking is not None:
         return Ruling(action.text, "ask", asking.shown)
     return Ruling(action.text, "deny")
+
+
+def _nearer(one: Rule | None, other: Rule) -> Rule:
+    """The rule of the layer that is asked first; of one layer, the one that stands first."""
+    return other if one is None or other.layer < one.layer else one
 
 
 def _reaches(rule: Rule, action: Action, text: str) -> bool:
@@ -61,8 +62,7 @@ def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, t
             rulings.append(ruling)
     if not parts:
         return "deny", tuple(rulings)
-    strictest = max((ruling.decision for ruling in rulings), key=STRICTNESS.__getitem__)
-    return strictest, tuple(rulings)
+    return max(rulings, key=lambda ruling: STRICTNESS[ruling.decision]).decision, tuple(rulings)
 
 
 @lru_cache(maxsize=4096)

@@ -28,8 +28,8 @@ class ProfileSource(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
 class Override(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Lists that are laid over a profile where every selector holds; an empty selector holds always.
 
-    `channels` are `PLATFORM:CHANNEL` or the channel alone, `users` `PLATFORM:USER` or the user alone; `roles` holds when
-    the asker has one of them. A later override is asked before an earlier one. No override takes a deny back.
+    `channels` are `PLATFORM:CHANNEL` or the channel alone, `users` are `PLATFORM:USER` or the user alone; `roles` holds
+    when the asker has one of them. A later override is asked before an earlier one. No override takes a deny back.
     """
 
     agents: tuple[str, ...] = ()
@@ -96,7 +96,8 @@ _GUARDED = ProfileSource(
     deny=(
         rf"{_AT}git (-.* )?(push|send-email|request-pull)( .*)?",
         rf"{_AT}git (-.* )?(svn dcommit|remote( .*)? (add|set-url)|p4 submit)( .*)?",
-        rf"{_AT}(gh|glab|hub)( .*)? (create|merge|close|reopen|delete|edit|comment|review|upload|sync|fork|api|run|set)( .*)?",
+        rf"{_AT}(gh|glab|hub)( .*)? "
+        r"(create|merge|close|reopen|delete|edit|comment|review|upload|sync|fork|api|run|set)( .*)?",
         rf"{_AT}(npm|pnpm|yarn|bun|cargo|gem|poetry|uv|flit|hatch|pdm|dotnet|mvn|gradle|lerna|helm)( .*)? "
         r"(publish|unpublish|push|deploy|deprecate|yank|owner)( .*)?",
         rf"{_AT}(twine|vsce|wrangler|vercel|netlify|flyctl|fly|heroku|firebase|serverless|sls|surge)( .*)?",
@@ -107,7 +108,8 @@ _GUARDED = ProfileSource(
         rf"{_AT}curl( .*)? (-[a-zA-Z]*[XdFTK].*|--(data|form|json|request|upload|mail|config|url-query).*)",
         rf"{_AT}wget( .*)? --(post|body|method|config).*",
         rf"{_AT}(http|https|xh)( .*)? ((POST|PUT|PATCH|DELETE)( .*)?|\S+(=|:=|@).*)",
-        rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service|mount|umount|mkfs.*)( .*)?",
+        rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service)( .*)?",
+        rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
         "(?s:tool:self_edit[a-z_]*:.*)",
         "(?s:tool:message[a-z_]*:.*)",
     ),

@@ -125,7 +125,7 @@ class Profiles:
     """All profiles of an installation, with the overrides laid over them. Compiled once; safe to share."""
 
     def __init__(self, sources: Mapping[str, ProfileSource] | None = None, overrides: Sequence[Override] = ()) -> None:
-        """Compile everything. Raises ConfigError with all problems; a built-in profile can be extended, not replaced."""
+        """Compile everything. Raises ConfigError with all problems; a built-in profile cannot be replaced."""
         self._sources = dict(sources or {})
         self._overrides = tuple(overrides)
         problems = [

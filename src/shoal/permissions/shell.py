@@ -1,0 +1,207 @@
+"""Takes a shell command apart into everything it will run, read and write.
+
+The structure comes from tree-sitter's bash grammar, which is lenient: it makes sense of texts that bash reads in
+another way. So nothing is taken on trust. Every byte of the text has to belong to a node of a known kind, to a known
+separator, or to blanks between them; words are read again by themselves (`words.py`); here-documents are found again
+(`documents.py`). Wherever that fails, the whole text is unreadable, which makes it one opaque action.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from shoal.permissions.commands import Part
+from shoal.permissions.opaque import special_variable
+from shoal.permissions.reader import SPACE, Taken, text_of
+from shoal.permissions.simple import SimpleReader
+from shoal.permissions.words import Unreadable
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node
+
+DEPTH_MAX = 40
+
+_LINE = frozenset({";", "&", "\n"})
+_CONTAINERS: dict[str, frozenset[str]] = {
+    "program": _LINE,
+    "list": frozenset({"&&", "||"}) | _LINE,
+    "pipeline": frozenset({"|", "|&"}),
+    "subshell": frozenset({"(", ")"}) | _LINE,
+    "compound_statement": frozenset({"{", "}"}) | _LINE,
+    "negated_command": frozenset({"!"}),
+    "if_statement": frozenset({"if", "then", "fi"}) | _LINE,
+    "elif_clause": frozenset({"elif", "then"}) | _LINE,
+    "else_clause": frozenset({"else"}) | _LINE,
+    "while_statement": frozenset({"while", "until"}) | _LINE,
+    "do_group": frozenset({"do", "done"}) | _LINE,
+    "command_substitution": frozenset({"$(", "`", ")"}) | _LINE,
+    "process_substitution": frozenset({"<(", ">(", ")"}) | _LINE,
+}
+_CASE_ITEM = frozenset({";;", ";&", ";;&"}) | _LINE
+_BEGIN_WITH_A_WORD = frozenset({"elif_clause", "else_clause", "do_group"})
+_LOOPS = frozenset({"while_statement", "for_statement", "function_definition"})
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BEFORE_COMMENT = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
+
+
+class ShellReader(SimpleReader):
+    """Reads a whole command."""
+
+    def __init__(self, source: bytes, inner: int = 0) -> None:
+        super().__init__(source, inner)
+        self._depth = 0
+        self._visitors: dict[str, Callable[[Node], None]] = {
+            "command": self.command,
+            "variable_assignment": self.assignments,
+            "variable_assignments": self.assignments,
+            "declaration_command": self.command,
+            "unset_command": self.command,
+            "test_command": self.test,
+            "redirected_statement": self.redirected,
+            "file_redirect": self.lone_redirection,
+            "function_definition": self._function,
+            "for_statement": self._for,
+            "case_statement": self._case,
+        }
+
+    def take(self, root: "Node") -> Taken:
+        """Take the command apart. Raises Unreadable."""
+        if root.has_error or root.type != "program":
+            raise Unreadable("it is not a complete shell command")
+        self.survey(root)
+        self._sequence(root.children, 0, len(self.source), _LINE)
+        return self.finish()
+
+    def inner_parts(self, text: str) -> Sequence[Part]:
+        """The parts of a command that stands in an argument; empty when it cannot be read."""
+        try:
+            return take_apart(text, self.inner + 1).parts
+        except Unreadable:
+            return ()
+
+    def visit(self, node: "Node") -> None:
+        """Take a statement apart. Raises Unreadable."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise Unreadable(f"it is nested more than {DEPTH_MAX} levels deep")
+        self.loops += node.type in _LOOPS
+        visitor = self._visitors.get(node.type)
+        if node.type == "compound_statement" and self.source.startswith(b"((", node.start_byte):
+            self.add_sum(text_of(node), text_of(node)[2:-2])
+        elif visitor is not None:
+            visitor(node)
+        elif node.type in _CONTAINERS:
+            self._sequence(node.children, node.start_byte, node.end_byte, _CONTAINERS[node.type])
+        else:
+            raise Unreadable(f"a {node.type.replace('_', ' ')} is not followed")
+        self.loops -= node.type in _LOOPS
+        self._depth -= 1
+
+    def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> None:
+        """Visit statements between two offsets, apart by `allowed` separators or a new line."""
+        separated = True
+        at = start
+        for node in nodes:
+            gap = self.gap(at, node.start_byte, SPACE)
+            at = node.end_byte
+            separated = separated or b"\n" in gap.replace(b"\\\n", b"") or node.type in _BEGIN_WITH_A_WORD
+            if node.type == "comment":
+                self._comment(node)
+            elif not node.is_named:
+                if text_of(node) not in allowed:
+                    raise Unreadable(f"{text_of(node)!r} is not expected here")
+                separated = True
+            elif not separated:
+                raise Unreadable("two commands without a separator")
+            else:
+                self.visit(node)
+                separated = False
+        self.gap(at, end, SPACE)
+
+    def _comment(self, node: "Node") -> None:
+        before = self.source[max(node.start_byte - 1, 0) : node.start_byte]
+        after = self.source[node.end_byte : node.end_byte + 1]
+        if before not in _BEFORE_COMMENT or after not in (b"", b"\n") or "\n" in text_of(node):
+            raise Unreadable("a comment is not what it seems")
+
+    def _function(self, node: "Node") -> None:
+        for child in self.items(node, SPACE):
+            if child.type == "file_redirect":
+                self.lone_redirection(child)
+            elif child.type == "word":
+                if not _IDENTIFIER.fullmatch(text_of(child)):
+                    raise Unreadable("a function with an unusual name")
+            elif child.is_named:
+                self.visit(child)
+            elif text_of(child) not in ("(", ")", "function"):
+                raise Unreadable("a function is not what it seems")
+
+    def _for(self, node: "Node") -> None:
+        """`for NAME in WORDS; do …; done`"""
+        name = ""
+        for child in self.items(node, SPACE):
+            if child.type == "variable_name":
+                name = text_of(child)
+            elif child.type == "do_group":
+                self.visit(child)
+            elif child.type == "comment":
+                self._comment(child)
+            elif child.is_named:
+                self.set_variable(name, self.word(child).value, text_of(child))
+            elif text_of(child) not in ("for", "in", ";", "\n"):
+                raise Unreadable("a loop of another kind")
+        if special_variable(name) or not name:
+            self.add_opaque(f"for {name}")
+
+    def _case(self, node: "Node") -> None:
+        for child in self.items(node, SPACE):
+            if child.type == "case_item":
+                self._case_item(child)
+            elif child.type == "comment":
+                self._comment(child)
+            elif child.is_named:
+                self.word(child)
+            elif text_of(child) not in ("case", "in", "esac", ";", "\n"):
+                raise Unreadable("a case is not what it seems")
+
+    def _case_item(self, node: "Node") -> None:
+        """`PATTERN | PATTERN) statements ;;`"""
+        children = node.children
+        close = next((place for place, child in enumerate(children) if text_of(child) == ")"), -1)
+        if close < 0:
+            raise Unreadable("a case is not what it seems")
+        at = node.start_byte
+        for child in children[: close + 1]:
+            self.gap(at, child.start_byte, SPACE)
+            at = child.end_byte
+            if child.is_named:
+                self.word(child)
+            elif text_of(child) not in ("(", "|", ")"):
+                raise Unreadable("a case is not what it seems")
+        self._sequence(children[close + 1 :], at, node.end_byte, _CASE_ITEM)
+
+
+@lru_cache(maxsize=1)
+def _language() -> "Language":
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Language(tree_sitter_bash.language())
+
+
+def take_apart(command: str, inner: int = 0) -> Taken:
+    """Take a command apart. Raises Unreadable when what bash would do is not beyond doubt."""
+    from tree_sitter import Parser
+
+    try:
+        source = command.encode()
+    except UnicodeEncodeError as error:
+        raise Unreadable("it is no text") from error
+    if b"\0" in source:
+        raise Unreadable("it has a NUL byte")
+    tree = Parser(_language()).parse(source)
+    try:
+        return ShellReader(source, inner).take(tree.root_node)
+    except RecursionError as error:
+        raise Unreadable("it is nested too deeply") from error
