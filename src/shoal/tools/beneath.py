@@ -1,0 +1,159 @@
+"""Opens directories strictly below a root: by Linux's openat2 where it works, else one component at a time.
+
+Both refuse `..`, absolute names and, when opening for use, every link. Only `real_parts` follows links: it says where
+a path really leads, and refuses one that leads out of the root.
+"""
+
+import errno
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+_OPENAT2 = 437  # the same number on every architecture
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_AT_FDCWD = -100
+_TRIES = 8
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class WalkingOpener:
+    """Works everywhere: resolves by name and compares, then opens component by component, following no link."""
+
+    def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """The names that lead from the root to where `parts` really is; what does not exist yet is kept as written.
+
+        Raises OSError: EXDEV when it leads out of the root, ELOOP in a circle of links.
+        """
+        base = os.path.realpath(root)
+        real = Path(os.path.realpath(os.path.join(base, *parts)))
+        if not real.is_relative_to(base):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return real.relative_to(base).parts
+
+    @contextmanager
+    def directory(self, root: Path, parts: tuple[str, ...]) -> Generator[int]:
+        """A descriptor of a directory below the root, closed afterwards. Raises OSError; ENOTDIR or ELOOP at a link."""
+        folder = self._open(root, parts)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    def make_directories(self, root: Path, parts: tuple[str, ...]) -> None:
+        """Make the directories below the root that are missing. Raises OSError."""
+        folder = os.open(root, _DIRECTORY)
+        try:
+            for name in parts:
+                try:
+                    below = _enter(folder, name)
+                except FileNotFoundError:
+                    _make(folder, name)
+                    below = _enter(folder, name)
+                os.close(folder)
+                folder = below
+        finally:
+            os.close(folder)
+
+    def _open(self, root: Path, parts: tuple[str, ...]) -> int:
+        folder = os.open(root, _DIRECTORY)
+        for name in parts:
+            try:
+                below = _enter(folder, name)
+            finally:
+                os.close(folder)
+            folder = below
+        return folder
+
+
+class KernelOpener(WalkingOpener):
+    """Lets the kernel resolve and open in one call (openat2, Linux 5.6)."""
+
+    def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """As the walking opener's, links resolved by the kernel beneath the root; an absolute link leads out of it."""
+        folder = os.open(root, _DIRECTORY)
+        try:
+            base = os.readlink(f"/proc/self/fd/{folder}")
+            for kept in range(len(parts), 0, -1):
+                try:
+                    found = openat2(folder, "/".join(parts[:kept]), os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)
+                except FileNotFoundError:
+                    continue
+                try:
+                    real = Path(os.readlink(f"/proc/self/fd/{found}"))
+                finally:
+                    os.close(found)
+                return (*_below(real, base), *parts[kept:])
+            return parts
+        finally:
+            os.close(folder)
+
+    def _open(self, root: Path, parts: tuple[str, ...]) -> int:
+        folder = os.open(root, _DIRECTORY)
+        if not parts:
+            return folder
+        try:
+            return openat2(folder, "/".join(parts), _DIRECTORY, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
+        finally:
+            os.close(folder)
+
+
+def best_opener() -> WalkingOpener:
+    """The kernel's where openat2 works and /proc is there, else the walking one."""
+    return KernelOpener() if _kernel_works() else WalkingOpener()
+
+
+def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
+    """Open `path` relative to `folder` under the given RESOLVE_ flags (man 2 openat2). Raises OSError."""
+    import ctypes
+
+    how = (ctypes.c_uint64 * 3)(flags, 0, resolve)
+    code = 0
+    for _ in range(_TRIES):
+        result = _syscall()(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+        if result >= 0:
+            return int(result)
+        code = ctypes.get_errno()
+        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a rename went on meanwhile
+            break
+    raise OSError(code, os.strerror(code))
+
+
+@cache
+def _syscall():
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
+    return call
+
+
+@cache
+def _kernel_works() -> bool:
+    if sys.platform != "linux" or not os.path.exists("/proc/self/fd"):
+        return False
+    try:
+        os.close(openat2(_AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _below(real: Path, base: str) -> tuple[str, ...]:
+    if not real.is_relative_to(base):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))  # it was moved out of the root at this moment
+    return real.relative_to(base).parts
+
+
+def _enter(folder: int, name: str) -> int:
+    return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def _make(folder: int, name: str) -> None:
+    try:
+        os.mkdir(name, 0o755, dir_fd=folder)
+    except FileExistsError:
+        return

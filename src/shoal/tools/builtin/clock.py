@@ -1,0 +1,49 @@
+"""The tool `time`: what time it is."""
+
+from typing import Annotated, ClassVar
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Meta
+
+from shoal.domain.errors import ToolError
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.tools.typed import Prepared, TypedTool, canonical
+
+
+class TimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `time` takes."""
+
+    timezone: Annotated[str, Meta(description="IANA name, such as Europe/Berlin; UTC unless given.")] = "UTC"
+
+
+class TimeTool(TypedTool[TimeArguments]):
+    """Tells the time of the call's clock."""
+
+    name: ClassVar[str] = "time"
+    description: ClassVar[str] = "Get the current date, weekday and time in a time zone."
+    read_only: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__(TimeArguments)
+
+    def plan(self, arguments: TimeArguments, context: ToolContext) -> Invocation:
+        """Find the time zone. Raises ToolError for an unknown one."""
+        zone = find_zone(arguments.timezone)
+
+        async def work() -> ToolOutput:
+            now = context.clock.now().astimezone(zone)
+            return ToolOutput(f"{now.isoformat(timespec='seconds')} ({now:%A}, {arguments.timezone})")
+
+        action = Action(f"tool:{self.name}:{arguments.timezone}")
+        return Prepared((action,), f"{self.name} {arguments.timezone}", canonical(self.name, zone=zone.key), work)
+
+
+def find_zone(name: str) -> ZoneInfo:
+    """The time zone of an IANA name. Raises ToolError."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError) as error:
+        raise ToolError(f"There is no time zone {name!r}. Use an IANA name, such as Europe/Berlin or UTC.") from error

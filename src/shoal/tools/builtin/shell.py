@@ -1,0 +1,108 @@
+"""The tool `bash`: runs a shell command in the sandbox, in the agent's workspace."""
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from shoal.domain.errors import ToolError
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Command, CommandResult, Invocation, ToolContext, ToolOutput
+from shoal.tools.output import text_of
+from shoal.tools.typed import Prepared, TypedTool, canonical
+
+ShellActions: TypeAlias = Callable[[str, str, ToolContext], tuple[Action, ...]]
+"""What a command will do: from the tool's name, the command and the call's context. See shoal.permissions.actions."""
+
+COMMAND_BYTES_MAX = 100_000
+"""Longest command; the kernel takes no single argument above 128 KiB."""
+
+
+class ShellBounds(msgspec.Struct, frozen=True):
+    """Limits of a command: its time when it sets none, the longest it can set, and the output kept of one stream."""
+
+    timeout_seconds: float = 120.0
+    timeout_seconds_max: float = 600.0
+    output_bytes_max: int = 10_485_760
+
+
+class BashArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `bash` takes."""
+
+    command: Annotated[str, Meta(description="The command, run by bash.")]
+    timeout_seconds: Annotated[float, Meta(ge=0, description="Longest run in seconds; 0 for the usual.")] = 0.0
+
+
+class BashTool(TypedTool[BashArguments]):
+    """Runs a command and returns its output and exit code."""
+
+    name: ClassVar[str] = "bash"
+    description: ClassVar[str] = (
+        "Run a shell command with bash in the workspace and get its standard output, standard error and exit code. "
+        "Each command starts anew: directory, variables and background processes do not last to the next one. "
+        "There is no terminal and no standard input. Keep large results in /scratch."
+    )
+    runs_commands: ClassVar[bool] = True
+
+    def __init__(self, shell_actions: ShellActions, bounds: ShellBounds) -> None:
+        super().__init__(BashArguments)
+        self._shell_actions = shell_actions
+        self._bounds = bounds
+
+    def plan(self, arguments: BashArguments, context: ToolContext) -> Invocation:
+        """Take the command apart and bound its time. Raises ToolError when it is empty, too long or has a NUL."""
+        text = arguments.command
+        if not text.strip() or "\0" in text:
+            raise ToolError(
+                "The command is empty." if not text.strip() else "A command cannot contain a NUL character."
+            )
+        if len(text.encode("utf-8", errors="replace")) > COMMAND_BYTES_MAX:
+            raise ToolError(
+                f"The command is longer than {COMMAND_BYTES_MAX:,} bytes. Write a script file and run that."
+            )
+        timeout_seconds = self._timeout_seconds(arguments)
+        command = Command(
+            text=text,
+            cwd=context.agent.workspace,
+            mounts=context.mounts,
+            timeout_seconds=timeout_seconds,
+            output_bytes_max=self._bounds.output_bytes_max,
+        )
+        actions = self._shell_actions(self.name, text, context)
+        cwd = context.sandbox.inside(command.cwd, context.mounts)
+        effect = canonical(self.name, command=text, cwd=cwd, sandbox=context.sandbox.name, timeout=timeout_seconds)
+
+        async def work() -> ToolOutput:
+            return told(await context.sandbox.run(command), timeout_seconds)
+
+        return Prepared(actions, text, effect, work)
+
+    def _timeout_seconds(self, arguments: BashArguments) -> float:
+        wanted = arguments.timeout_seconds
+        if not wanted:
+            return self._bounds.timeout_seconds
+        if wanted > self._bounds.timeout_seconds_max:
+            raise ToolError(f"timeout_seconds can be at most {self._bounds.timeout_seconds_max:g}.")
+        return wanted
+
+
+def told(result: CommandResult, timeout_seconds: float) -> ToolOutput:
+    """A command's end as the model reads it: output, errors under a heading, what was cut, and the exit code."""
+    parts: list[str] = []
+    if result.stdout:
+        parts.append(_stream(result.stdout, "standard output", is_cut=result.stdout_cut))
+    if result.stderr:
+        parts.append("[standard error]\n" + _stream(result.stderr, "standard error", is_cut=result.stderr_cut))
+    if not parts:
+        parts.append("[no output]")
+    if result.timed_out:
+        parts.append(f"[killed with all its processes: it ran longer than {timeout_seconds:g} seconds]")
+    else:
+        parts.append(f"[exit code {result.exit_code}]")
+    return ToolOutput("\n".join(parts), is_error=result.timed_out)
+
+
+def _stream(data: bytes, name: str, *, is_cut: bool) -> str:
+    text = text_of(data).removesuffix("\n")
+    return f"{text}\n[{name} went on; only its first {len(data):,} bytes were kept]" if is_cut else text

@@ -1,0 +1,279 @@
+"""Opens files beneath allowed directories only, by whatever path a model gives, without a race between check and use.
+
+A path is resolved once, into a `Place`: the root that holds it and its real location below it, links followed. The
+place is what permissions are asked for. It is opened beneath the root's descriptor and without following any link, so
+what is opened is what was named: a link put in the way meanwhile makes the call fail. Writing goes to a new file that
+takes the old one's name, inside one directory descriptor: a reader sees the old content or the new, and a hard link
+elsewhere keeps the old.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
+
+from shoal.domain.errors import ToolError
+from shoal.domain.ports import ToolContext
+from shoal.tools.beneath import WalkingOpener, best_opener
+
+FILE_BYTES_MAX = 26_214_400
+"""Longest file that the file tools read or write whole."""
+ENTRIES_MAX = 2000
+"""Most entries of a directory that are listed."""
+_NEW_FILE_MODE = 0o644
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 1_048_576
+_RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
+
+
+class Root(msgspec.Struct, frozen=True):
+    """An allowed directory: where it is on the host, how the model knows it, and whether it may be written."""
+
+    host: Path
+    shown: str
+    writable: bool = False
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A resolved location: the root and the real names below it. What it names need not exist."""
+
+    root: Root
+    parts: tuple[str, ...]
+    shown: str
+    """The path as the model and the permissions know it."""
+
+    @property
+    def host(self) -> Path:
+        """The path on the host, for messages and as a key; never to be opened."""
+        return self.root.host.joinpath(*self.parts)
+
+
+class Entry(NamedTuple):
+    """A line of a directory listing; `size_bytes` is 0 for what is not a file."""
+
+    name: str
+    kind: str
+    size_bytes: int
+
+
+class Jail:
+    """The directories that a call may use; relative paths start in the first."""
+
+    def __init__(self, roots: Sequence[Root], opener: WalkingOpener | None = None) -> None:
+        self._roots = tuple(roots)
+        self._opener = opener or best_opener()
+
+    def resolve(self, path: str) -> Place:
+        """The place a path means: relative, as known inside the sandbox, or of the host. `..` is taken as text.
+
+        Raises ToolError when it is empty, or leads out of the allowed directories, by name or by a link.
+        """
+        if not path or "\0" in path:
+            raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
+        root, parts = self._locate(path)
+        with _told(path):
+            try:
+                return self._place(root, self._opener.real_parts(root.host, parts))
+            except OSError as error:
+                everything = self._roots[-1]
+                if error.errno != errno.EXDEV or everything.shown != "/":
+                    raise
+                below = root.host.joinpath(*parts).parts[1:]
+                return self._place(everything, self._opener.real_parts(everything.host, below))
+
+    def _place(self, root: Root, parts: tuple[str, ...]) -> Place:
+        """Names the place; a host path with the name of another root's inside is told apart from that by `host:`."""
+        shown = PurePosixPath(root.shown, *parts)
+        others = (*_RESERVED, *(other.shown for other in self._roots if other is not root))
+        is_taken = root.shown == "/" and any(shown.is_relative_to(other) for other in others)
+        return Place(root, parts, f"host:{shown}" if is_taken else str(shown))
+
+    def _locate(self, path: str) -> tuple[Root, tuple[str, ...]]:
+        plain = PurePosixPath(os.path.normpath(os.path.join(self._roots[0].shown, path)))
+        found = [
+            (len(PurePosixPath(start).parts), root, plain.relative_to(start).parts)
+            for root in self._roots
+            for start in (root.shown, str(root.host))
+            if plain.is_relative_to(start)
+        ]
+        if not found:
+            raise ToolError(f"{path} is outside the directories you may use: {self._named()}.")
+        _, root, parts = max(found, key=lambda entry: entry[0])
+        return root, parts
+
+    def _named(self) -> str:
+        return ", ".join(root.shown + ("" if root.writable else " (read only)") for root in self._roots)
+
+    def read(self, place: Place, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+        """A regular file's content. Raises ToolError when it is missing, something else, or longer than `bytes_max`."""
+        with self._parent(place) as parent:
+            name = place.parts[-1]
+            _require_file(os.stat(name, dir_fd=parent, follow_symlinks=False), place)
+            with open(os.open(name, _READ, dir_fd=parent), "rb", buffering=0) as file:
+                size = _require_file(os.fstat(file.fileno()), place)
+                content = b"" if size > bytes_max else _read(file.fileno(), bytes_max + 1)
+        if size > bytes_max or len(content) > bytes_max:
+            raise ToolError(f"{place.shown} has {size:,} bytes; the most that can be read is {bytes_max:,}.")
+        return content
+
+    def size(self, place: Place) -> int | None:
+        """The size of a file in bytes; None when nothing is there. Raises ToolError when something else is."""
+        try:
+            with self._parent(place, is_missing_told=False) as parent:
+                return _require_file(os.stat(place.parts[-1], dir_fd=parent, follow_symlinks=False), place)
+        except FileNotFoundError:
+            return None
+
+    def write(self, place: Place, content: bytes) -> None:
+        """Put `content` there in one step, keeping the mode of what was there, and making missing directories.
+
+        Raises ToolError when the root is read-only, something other than a file is there, or the disk is full.
+        """
+        self.require_writable(place)
+        if len(content) > FILE_BYTES_MAX:
+            raise ToolError(f"That is {len(content):,} bytes; the most a file tool writes is {FILE_BYTES_MAX:,}.")
+        with _told(place.shown):
+            self._opener.make_directories(place.root.host, place.parts[:-1])
+        with self._parent(place) as parent:
+            _replace(parent, place, content)
+
+    def require_writable(self, place: Place) -> None:
+        """Raise ToolError when the place is under a read-only root."""
+        if not place.root.writable:
+            writable = ", ".join(root.shown for root in self._roots if root.writable) or "nothing"
+            raise ToolError(f"{place.shown} is read only. You may write to: {writable}.")
+
+    def entries(self, place: Place) -> tuple[list[Entry], bool]:
+        """What a directory holds, sorted by name, and whether there is more than ENTRIES_MAX. Raises ToolError."""
+        with _told(place.shown), ExitStack() as stack:
+            folder = stack.enter_context(self._opener.directory(place.root.host, place.parts))
+            scan = stack.enter_context(os.scandir(folder))
+            found = [_entry(entry) for entry, _ in zip(scan, range(ENTRIES_MAX + 1), strict=False)]
+        return sorted(found[:ENTRIES_MAX]), len(found) > ENTRIES_MAX
+
+    @contextmanager
+    def _parent(self, place: Place, *, is_missing_told: bool = True) -> Generator[int]:
+        if not place.parts:
+            raise ToolError(f"{place.shown} is a directory.")
+        passed = () if is_missing_told else (FileNotFoundError,)
+        with _told(place.shown, passed), self._opener.directory(place.root.host, place.parts[:-1]) as parent:
+            yield parent
+
+
+def jail_of(context: ToolContext) -> Jail:
+    """The jail of a call: the sandbox's mounts, the workspace first, or everything for an agent that is not restricted.
+
+    Outside the mounts a path is known by its name on the host.
+    """
+    roots = [Root(mount.host, mount.inside, mount.writable) for mount in context.mounts]
+    workspace = context.agent.workspace
+    roots.sort(key=lambda root: root.host != workspace)
+    if not roots or roots[0].host != workspace:
+        roots.insert(0, Root(workspace, "/workspace", writable=True))
+    if not context.agent.restrict_to_workspace:
+        roots.append(Root(Path("/"), "/", writable=True))
+        return Jail(roots, WalkingOpener())
+    return Jail(roots)
+
+
+def _read(file: int, bytes_max: int) -> bytes:
+    chunks: list[bytes] = []
+    left = bytes_max
+    while left and (chunk := os.read(file, min(left, _CHUNK_BYTES))):
+        chunks.append(chunk)
+        left -= len(chunk)
+    return b"".join(chunks)
+
+
+def _replace(parent: int, place: Place, content: bytes) -> None:
+    name, mode = place.parts[-1], _NEW_FILE_MODE
+    with suppress(FileNotFoundError):
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            raise ToolError(f"{place.shown} is a link. Write to the file that it leads to.")
+        _require_file(found, place)
+        mode = stat.S_IMODE(found.st_mode)
+    temporary = f".{name[:100]}.{secrets.token_hex(6)}"
+    file = os.open(temporary, _CREATE, 0o600, dir_fd=parent)
+    try:
+        with open(file, "wb", buffering=0) as stream:
+            left = memoryview(content)
+            while left:
+                left = left[stream.write(left) :]
+            os.fchmod(stream.fileno(), mode & 0o777)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+
+
+def _require_file(found: os.stat_result, place: Place) -> int:
+    """The size of a regular file; raises ToolError for anything else."""
+    mode = found.st_mode
+    if stat.S_ISREG(mode):
+        return found.st_size
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    raise ToolError(f"{place.shown} is {_kind(mode)}, not a file.")
+
+
+def _kind(mode: int) -> str:
+    match stat.S_IFMT(mode):
+        case stat.S_IFREG:
+            return "a file"
+        case stat.S_IFDIR:
+            return "a directory"
+        case stat.S_IFLNK:
+            return "a link"
+        case stat.S_IFIFO:
+            return "a pipe"
+        case stat.S_IFSOCK:
+            return "a socket"
+        case _:
+            return "a device"
+
+
+def _entry(entry: os.DirEntry[str]) -> Entry:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return Entry(entry.name, "gone", 0)
+    kind = _kind(found.st_mode).partition(" ")[2]
+    return Entry(entry.name, kind, found.st_size if kind == "file" else 0)
+
+
+_TOLD = {
+    errno.ENOENT: "does not exist",
+    errno.ENOTDIR: "is not below a directory",
+    errno.EXDEV: "leads out of the directories you may use",
+    errno.ELOOP: "is or passes a link that was put there meanwhile or leads in a circle",
+    errno.EACCES: "may not be accessed",
+    errno.EPERM: "may not be accessed",
+    errno.ENAMETOOLONG: "has too long a name",
+    errno.ENOSPC: "cannot be written: the disk is full",
+    errno.EDQUOT: "cannot be written: the disk quota is used up",
+    errno.EROFS: "is on a read-only file system",
+    errno.EISDIR: "is a directory",
+    errno.ENXIO: "is not a file",
+}
+
+
+@contextmanager
+def _told(path: str, passed: tuple[type[OSError], ...] = ()) -> Generator[None]:
+    """Turn the system's errors into sentences for the model, but for those that the caller wants itself."""
+    try:
+        yield
+    except passed:
+        raise
+    except (OSError, UnicodeError) as error:
+        code = error.errno if isinstance(error, OSError) else None
+        reason = _TOLD.get(code or 0, f"cannot be used: {error}")
+        raise ToolError(f"{path} {reason}.") from error
