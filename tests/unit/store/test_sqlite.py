@@ -1,0 +1,376 @@
+"""What SQLite adds to the store's contract: group commit, and files that are full, locked, foreign or damaged."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import (
+    Conflict,
+    ShoalError,
+    StoreCorrupt,
+    StoreFull,
+    StoreNewer,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from shoal.store.script import Row, Script, query, text
+from shoal.store.sqlite import BATCH_SCRIPTS_MAX, SqliteDriver
+from shoal.store.statements import migrations, statements
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import THREAD, leased, prompt
+
+
+def put(key: str, value: str = "v") -> Script[list[Row]]:
+    """A script that sets a value."""
+    return query("setting_put", scope="s", key=key, value=value)
+
+
+async def value(driver: SqliteDriver, key: str) -> str | None:
+    """What a key is set to."""
+    rows = await driver.read(query("setting_get", scope="s", key=key))
+    return text(rows[0][0]) if rows else None
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
+    """A fresh database."""
+    driver = SqliteDriver(tmp_path / "shoal.db")
+    yield driver
+    await driver.close()
+
+
+def hold_writer(driver: SqliteDriver) -> tuple[asyncio.Event, "asyncio.Future[None]", Script[None]]:
+    """A script that, once the writer runs it, waits inside its transaction until the future's result is set."""
+    loop = asyncio.get_running_loop()
+    entered, release = asyncio.Event(), loop.create_future()
+
+    async def wait() -> None:
+        await release
+
+    def script() -> Script[None]:
+        loop.call_soon_threadsafe(entered.set)
+        asyncio.run_coroutine_threadsafe(wait(), loop).result()
+        yield from query("setting_get", scope="s", key="x")
+
+    return entered, release, script()
+
+
+def commits_of(driver: SqliteDriver) -> list[str]:
+    """A list that grows by every commit of the writer."""
+    found: list[str] = []
+    driver._writer.set_trace_callback(lambda sql: found.append(sql) if sql.lower() == "commit" else None)
+    return found
+
+
+# ---- group commit ----
+
+
+async def test_scripts_handed_in_during_a_commit_share_the_next_one(driver: SqliteDriver) -> None:
+    commits = commits_of(driver)
+    entered, release, script = hold_writer(driver)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(driver.write(script))
+        await entered.wait()
+        for number in range(BATCH_SCRIPTS_MAX):
+            group.create_task(driver.write(put(str(number))))
+        await asyncio.sleep(0)
+        release.set_result(None)
+    assert len(commits) == 2
+    assert await value(driver, "255") == "v"
+
+
+async def test_a_batch_is_bounded(driver: SqliteDriver) -> None:
+    commits = commits_of(driver)
+    entered, release, script = hold_writer(driver)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(driver.write(script))
+        await entered.wait()
+        for number in range(BATCH_SCRIPTS_MAX + 1):
+            group.create_task(driver.write(put(str(number))))
+        await asyncio.sleep(0)
+        release.set_result(None)
+    assert len(commits) == 3
+
+
+async def test_a_failing_script_is_rolled_back_alone(driver: SqliteDriver) -> None:
+    def failing() -> Script[None]:
+        yield from put("bad")
+        raise Conflict("no")
+
+    entered, release, script = hold_writer(driver)
+    held = asyncio.gather(driver.write(script))
+    await entered.wait()
+    others = asyncio.gather(
+        driver.write(put("a")), driver.write(failing()), driver.write(put("b")), return_exceptions=True
+    )
+    await asyncio.sleep(0)
+    release.set_result(None)
+    await held
+    outcomes = await others
+    assert [type(outcome) for outcome in outcomes] == [list, Conflict, list]
+    assert (await value(driver, "a"), await value(driver, "bad"), await value(driver, "b")) == ("v", None, "v")
+
+
+async def test_a_cancelled_write_is_done_whole(driver: SqliteDriver) -> None:
+    entered, release, script = hold_writer(driver)
+    held = asyncio.gather(driver.write(script))
+    await entered.wait()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await driver.write(put("a"))
+    release.set_result(None)
+    await held
+    await driver.write(put("b"))
+    assert await value(driver, "a") == "v"
+
+
+async def test_what_was_handed_in_is_committed_before_closing(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "shoal.db")
+    writes = asyncio.gather(*(driver.write(put(str(number))) for number in range(20)))
+    await asyncio.sleep(0)
+    await driver.close()
+    await writes
+    with pytest.raises(StoreUnavailable):
+        await driver.write(put("late"))
+    again = SqliteDriver(tmp_path / "shoal.db")
+    assert await value(again, "19") == "v"
+    await again.close()
+
+
+async def test_a_reader_sees_one_moment(driver: SqliteDriver) -> None:
+    await driver.write(put("a", "before"))
+    loop = asyncio.get_running_loop()
+
+    def script() -> Script[tuple[str, str]]:
+        first = yield from query("setting_get", scope="s", key="a")
+        asyncio.run_coroutine_threadsafe(driver.write(put("a", "after")), loop).result()
+        second = yield from query("setting_get", scope="s", key="a")
+        return text(first[0][0]), text(second[0][0])
+
+    assert await driver.read(script()) == ("before", "before")
+    assert await value(driver, "a") == "after"
+
+
+# ---- files ----
+
+
+async def test_a_full_disk_is_told_and_survived(driver: SqliteDriver) -> None:
+    await driver.write(put("a"))
+    pages = driver._writer.execute("pragma page_count").fetchone()[0]
+    driver._writer.execute(f"pragma max_page_count = {pages + 2}")
+    with pytest.raises(StoreFull, match="full"):
+        await driver.write(put("big", "x" * 100_000))
+    await driver.write(put("small", "fits"))
+    driver._writer.execute("pragma max_page_count = 1000000")
+    await driver.write(put("big", "x" * 100_000))
+    assert (await value(driver, "a"), await value(driver, "small")) == ("v", "fits")
+
+
+async def test_a_full_file_system_is_told_and_survived(small_disk: Path) -> None:
+    driver = SqliteDriver(small_disk / "shoal.db")
+    await driver.write(put("a"))
+    ballast = small_disk / "ballast"
+    fill(ballast)
+    with pytest.raises(StoreFull, match="Free some space"):
+        await driver.write(put("big", "x" * 500_000))
+    ballast.unlink()
+    await driver.write(put("big", "fits"))
+    assert (await value(driver, "a"), await value(driver, "big")) == ("v", "fits")
+    await driver.close()
+
+
+def fill(path: Path) -> None:
+    """Write to a file until the disk is full."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(file, b"x" * 4096)
+    finally:
+        os.close(file)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 1 MiB, where one can be mounted."""
+    folder = Path(tempfile.mkdtemp())
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        folder.rmdir()
+        pytest.skip(f"no small file system: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+    folder.rmdir()
+
+
+OPEN_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.statements import migrations, statements
+migrations("sqlite"), statements("sqlite")
+if os.geteuid() == 0:
+    os.setuid(65534)
+SqliteDriver(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_home_that_cannot_be_written_is_told(is_new: bool) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        if not is_new:
+            asyncio.run(SqliteDriver(folder / "shoal.db").close())
+        folder.chmod(0o555)
+        argv = [sys.executable, "-c", OPEN_AS_NOBODY, str(folder / "shoal.db")]
+        found = subprocess.run(argv, check=False, capture_output=True, text=True)
+        assert found.returncode == 1
+        assert "StoreReadOnly" in found.stderr
+        assert "Check" in found.stderr
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_missing_directory_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreReadOnly, match="directory"):
+        SqliteDriver(tmp_path / "absent" / "shoal.db")
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    path.write_bytes(b"my shopping list" * 500)
+    with pytest.raises(StoreCorrupt, match="not a database"):
+        SqliteDriver(path)
+    assert path.read_bytes() == b"my shopping list" * 500
+
+
+async def test_a_damaged_database_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    driver = SqliteDriver(path)
+    for number in range(200):
+        await driver.write(put(str(number), "x" * 500))
+    await driver.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        for page in range(2, size // 4096):
+            file.seek(page * 4096)
+            file.write(b"\xff" * 4096)
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        await damaged_use(path)
+
+
+async def damaged_use(path: Path) -> None:
+    """Open a damaged database and use it."""
+    driver = SqliteDriver(path)
+    try:
+        await value(driver, "50")
+        await driver.write(put("50"))
+    finally:
+        await driver.close()
+
+
+def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    asyncio.run(SqliteDriver(path).close())
+    newer = len(migrations("sqlite")) + 1
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"pragma user_version = {newer}")
+    with pytest.raises(StoreNewer, match="newer"):
+        SqliteDriver(path)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("pragma user_version").fetchone()[0] == newer
+
+
+async def test_a_read_only_driver_reads_and_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StoreReadOnly):
+        SqliteDriver(tmp_path / "shoal.db", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+    driver = SqliteDriver(tmp_path / "shoal.db")
+    await driver.write(put("a"))
+    reader = SqliteDriver(tmp_path / "shoal.db", read_only=True)
+    assert await value(reader, "a") == "v"
+    with pytest.raises(StoreReadOnly):
+        await reader.write(put("b"))
+    await reader.close()
+    await driver.close()
+
+
+# ---- a process that is killed ----
+
+ACCEPTING = """
+import asyncio, sys
+from pathlib import Path
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import prompt
+
+async def accept_for_ever():
+    store = DatabaseStore(SqliteDriver(Path(sys.argv[1])), ManualClock())
+    number = 0
+    while True:
+        await store.inbox.accept(prompt(f"k{number}"), 10**9)
+        sys.stdout.write(f"k{number}\\n")
+        sys.stdout.flush()
+        number += 1
+
+asyncio.run(accept_for_ever())
+"""
+
+
+def killed_while_accepting(path: Path) -> list[str]:
+    """Run a process that accepts prompts, kill it, and return what it told to have accepted."""
+    with subprocess.Popen([sys.executable, "-c", ACCEPTING, str(path)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        told = [child.stdout.readline().strip() for _ in range(50)]
+        child.kill()
+        return told + child.stdout.read().split()
+
+
+@pytest.mark.slow
+async def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    told = killed_while_accepting(path)
+    store = DatabaseStore(SqliteDriver(path), ManualClock())
+    lease = await leased(store)
+    assert lease.prompt == prompt("k0")
+    for key in told:
+        assert (await store.inbox.accept(prompt(key), 10**9)).status == "duplicate", key
+    info = await store.journal.thread(THREAD)
+    assert info is not None
+    assert len(told) <= info.queued <= len(told) + 1
+    await store.close()
+
+
+# ---- named queries ----
+
+
+def test_both_dialects_have_the_same_queries() -> None:
+    assert statements("sqlite").keys() == statements("postgres").keys()
+
+
+def test_parameters_and_dialect_parts_are_translated() -> None:
+    assert statements("postgres")["inbox_known"].endswith("platform = %(platform)s and key = %(key)s")
+    assert "skip locked" in statements("postgres")["outbox_claim"]
+    assert "skip locked" not in statements("sqlite")["outbox_claim"]
+
+
+def test_every_query_says_what_it_is_for() -> None:
+    assert [name for name, body in statements("sqlite").items() if not body.startswith("-- ")] == []
+
+
+def test_expected_failures_are_of_the_one_tree() -> None:
+    assert all(issubclass(kind, ShoalError) for kind in (StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer))
