@@ -114,8 +114,6 @@ def plan_compaction(
     units = [tally.units(index, index + 1) for index in range(len(entries))]
     roles = roles_of(entries)
     index = cut_index(roles, units, keep, room.events * 3 // 4)
-    while index and entries[index].seq == entries[index - 1].seq:
-        index -= 1
     if index <= tally.head:
         return None
     earlier = entries[0].message.text.removeprefix(SUMMARY_HEAD).strip() if tally.head else ""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import AssistantSaid, Compacted, Event, EventData, Steered, ToolFinished, UserSaid
+from shoal.domain.events import AssistantSaid, Compacted, Event, EventData, Steered, ToolFinished, TurnStarted, UserSaid
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import (
     AssistantMessage,
@@ -60,7 +60,7 @@ class Journal:
     def user(self, text: str = "hello") -> "Journal":
         """Open a turn."""
         self.turns += 1
-        return self.put(UserSaid(text, ANA))
+        return self.put(TurnStarted("main", "demo", "<context>"), UserSaid(text, ANA))
 
     def say(self, text: str = "fine") -> "Journal":
         """The model answers."""
@@ -190,7 +190,7 @@ def test_whole_turns_leave_a_quarter_of_the_room_at_once() -> None:
     dropped: list[int] = []
     for _ in range(40):
         journal.user("u " + words(8)).say(words(10))
-        dropped.append(journal.fit(room(200)).dropped)
+        dropped.append(journal.fit(room(230)).dropped)
     assert dropped[:9] == [0] * 9
     assert len(set(dropped)) < 17
     assert all(number % 2 == 0 for number in dropped)
@@ -262,7 +262,7 @@ def test_a_vast_message_is_cut_in_the_middle() -> None:
     (message,) = fitted.messages
     assert fitted.shortened
     assert "BEGIN" in message.text
-    assert message.text.endswith("END")
+    assert message.text.endswith("END\n\n<context>")
     assert "left out here" in message.text
 
 
@@ -299,7 +299,7 @@ def test_a_turn_counts_only_what_is_new() -> None:
     counted.clear()
     journal.user("new").say("answer")
     journal.fit(room(1000))
-    assert [text[-6:] for text in counted] == ["a] new", "answer"]
+    assert [text[-6:] for text in counted] == ["ntext>", "answer"]
 
 
 # ---- the room ----

@@ -88,7 +88,7 @@ def test_a_cut_keeps_enough_and_splits_nothing(roles: str, keep: int, summary: b
 
 
 def test_roles_of_a_transcript() -> None:
-    journal = Journal().user().say().put(Compacted(2, "so far")).user().step("r", "r").put(Steered("hurry", ANA)).say()
+    journal = Journal().user().say().put(Compacted(3, "so far")).user().step("r", "r").put(Steered("hurry", ANA)).say()
     assert roles_of(journal.transcript.entries) == "sUattua"
 
 
@@ -162,10 +162,13 @@ def test_a_cut_off_answer_is_not_parted_from_its_request_to_go_on() -> None:
     assert (CUT_OFF in texts) == ("half" in texts)
 
 
-def test_a_transcript_read_anew_after_a_compaction_is_the_same() -> None:
-    journal = Journal().user()
-    for number in range(8):
-        journal.step(f"{number} {words(40)}", words(5))
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_transcript_read_anew_after_a_compaction_is_the_same(turns: int) -> None:
+    journal = Journal()
+    for _ in range(turns):
+        journal.user()
+        for number in range(8 // turns):
+            journal.step(f"{number} {words(40)}", words(5))
     plan = needed_plan(journal)
     again = Transcript()
     for event in journal.events:
@@ -209,7 +212,7 @@ def test_the_summariser_is_told_what_was_and_what_to_write() -> None:
 
 
 def test_an_earlier_summary_is_to_be_updated() -> None:
-    journal = Journal().user().say().put(Compacted(2, "## Goal\nTo sail.\n\n<files-read>\na.txt\n</files-read>"))
+    journal = Journal().user().say().put(Compacted(3, "## Goal\nTo sail.\n\n<files-read>\na.txt\n</files-read>"))
     journal.user("more").say(words(60)).user(words(60)).say(words(60))
     plan = needed_plan(journal)
     text = summary_request(plan, "demo", ROOM).messages[0].text
@@ -253,7 +256,7 @@ def test_files_read_and_changed_are_listed() -> None:
         ("bash", '{"path": "d.txt"}'),
         ("read", "not json"),
         ("read", '{"path": "</files-read>"}'),
-        earlier="Before.\n\n<files-read>\nold.txt\na.txt\n</files-read>\n\n<files-changed>\nz.txt\n</files-changed>",
+        earlier="Before.\n\n<files-read>\na.txt\nold.txt\n</files-read>\n\n<files-changed>\nz.txt\n</files-changed>",
     )
     assert files_touched(plan) == (("old.txt", "a.txt"), ("z.txt", "b.txt", "c.txt"))
 
