@@ -1,1 +1,47 @@
-"""Extensions: platforms, providers, tools and sandboxes that installed packages offer as entry points."""
+"""Extensions: platforms, providers, tools and sandboxes that installed packages offer as entry points.
+
+A package names them in its metadata, under one of GROUPS, e.g. `weather = "pkg:Weather"` in
+`[project.entry-points."shoal.tools"]`. Nothing is imported before it is used.
+"""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Literal, TypeAlias, get_args
+
+from shoal.domain.errors import ConfigError
+
+Group: TypeAlias = Literal["shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
+def extensions(group: Group) -> dict[str, EntryPoint]:
+    """What the installed packages offer in a group, by name. Raises ConfigError when two offer the same name."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        other = found.get(entry.name)
+        if other is not None and other.value != entry.value:
+            raise ConfigError(
+                [
+                    f"Two packages offer {entry.name!r} in {group}: {_package(other)} and {_package(entry)}. "
+                    "Uninstall one of them."
+                ]
+            )
+        found[entry.name] = entry
+    return found
+
+
+def load_extension(group: Group, name: str) -> object:
+    """Import what a package offers under a name. Raises ConfigError when nothing does or it cannot be imported."""
+    found = extensions(group)
+    entry = found.get(name)
+    if entry is None:
+        known = ", ".join(sorted(found)) or "none"
+        raise ConfigError([f"No installed package offers {name!r} in {group}; offered: {known}."])
+    try:
+        loaded: object = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError([f"{name!r} of the package {_package(entry)} cannot be imported: {error}."]) from error
+    return loaded
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value

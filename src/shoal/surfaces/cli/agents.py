@@ -87,7 +87,7 @@ def config(place: Place, name: str, key: str, value: str) -> None:
     if key == "profile" and value:
         _check_profile(place, value)
     _set(file, key, value)
-    print(f"{name}: {key} is {'left to the default' if not value else value} from the next turn on.")
+    print(f"{name}: {key} is {value or 'left to the default'} from the next turn on.")
 
 
 @agents.command()

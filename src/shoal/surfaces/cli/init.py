@@ -124,4 +124,6 @@ def _start_repository(workspace: Path) -> None:
         return
     # Variables such as GIT_DIR of the caller must not turn this to another repository.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    subprocess.run([git, "init", "--quiet", str(workspace)], env=environ, check=False, capture_output=True)
+    subprocess.run(
+        [git, "init", "--quiet", "--template=", str(workspace)], env=environ, check=False, capture_output=True
+    )
