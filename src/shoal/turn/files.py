@@ -46,8 +46,7 @@ class FileCache:
     def read(self, path: str, bytes_max: int) -> str:
         """The file's text, stripped at its end; empty when it is missing, unreadable or not a regular file.
 
-        Of a file longer than `bytes_max` bytes the first and last whole lines come, with a notice between them.
-        Bytes that are not UTF-8 and NULs come as U+FFFD.
+        Of a file longer than `bytes_max` bytes its beginning and end come, with a notice between them. Bytes that are not UTF-8 and NULs come as U+FFFD.
         """
         stamp = _stamp(path, stat.S_IFREG)
         if stamp is None:
@@ -102,7 +101,7 @@ class FileCache:
 
 
 def cut_middle(text: str, chars_max: int, where: str = "") -> str:
-    """Leave out whole lines in the middle of a text longer than `chars_max`, with a notice that says how much."""
+    """Leave out the middle of a text longer than `chars_max`, with a notice that says how much."""
     if len(text) <= chars_max:
         return text
     half = chars_max // 2
@@ -138,10 +137,12 @@ def _clean(data: bytes, errors: str) -> str:
 
 
 def _joined(head: str, tail: str, size: int, unit: str, where: str) -> str:
-    if "\n" in head:
-        head = head[: head.rindex("\n")]
-    if "\n" in tail:
-        tail = tail[tail.index("\n") + 1 :]
+    head_end = head.rfind("\n")
+    if head_end > len(head) * 3 // 4:
+        head = head[:head_end]
+    tail_start = tail.find("\n") + 1
+    if tail_start < len(tail) // 4:
+        tail = tail[tail_start:]
     kept = len(head.encode()) + len(tail.encode()) if unit == "bytes" else len(head) + len(tail)
     name = f" of {os.path.basename(where)}" if where else ""
     return f"{head}\n[… {size - kept} of {size} {unit}{name} left out here …]\n{tail}"
