@@ -1,0 +1,58 @@
+"""From a provider's settings to the provider: which wire, which address, which key."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import ConfigError
+from shoal.domain.ports import Provider
+from shoal.providers.http import HttpClient, Timeouts
+from shoal.providers.keys import Key, KeySource
+from shoal.providers.openai import OpenAiWire
+from shoal.providers.service import HttpProvider, Keys
+from shoal.providers.table import BASE_URLS, quirks_of, server_row
+from shoal.providers.wire import Wire
+
+
+class ProviderSettings(msgspec.Struct, frozen=True):
+    """One provider of the configuration. `models` are offered beside those it lists; `headers` go with every request.
+
+    `model_file` is for kind `local` alone: the GGUF file.
+    """
+
+    name: str
+    kind: str
+    base_url: str = ""
+    key: KeySource = KeySource()
+    models: tuple[str, ...] = ()
+    headers: tuple[tuple[str, KeySource], ...] = ()
+    timeouts: Timeouts = Timeouts()
+    model_file: str = ""
+
+    @property
+    def address(self) -> str:
+        """The base address, the kind's own when none is set; empty for what has none."""
+        return (self.base_url or BASE_URLS.get(self.kind, "")).rstrip("/")
+
+
+def build_provider(settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]) -> Provider:
+    """Make the provider; nothing is opened. Raises ConfigError for an unknown kind."""
+    wire = _wire(settings)
+    http = HttpClient(settings.address, settings.name, settings.timeouts, environ)
+    headers = tuple(
+        (name.lower().encode(), Key(source, settings.name, environ, clock)) for name, source in settings.headers
+    )
+    keys = Keys(Key(settings.key, settings.name, environ, clock), headers)
+    return HttpProvider(settings.name, wire, http, keys, clock=clock, quirks_of=partial(quirks_of, settings.address))
+
+
+def _wire(settings: ProviderSettings) -> Wire:
+    match settings.kind:
+        case "openai":
+            return OpenAiWire(reasoning_back=server_row(settings.address).reasoning_back)
+        case _:
+            raise ConfigError(
+                [f"providers.{settings.name}.kind is {settings.kind!r}; allowed: {', '.join(BASE_URLS)}, local."]
+            )
