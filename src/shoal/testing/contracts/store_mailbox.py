@@ -170,8 +170,8 @@ class MailboxRules:
     async def test_an_abort_drops_what_was_meant_for_the_turn_but_no_prompt(self, store: Store) -> None:
         """Prompts queued behind it still run."""
         lease = await opened(store)
-        await store.inbox.accept(prompt("next"), 5)
         await store.inbox.accept_now(steer("s1"))
+        await store.inbox.accept(prompt("next"), 5)
         receipt = await store.inbox.abort(Abort(THREAD, PERSON))
         assert (receipt.status, receipt.turn) == ("delivered", "T1")
         lease = await leased(store)
