@@ -46,7 +46,8 @@ class FileCache:
     def read(self, path: str, bytes_max: int) -> str:
         """The file's text, stripped at its end; empty when it is missing, unreadable or not a regular file.
 
-        Of a file longer than `bytes_max` bytes its beginning and end come, with a notice between them. Bytes that are not UTF-8 and NULs come as U+FFFD.
+        Of a file longer than `bytes_max` bytes its beginning and end come, with a notice between them. Bytes
+        that are not UTF-8 and NULs come as U+FFFD.
         """
         stamp = _stamp(path, stat.S_IFREG)
         if stamp is None:
