@@ -1,0 +1,164 @@
+"""When a trigger comes next: cron lines and single times in a time zone, pure functions of the schedule and an instant.
+
+Clock changes: a time that does not exist comes at the next instant that does; one that occurs twice comes once, at the
+first. A cron line whose hour is `*` goes by the hours that pass, so it comes in each pass of a repeated hour.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+import msgspec
+from cronsim import CronSim, CronSimError
+
+from shoal.domain.clock import iso
+from shoal.domain.errors import InvalidInput
+from shoal.domain.records import NewTrigger
+
+TEXT_CHARS_MAX = 20_000
+"""Longest text a trigger sends."""
+
+MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
+
+_IN = re.compile(r"in (\d{1,6}|an?) ?(s|sec|second|m|min|minute|h|hour|d|day|w|week)s?", re.IGNORECASE)
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_FORMS = "an ISO time (2026-05-04T09:00), a wait (in 10 minutes) or a cron line (0 9 * * 1-5)"
+
+
+class When(msgspec.Struct, frozen=True):
+    """A schedule in the words of NewTrigger: `kind` is `one-shot` or `periodic`."""
+
+    kind: str
+    schedule: str
+
+
+def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
+    """The first instant of the schedule later than `after`, in UTC; None when there is none.
+
+    Raises InvalidInput when the schedule or the time zone cannot be understood.
+    """
+    zone = zone_named(spec.timezone)
+    if spec.kind == "one-shot":
+        at = single_time(spec.schedule, zone)
+        return at if at > after else None
+    return next((at for at in _cron_times(spec.schedule, zone, after) if at > after), None)
+
+
+def first_time(spec: NewTrigger, now: datetime) -> datetime:
+    """Check a new trigger and give its first instant. Raises InvalidInput saying what is wrong, or that it is past."""
+    check(spec)
+    at = next_after(spec, now)
+    if at is None and spec.kind == "one-shot":
+        raise InvalidInput(f"The time {spec.schedule} is past: it is {iso(now)} now. Give a later one.")
+    if at is None:
+        raise InvalidInput(f"The cron line {spec.schedule!r} never comes. Check its day and month.")
+    return at
+
+
+def check(spec: NewTrigger) -> None:
+    """Raise InvalidInput where text, target, time zone or schedule of a trigger are wrong, whatever the time is."""
+    if not spec.text.strip():
+        raise InvalidInput("A trigger needs a text: what the agent is to do.")
+    if len(spec.text) > TEXT_CHARS_MAX:
+        raise InvalidInput(f"A trigger's text has at most {TEXT_CHARS_MAX} characters; this one has {len(spec.text)}.")
+    if (spec.thread is None) != bool(spec.platform and spec.channel):
+        raise InvalidInput("A trigger goes either into a thread or into a platform's channel: give one of the two.")
+    zone = zone_named(spec.timezone)
+    if spec.kind == "one-shot":
+        single_time(spec.schedule, zone)
+    else:
+        _simulation(spec.schedule, datetime(2000, 1, 1))  # noqa: DTZ001 (a wall time; only the line is checked)
+
+
+def parse_when(text: str, timezone: str, now: datetime) -> When:
+    """Understand what a person writes: `in 10 minutes`, an ISO time with or without offset, a cron line or `@daily`.
+
+    A single time comes back in UTC. Raises InvalidInput naming the forms, or when the time is past.
+    """
+    words = " ".join(text.split())
+    zone = zone_named(timezone)
+    waited = _IN.fullmatch(words)
+    if waited:
+        count = 1 if waited[1].lower().startswith("a") else int(waited[1])
+        return When("one-shot", iso(now + timedelta(seconds=count * _UNIT_SECONDS[waited[2][0].lower()])))
+    if words.startswith("@") or len(words.split()) == 5:
+        if next(_cron_times(words, zone, now), None) is None:
+            raise InvalidInput(f"The cron line {words!r} never comes. Check its day and month.")
+        return When("periodic", words)
+    at = single_time(words, zone)
+    if at <= now:
+        raise InvalidInput(f"The time {words} is past: it is {iso(now)} now. Give a later one.")
+    return When("one-shot", iso(at))
+
+
+def single_time(text: str, zone: ZoneInfo) -> datetime:
+    """An ISO 8601 time as an instant in UTC; without an offset it is a wall time in `zone`. Raises InvalidInput."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return at.astimezone(UTC) if at.tzinfo is not None else _instant(at, zone)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{text[:80]!r} is no time. Give {_FORMS}.") from None
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """The time zone of an IANA name. Raises InvalidInput with the nearest known names."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        near = get_close_matches(name, sorted(available_timezones()), n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " Give an IANA name such as Europe/Berlin."
+        raise InvalidInput(f"The time zone {name[:60]!r} is not known.{hint}") from None
+
+
+def _cron_times(line: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Instants of a cron line from about `after` on, never falling; some at the beginning may not be later than it."""
+    local = after.astimezone(zone)
+    expression = MACROS.get(line.strip().lower(), line)
+    if expression.split()[1:2] == ["*"]:
+        # By passing hours. From inside the second pass of a repeated hour this may begin earlier than asked.
+        yield from (at.astimezone(UTC) for at in _simulation(expression, local))
+    else:
+        yield from (_instant(wall, zone) for wall in _simulation(expression, local.replace(tzinfo=None)))
+
+
+def _simulation(line: str, start: datetime) -> CronSim:
+    expression = MACROS.get(line.strip().lower(), line)
+    if len(expression.split()) != 5:
+        raise InvalidInput(
+            f"The cron line {line[:80]!r} needs five fields: minute hour day month weekday, or {', '.join(MACROS)}."
+        )
+    try:
+        return CronSim(expression, start)
+    except CronSimError as error:
+        reason = str(error).lower().removeprefix("bad ")
+        raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
+
+
+def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """A wall time as an instant: the first of two, and the end of the gap for one that does not exist."""
+    at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if at.astimezone(zone).replace(tzinfo=None) == wall:
+        return at
+    # In a gap. Read with the offset before it, the wall time lies as far behind the gap's end as it lies inside it.
+    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    return _transition(before, at, zone)
+
+
+def _transition(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The first instant, to the second, at which the offset is that of `after`."""
+    offset = after.astimezone(zone).utcoffset()
+    while after - before > timedelta(seconds=1):
+        middle = before + timedelta(seconds=int((after - before).total_seconds()) // 2)
+        if middle.astimezone(zone).utcoffset() == offset:
+            after = middle
+        else:
+            before = middle
+    return after
