@@ -8,9 +8,12 @@ import msgspec
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError
 from shoal.domain.ports import Provider
+from shoal.providers.anthropic import AnthropicWire
+from shoal.providers.gemini import GeminiWire
 from shoal.providers.http import HttpClient, Timeouts
 from shoal.providers.keys import Key, KeySource
 from shoal.providers.openai import OpenAiWire
+from shoal.providers.openai_responses import ResponsesWire
 from shoal.providers.service import HttpProvider, Keys
 from shoal.providers.table import BASE_URLS, quirks_of, server_row
 from shoal.providers.wire import Wire
@@ -34,7 +37,8 @@ class ProviderSettings(msgspec.Struct, frozen=True):
     @property
     def address(self) -> str:
         """The base address, the kind's own when none is set; empty for what has none."""
-        return (self.base_url or BASE_URLS.get(self.kind, "")).rstrip("/")
+        address = (self.base_url or BASE_URLS.get(self.kind, "")).rstrip("/")
+        return address.removesuffix("/v1") if self.kind == "anthropic" else address
 
 
 def build_provider(settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]) -> Provider:
@@ -52,6 +56,12 @@ def _wire(settings: ProviderSettings) -> Wire:
     match settings.kind:
         case "openai":
             return OpenAiWire(reasoning_back=server_row(settings.address).reasoning_back)
+        case "openai-responses":
+            return ResponsesWire()
+        case "anthropic":
+            return AnthropicWire()
+        case "gemini":
+            return GeminiWire()
         case _:
             raise ConfigError(
                 [f"providers.{settings.name}.kind is {settings.kind!r}; allowed: {', '.join(BASE_URLS)}, local."]

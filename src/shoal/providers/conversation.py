@@ -53,13 +53,17 @@ class Form(Protocol):
 
 
 class Joined:
-    """A thread's messages so far. The last frame is left open, so that a part of the same role can join it."""
+    """A thread's messages so far. The last frame is left open, so that a part of the same role can join it.
 
-    __slots__ = ("buffer", "call_ids", "later", "messages", "role")
+    `before` is the buffer's length at the previous request.
+    """
+
+    __slots__ = ("before", "buffer", "call_ids", "later", "messages", "role")
 
     def __init__(self) -> None:
         self.messages: tuple[ModelMessage, ...] = ()
         self.buffer = bytearray()
+        self.before = 0
         self.role: str = ""
         self.later = b""
         self.call_ids: set[str] = set()
@@ -117,6 +121,7 @@ class Conversations:
         new = self._new(joined, request.messages)
         if joined is None or len(new) == len(request.messages):
             joined = Joined()
+        joined.before = len(joined.buffer)
         for message in new:
             joined.add(self._part(message, images), self.form)
             for call in () if isinstance(message, UserMessage | ToolMessage) else message.tool_calls:

@@ -191,11 +191,9 @@ def _error_in(body: bytes) -> _Error | None:
         document = msgspec.json.decode(raw, type=_Body)
     except msgspec.DecodeError:
         return None
-    for part in (document.error, document.message, document.detail):
-        found = _decode_error(bytes(part))
-        if found is not None:
-            return found
-    return _decode_error(raw)
+    whole = b"null" if bytes(document.message) == b"null" else raw
+    found = (_decode_error(part) for part in (bytes(document.error), whole, bytes(document.detail), raw))
+    return next((error for error in found if error is not None), None)
 
 
 def _decode_error(raw: bytes) -> _Error | None:

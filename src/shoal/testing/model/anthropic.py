@@ -6,6 +6,7 @@ import msgspec
 
 from shoal.testing.model.answer import Answer, fill, fragments, named_frame, object_json, text_json
 from shoal.testing.model.script import Call, Refusal, Seen, SeenMessage
+from shoal.testing.model.tokens import MARK
 
 _STOPS = {"end": "end_turn", "tool_calls": "tool_use", "max_tokens": "max_tokens", "refusal": "refusal"}
 _ERRORS = {
@@ -102,6 +103,11 @@ def _thinking_problem(messages: list[_Message]) -> str:
     return ""
 
 
+def _thread_key(raw: _RawRequest) -> str:
+    """Threads are told apart by how they begin, cache marks aside."""
+    return b"".join((raw.system, *raw.messages[:1])).replace(MARK, b"").decode()
+
+
 class AnthropicWire:
     """Messages."""
 
@@ -114,7 +120,7 @@ class AnthropicWire:
             messages.extend(_split(message))
         seen = Seen("anthropic", request.model, tuple(messages), tuple(tool.name for tool in request.tools))
         seen.stream = request.stream
-        seen.key = request.metadata.user_id or repr((raw.system, raw.messages[:1]))
+        seen.key = request.metadata.user_id or _thread_key(raw)
         seen.prompt = b"\n".join((bytes(raw.tools), bytes(raw.system), *(bytes(message) for message in raw.messages)))
         seen.problem = _thinking_problem(request.messages)
         return seen

@@ -28,13 +28,18 @@ class _FunctionResponse(msgspec.Struct):
     id: str = ""
 
 
+class _Blob(msgspec.Struct, rename="camel"):
+    mime_type: str
+    data: str
+
+
 class _Part(msgspec.Struct, rename="camel"):
     text: str = ""
     thought: bool = False
     thought_signature: str = ""
     function_call: _FunctionCall | None = None
     function_response: _FunctionResponse | None = None
-    inline_data: msgspec.Raw | None = None
+    inline_data: _Blob | None = None
 
 
 class _Content(msgspec.Struct):
@@ -74,7 +79,7 @@ def sign(call: str) -> str:
 
 def _result_text(response: dict[str, msgspec.Raw]) -> str:
     for value in response.values():
-        if value[:1] == b'"':
+        if bytes(value).startswith(b'"'):
             return _text_decoder.decode(value)
     return ""
 
@@ -132,7 +137,7 @@ class GeminiWire:
         model = path.rsplit("/", 1)[-1].split(":", 1)[0]
         seen = Seen("gemini", model, tuple(messages), names)
         seen.stream = ":streamGenerateContent" in path
-        seen.key = repr((raw.system_instruction, raw.contents[:1]))
+        seen.key = repr((bytes(raw.system_instruction), *(bytes(content) for content in raw.contents[:1])))
         parts = (bytes(content) for content in raw.contents)
         seen.prompt = b"\n".join((bytes(raw.system_instruction), bytes(raw.tools), *parts))
         seen.problem = _signature_problem(request.contents)

@@ -127,7 +127,7 @@ class ResponsesWire:
         seen = Seen("responses", request.model, tuple(messages), tuple(tool.name for tool in request.tools))
         seen.stream = request.stream
         parts = [bytes(raw.input)] if isinstance(request.input, str) else [bytes(r) for r in _items.decode(raw.input)]
-        seen.key = request.prompt_cache_key or request.user or repr((raw.instructions, parts[:1]))
+        seen.key = request.prompt_cache_key or request.user or repr((bytes(raw.instructions), parts[:1]))
         seen.prompt = b"\n".join((bytes(raw.instructions), bytes(raw.tools), *parts))
         seen.problem = _reasoning_problem(items)
         return seen
