@@ -40,7 +40,7 @@ def agents() -> None:
 @click.pass_obj
 def list_(place: Place, as_json: bool) -> None:
     """List the agents."""
-    registry = _registry(place)
+    registry = open_agents(place)
     views = [_view(registry.spec(name)) for name in registry.names()]
     if as_json:
         print_json(views)
@@ -114,7 +114,8 @@ def destroy(place: Place, name: str, keep_files: bool, yes: bool) -> None:
     print(f"Removed {name} and its files.")
 
 
-def _registry(place: Place) -> Agents:
+def open_agents(place: Place) -> Agents:
+    """The agents of the home directory as the configuration has them."""
     config = place.config()
     defaults = AgentDefaults(
         agent=config.agents.default_agent,
@@ -131,7 +132,7 @@ def _view(agent: AgentSpec) -> AgentView:
 def _existing(place: Place, name: str) -> Path:
     folder = place.home.agent(name)
     if not NAME.fullmatch(name) or not folder.is_dir():
-        known = ", ".join(_registry(place).names())
+        known = ", ".join(open_agents(place).names())
         raise NotFound(f"There is no agent {name!r}. There are: {known}. `shoal agents create NAME` makes one.")
     return folder
 

@@ -56,12 +56,15 @@ def _decide(
     place: Place, approval: ApprovalId, decision: Literal["allow", "deny"], scope: Literal["once", "thread"]
 ) -> None:
     """Through the Shoal that runs here, so that the turn goes on at once; else in the database."""
+    import asyncio
+
     from shoal.surfaces.cli.remote import find_remote, part
 
     done = "Allowed." if decision == "allow" else "Denied."
     remote = find_remote(place)
     if remote is not None:
-        remote.call("POST", f"/api/approvals/{part(approval)}", {"decision": decision, "scope": scope})
+        body = {"decision": decision, "scope": scope}
+        asyncio.run(remote.call("POST", f"/api/approvals/{part(approval)}", body))
         print(f"{done} The turn goes on.")
         return
 

@@ -1,0 +1,198 @@
+"""`shoal ask`: one turn, its reply on standard output."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Literal
+
+import click
+import msgspec
+
+from shoal.domain.errors import Conflict, Gone, InvalidInput, ShoalError
+from shoal.domain.events import (
+    ApprovalRequested,
+    AssistantSaid,
+    Event,
+    Failed,
+    LiveEvent,
+    Outcome,
+    TextStreamed,
+    TurnFinished,
+    UserSaid,
+)
+from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
+from shoal.domain.messages import Usage
+from shoal.surfaces.cli.output import print_json, printable
+from shoal.surfaces.cli.place import Place
+
+if TYPE_CHECKING:
+    from shoal.surfaces.cli.link import Link
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A question to a person that a turn waits for."""
+
+    id: str
+    tool: str
+    shown: str
+
+
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of it, as `--json` prints it. `waiting` is the outcome of a turn that waits for a person."""
+
+    thread: ThreadId
+    turn: TurnId
+    reply: str
+    steps: int
+    usage: Usage
+    outcome: Outcome | Literal["waiting"]
+    approvals: tuple[Waiting, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """Every field of the contract, empty ones too."""
+        found: dict[str, object] = {
+            "thread": self.thread,
+            "turn": self.turn,
+            "reply": self.reply,
+            "steps": self.steps,
+            "usage": msgspec.structs.asdict(self.usage),
+            "outcome": self.outcome,
+        }
+        if self.approvals:
+            found["approvals"] = self.approvals
+        return found
+
+
+@click.command()
+@click.argument("text", nargs=-1, required=True)
+@click.option("--thread", help="Go on in this thread; without it a new one is made.")
+@click.option("--agent", default="", help="Who answers; without it the default agent.")
+@click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
+@click.pass_obj
+def ask(place: Place, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
+    """Ask one thing and print the reply. With - the question is read from standard input.
+
+    Exit 1 when the turn failed, was stopped, or waits for a permission nobody here can give.
+    """
+    question = sys.stdin.read() if text == ("-",) else " ".join(text)
+    if not question.strip():
+        raise InvalidInput("There is nothing to ask: give a text.")
+    chosen = parse_thread_id(thread) if thread else None
+    asked = asyncio.run(_ask(place, question, chosen, agent, as_json=as_json))
+    if as_json:
+        print_json(asked.as_json())
+    return 0 if asked.outcome in ("done", "limit") else 1
+
+
+async def _ask(place: Place, question: str, thread: ThreadId | None, agent: str, *, as_json: bool) -> Asked:
+    from shoal.surfaces.cli.link import open_link
+
+    async with open_link(place, thread, channel="ask") as (link, chosen):
+        standing = await link.standing()
+        sent = await link.send(question, agent)
+        if not sent.accepted:
+            raise ShoalError(f"{chosen} has too many prompts waiting. Wait for an answer, or ask in another thread.")
+        turn = _Turn(link, chosen, sent.message_id, as_json=as_json)
+        async for item in link.watch(standing.last_seq if standing else 0):
+            asked = await turn.take(item)
+            if asked is not None:
+                return asked
+    raise ShoalError(f"Shoal stopped before {chosen} was answered. `shoal chat --thread {chosen}` goes on there.")
+
+
+class _Turn:
+    """Follows the turn that answers one message, and prints as it goes."""
+
+    def __init__(self, link: "Link", thread: ThreadId, message_id: str, *, as_json: bool) -> None:
+        self.link = link
+        self.thread = thread
+        self.message_id = message_id
+        self.as_json = as_json
+        self.streams = not as_json and sys.stdout.isatty()
+        self.may_ask = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+        self.turn = TurnId("")
+        self.streamed = ""
+        self.failure = ""
+        self.steps = 0
+        self.usage = Usage()
+
+    async def take(self, item: object) -> Asked | None:
+        """Take in what happens in the thread; the answer when it is complete."""
+        match item:
+            case Event(turn=turn, data=UserSaid(message_id=self.message_id)) if not self.turn:
+                self.turn = turn
+            case Event(turn=self.turn) if self.turn:
+                return await self._take_event(item)
+            case LiveEvent(turn=self.turn, data=TextStreamed(text=text)) if self.streams and self.turn:
+                self.streamed += text
+                print(printable(text), end="", flush=True)
+            case _:
+                pass
+        return None
+
+    async def _take_event(self, event: Event) -> Asked | None:
+        match event.data:
+            case AssistantSaid() as said:
+                self.steps += 1
+                self.usage = self.usage + said.usage
+                if self.streamed and said.tool_calls:
+                    print()
+                    self.streamed = ""
+            case Failed(message=message):
+                self.failure = message
+            case ApprovalRequested() as request:
+                return await self._settle(request)
+            case TurnFinished() as finished:
+                return self._finish(finished)
+            case _:
+                pass
+        return None
+
+    async def _settle(self, request: ApprovalRequested) -> Asked | None:
+        """Ask the person at the terminal; without one the turn is left waiting."""
+        shown = printable(request.shown)
+        if not self.may_ask:
+            print(f"shoal: the agent asks to run:\n{shown}", file=sys.stderr)
+            print(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", file=sys.stderr)
+            waiting = Waiting(request.approval_id, request.tool, shown)
+            return Asked(self.thread, self.turn, "", self.steps, self.usage, "waiting", (waiting,))
+        print(f"\nThe agent asks to run:\n{shown}\n[y] allow once, [t] allow in this thread, anything else denies: ",
+              end="", file=sys.stderr, flush=True)  # fmt: skip
+        answer = (await read_line()).strip().lower()
+        scope = "thread" if answer in ("t", "thread") else "once"
+        try:
+            await self.link.decide(request.approval_id, allow=answer in ("y", "yes", "t", "thread"), scope=scope)
+        except (Conflict, Gone) as settled:
+            print(f"shoal: {settled}", file=sys.stderr)
+        return None
+
+    def _finish(self, finished: TurnFinished) -> Asked:
+        asked = Asked(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
+        if self.as_json:
+            return asked
+        if finished.outcome == "failed":
+            print(f"shoal: {printable(self.failure or finished.reply)}", file=sys.stderr)
+        elif finished.outcome == "aborted":
+            print("shoal: the turn was stopped.", file=sys.stderr)
+        elif not finished.reply:
+            print("shoal: the agent chose to say nothing.", file=sys.stderr)
+        elif self.streamed.strip() == finished.reply.strip():
+            print()
+        else:
+            print(f"{chr(10) if self.streamed else ''}{printable(finished.reply)}")
+        return asked
+
+
+async def read_line() -> str:
+    """A line from the terminal, without a thread that could keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[str] = loop.create_future()
+
+    def take() -> None:
+        if not ready.done():
+            ready.set_result(sys.stdin.readline())
+
+    loop.add_reader(sys.stdin.fileno(), take)
+    try:
+        return await ready
+    finally:
+        loop.remove_reader(sys.stdin.fileno())

@@ -1,0 +1,256 @@
+"""`shoal doctor`: looks at everything a running Shoal needs, a line each, and says what to do about what is wrong."""
+
+import asyncio
+import shutil
+import stat
+from collections.abc import AsyncGenerator, Generator, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+import msgspec
+
+from shoal.config.platforms import Account
+from shoal.config.secret import Secret
+from shoal.domain.errors import ConfigError, ShoalError, StoreError
+from shoal.surfaces.cli.output import json_option, print_json, printable
+from shoal.surfaces.cli.place import Place
+
+if TYPE_CHECKING:
+    from shoal.config import Config
+
+FREE_BYTES_MIN = 268_435_456
+"""Less free disk than this is a warning."""
+
+EXTRAS = {
+    "telegram": ("telegram", "telegram"),
+    "discord": ("discord", "discord"),
+    "slack": ("slack_sdk", "slack"),
+    "matrix": ("nio", "matrix"),
+    "teams": ("jwt", "teams"),
+    "google_chat": ("jwt", "google_chat"),
+}
+"""For each platform the package it needs and the extra that brings it."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `todo` says what to do unless it is ok."""
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    message: str
+    todo: str = ""
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def doctor(place: Place, as_json: bool) -> int:
+    """Check configuration, database, providers, sandbox, platforms and skills; exit 1 if something fails."""
+    findings: list[Finding] = []
+
+    async def look() -> None:
+        async for finding in examine(place):
+            findings.append(finding)
+            if not as_json:
+                _print(finding)
+
+    asyncio.run(look())
+    if as_json:
+        print_json(findings)
+    return 1 if any(finding.status == "fail" for finding in findings) else 0
+
+
+def _print(finding: Finding) -> None:
+    todo = f" {finding.todo}" if finding.todo else ""
+    print(printable(f"{finding.status:<4}  {finding.check}: {finding.message}{todo}"), flush=True)
+
+
+async def examine(place: Place) -> AsyncGenerator[Finding]:
+    """Everything there is to look at, in the order in which it matters."""
+    for finding in _home(place):
+        yield finding
+    try:
+        config = place.config()
+    except ConfigError as error:
+        for problem in error.problems:
+            yield Finding("config", "fail", problem, "Correct it; docs/configuration.md lists every key.")
+        return
+    yield Finding("config", "ok", "every key is known and has a value that is allowed.")
+    for check in CHECKS:
+        async for finding in check(place, config):
+            yield finding
+
+
+def _home(place: Place) -> Iterator[Finding]:
+    root, home = place.root, place.home
+    if not root.is_dir():
+        yield Finding("home", "warn", f"{root} does not exist yet.", "`shoal init` makes it.")
+        return
+    exposed = [path for path in (root, home.config_file, home.token_file) if _is_exposed(path)]
+    if exposed:
+        names = " ".join(str(path) for path in exposed)
+        yield Finding("home", "warn", f"others on this machine can read {names}.", f"Run `chmod go= {names}`.")
+    else:
+        yield Finding("home", "ok", f"{root} is closed to others.")
+    free = shutil.disk_usage(root).free
+    if free < FREE_BYTES_MIN:
+        yield Finding("disk", "warn", f"{free // 1_048_576} MiB are free.", "Free some space before it is full.")
+    if shutil.which("git") is None:
+        yield Finding("git", "warn", "git is not installed; workspaces keep no history.", "Install git.")
+
+
+def _is_exposed(path: Path) -> bool:
+    return path.exists() and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+
+
+async def _database(place: Place, config: "Config") -> AsyncGenerator[Finding]:
+    import sqlite3
+
+    from shoal.store.statements import migrations
+    from shoal.surfaces.cli.backup import schema_version
+
+    if config.database.url:
+        yield Finding("database", "ok", "PostgreSQL is configured; starting Shoal shows whether it answers.")
+        return
+    file = place.home.database_file
+    if not file.exists():
+        yield Finding("database", "ok", "there is none yet; the first start makes it.")
+        return
+    newest = len(migrations("sqlite"))
+    try:
+        version = schema_version(file)
+        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            found = str(connection.execute("pragma quick_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except (StoreError, sqlite3.Error) as error:
+        yield Finding("database", "fail", f"{file} cannot be read: {error}.", "Restore a backup with `shoal restore`.")
+        return
+    if found != "ok":
+        yield Finding("database", "fail", f"{file} is damaged: {found}.", "Restore a backup with `shoal restore`.")
+    elif version > newest:
+        yield Finding("database", "fail", f"{file} was written by a newer Shoal.", "Install that version.")
+    elif version < newest:
+        yield Finding(
+            "database", "warn", f"{file} has an older schema.", "The next start, or `shoal migrate`, lifts it."
+        )
+    else:
+        yield Finding("database", "ok", f"{file} is whole ({file.stat().st_size // 1024:,} KiB, schema {version}).")
+
+
+async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:
+    from shoal.config import default_model
+    from shoal.domain.errors import InvalidInput
+    from shoal.surfaces.cli.models import open_catalog
+
+    try:
+        catalog = open_catalog(place)
+    except ConfigError as error:
+        yield Finding("models", "fail", str(error), "Correct it; docs/configuration.md lists every key.")
+        return
+    try:
+        if not config.providers:
+            message = "no provider is configured; a running Ollama answers, else the stand-in `demo`."
+            yield Finding("models", "warn", message, "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key.")
+            return
+        for name, listing in (await catalog.refresh()).items():
+            if listing.error:
+                yield Finding(f"provider {name}", "fail", listing.error, f"Check [providers.{name}] and its key.")
+            else:
+                yield Finding(f"provider {name}", "ok", f"the key is valid; {len(listing.models)} models.")
+        chosen = default_model(config)
+        try:
+            route = catalog.route(chosen)
+        except InvalidInput as error:
+            yield Finding("models", "fail", str(error), "Set model.name.")
+            return
+        listing = catalog.listings.get(route.provider.name)
+        if listing is not None and listing.models and route.model not in listing.models:
+            message = f"{chosen} is the default, and {route.provider.name} does not list it."
+            yield Finding("models", "warn", message, "`shoal models list` shows what it has; set model.name.")
+        else:
+            yield Finding("models", "ok", f"{chosen} answers by default.")
+    finally:
+        await catalog.close()
+
+
+async def _sandbox(_: Place, config: "Config") -> AsyncGenerator[Finding]:
+    from shoal.app import make_sandbox
+
+    try:
+        chosen = await make_sandbox(config)
+    except ShoalError as error:
+        yield Finding("sandbox", "fail", str(error), 'Set sandbox.kind = "auto", or install what it needs.')
+        return
+    await chosen.sandbox.close()
+    if chosen.note:
+        todo = "Install bubblewrap (Debian: apt-get install bubblewrap)." if not chosen.sandbox.isolated else ""
+        yield Finding("sandbox", "warn", chosen.note, todo)
+    else:
+        yield Finding("sandbox", "ok", f"{chosen.sandbox.name}, network {config.sandbox.network}.")
+
+
+async def _platforms(_: Place, config: "Config") -> AsyncGenerator[Finding]:
+    found = False
+    for name, (package, extra) in EXTRAS.items():
+        accounts: tuple[Account, ...] = getattr(config.platforms, name)
+        for account in accounts:
+            found = found or account.enabled
+            for finding in _account(name, account, package, extra):
+                yield finding
+    if not found:
+        yield Finding("platforms", "ok", "none is configured; the page, the terminal and the API always work.")
+
+
+def _account(platform: str, account: Account, package: str, extra: str) -> Generator[Finding]:
+    check = f"{platform} {account.account}"
+    if not account.enabled:
+        yield Finding(check, "ok", "is switched off.")
+        return
+    if find_spec(package) is None:
+        yield Finding(check, "fail", "the package it needs is missing.", f"Install shoal[{extra}].")
+        return
+    for field in msgspec.structs.fields(account):
+        value: object = getattr(account, field.name)
+        if isinstance(value, Secret):
+            try:
+                value.reveal()
+            except ConfigError as error:
+                yield Finding(check, "fail", f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
+                return
+    if not account.allow and not account.owner:
+        todo = f"Set platforms.{platform}.allow, or owner."
+        yield Finding(check, "warn", "nobody may speak there before being paired.", todo)
+    else:
+        yield Finding(check, "ok", f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
+
+
+async def _skills(place: Place, config: "Config") -> AsyncGenerator[Finding]:
+    from shoal.surfaces.cli.skills import read_skills
+
+    found = read_skills(place, config.agents.default_agent, None)
+    for problem in found.problems:
+        yield Finding("skills", "warn", problem.text, f"Correct {problem.path}.")
+    if not found.problems:
+        yield Finding("skills", "ok", f"{len(found.found)} can be used.")
+
+
+async def _agents(place: Place, config: "Config") -> AsyncGenerator[Finding]:
+    from shoal.surfaces.cli.agents import open_agents
+    from shoal.surfaces.cli.permissions import load_profile
+
+    registry = open_agents(place)
+    for name in registry.names():
+        try:
+            agent = registry.spec(name)
+            load_profile(place, agent.profile)
+        except ShoalError as error:
+            yield Finding(f"agent {name}", "fail", str(error), f"Correct {place.home.agent(name)}/agent.toml.")
+        else:
+            yield Finding(f"agent {name}", "ok", f"model {agent.model}, profile {agent.profile}.")
+
+
+CHECKS = (_database, _providers, _agents, _sandbox, _platforms, _skills)
