@@ -67,7 +67,7 @@ _WRITABLE = rf"(/(workspace|scratch)/|(?![/~])){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
 _READ = "(read|view|list|ls|glob|grep|search|find)"
 _EDIT = "(write|edit|create_file|str_replace|append)"
-_QUIET = "(time|recall|search_channel|search_memory|read_memory|memory|skill|list_reminders)"
+_QUIET = "(time|clock|recall|search_channel|search_memory|read_memory|memory|skill|list_reminders)"
 
 _READS = (rf"tool:{_READ}:{_READABLE}", rf"tool:{_QUIET}:.*")
 _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"
@@ -79,7 +79,7 @@ _STANDARD = ProfileSource(
         *_READS,
         rf"tool:{_EDIT}:{_WRITABLE}",
         rf"tool:upload:{_READABLE}",
-        "(?s:tool:(remember|remind|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
+        "(?s:tool:(remember|note_today|remind|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
     ),
     ask=(
         "(?s:tool:bash:.*)",

@@ -24,6 +24,7 @@ BLANK = re.compile(rb"(?:[ \t]|\\\n)*")
 SPACE = re.compile(rb"(?:[ \t\n]|\\\n)*")
 REDIRECTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 
+_DESCRIPTOR = re.compile(r"[0-9]+|'?\{.*")
 _EXPANSIONS = frozenset(
     {"simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"}
 )
@@ -125,6 +126,8 @@ class Reader(ABC):
     def word(self, node: "Node") -> Word:
         """The word at a node; what it substitutes is visited."""
         word = self.words.word(node.start_byte, node.end_byte)
+        if self.source[node.end_byte : node.end_byte + 1] in (b"<", b">") and _DESCRIPTOR.fullmatch(word.text):
+            raise Unreadable("a word that belongs to a redirection")
         self.visit_expansions(node)
         return word
 

@@ -3,6 +3,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shoal.permissions.commands import Assignment, Part, command_parts, inner_commands
@@ -21,6 +22,8 @@ _EVALUATES = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
 _EXPRESSIONS = frozenset({"binary_expression", "unary_expression", "parenthesized_expression", "negation_expression"})
 _TEST_TOKENS = frozenset({"&&", "||", "!", "(", ")", "<", ">", "[[", "]]"})
 _DUPLICATES = re.compile(r"[0-9]+-?|-")
+_EXPANDED_TWICE = re.compile(r"[A-Za-z0-9_./-]+")  # bash expands the target of >& again after it was expanded
+_BEFORE_DESCRIPTOR = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _UNQUOTED_ONLY = RESERVED - {"coproc"}
 _OPERATORS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
@@ -177,14 +180,20 @@ class SimpleReader(Reader):
         if items[0].type == "file_descriptor":
             if not text_of(items[0]).isdigit() or items[0].end_byte != items[1].start_byte:
                 raise Unreadable("a redirection of an unusual descriptor")
+            if self.source[items[0].start_byte - 1 : items[0].start_byte] not in _BEFORE_DESCRIPTOR:
+                raise Unreadable("a redirection's number belongs to a word")
             items.pop(0)
         operator = text_of(items.pop(0))
+        if any(one.end_byte == other.start_byte for one, other in pairwise(items)):
+            raise Unreadable("a word is not where it seems")
         if operator in ("<&-", ">&-"):
             return items
         if not items or operator not in _OPERATORS:
             raise Unreadable("a redirection is not what it seems")
         word = self.word(items[0])
-        if operator not in (">&", "<&") or word.value is None or not _DUPLICATES.fullmatch(word.value):
+        if operator in (">&", "<&") and not _EXPANDED_TWICE.fullmatch(word.text):
+            raise Unreadable("a target that bash expands twice")
+        if operator not in (">&", "<&") or not _DUPLICATES.fullmatch(word.text):
             kind = "<" if operator in ("<", "<&") else ">"
             self.parts.append(Part(word.text, operator=kind, target=word.value, moves=self.moves))
         return items[1:]

@@ -1,0 +1,123 @@
+"""Questions to people: what they are bound to, how they are shown, who may answer, and answers given as text.
+
+Pure functions; the rows live in the store. An approval is bound to a digest of everything that determines what the call
+does. It is used once: the executor compares the digest of the call that is about to run with the one that was approved.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from shoal.domain.permissions import Asker
+from shoal.domain.records import Approval
+
+SHOWN_CHARS_MAX = 1500
+ANSWER_CHARS_MAX = 200
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
+_NEWLINES = frozenset("\n\t")
+_PICTURE_OF_SPACE = frozenset("\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e")
+
+_YES = "allow|yes|approve|ok|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|permitir|sim|разрешить|да|允许|許可|はい"
+_NO = "deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|拒绝|拒否|いいえ"
+_ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常に"
+_ANSWER = re.compile(
+    rf"[/!]?(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?:\s+(?P<first>{_ALWAYS}))?\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`).!]*"
+    rf"(?:\s+(?P<last>{_ALWAYS}))?",
+    re.IGNORECASE,
+)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A decision that somebody wrote: the approval's id as written, and what it says."""
+
+    approval: str
+    allow: bool
+    scope: Literal["once", "thread"] = "once"
+
+
+def approval_digest(tool: str, canonical: str, *extra: str) -> str:
+    """The digest an approval is bound to: SHA-256, hex, of the tool's name, the call's canonical JSON, and `extra`
+    (the agent, and whatever else determines the effect). Any difference in any of them changes it."""
+    return hashlib.sha256(msgspec.json.encode(["shoal-approval-1", tool, canonical, *extra])).hexdigest()
+
+
+def strip_controls(text: str) -> str:
+    """The text as a person can trust to see it. Escape sequences that style it or move the cursor go; characters that
+    are invisible or change the direction of writing become `\\u{…}`. New lines and tabs stay, other text is unchanged."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _ESCAPES.sub("", text)
+    return "".join(char if _is_plain(char) else f"\\u{{{ord(char):x}}}" for char in text)
+
+
+def _is_plain(char: str) -> bool:
+    if char in _NEWLINES or char == " ":
+        return True
+    if char in _PICTURE_OF_SPACE or "\ufe00" <= char <= "\ufe0f" or "\U000e0000" <= char <= "\U000e0fff":
+        return False
+    return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
+
+
+def shown_form(text: str, chars_max: int = SHOWN_CHARS_MAX) -> tuple[str, bool]:
+    """What fits on a card, stripped of controls: beginning and end with the number of characters left out between.
+
+    The second value is True when something was left out; the whole text then has to be offered beside the card.
+    """
+    plain = strip_controls(text)
+    if len(plain) <= chars_max:
+        return plain, False
+    end = chars_max // 3
+    begin = chars_max - end
+    left_out = len(plain) - begin - end
+    return f"{plain[:begin]}\n… {left_out} characters are not shown here …\n{plain[-end:]}", True
+
+
+def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), owner: str = "") -> bool:
+    """Whether somebody may decide: who asked for the call, the owner, or one of the approvers.
+
+    People are `PLATFORM:USER`; who asked may be a user id alone, which is then one of the thread's platform. An
+    approver is `PLATFORM:USER`, `role:NAME`, or `PLATFORM:role:NAME`. Nobody without a user id may.
+    """
+    if not by.user or not by.platform:
+        return False
+    person = f"{by.platform}:{by.user}"
+    platform = approval.thread.split(":", 1)[0]
+    if person == owner or approval.asked_by == person:
+        return True
+    if approval.asked_by == by.user and platform == by.platform:
+        return True
+    names = {person}
+    for role in by.roles:
+        names |= {f"role:{role}", f"{by.platform}:role:{role}"}
+    return any(approver in names for approver in approvers)
+
+
+def parse_answer(text: str) -> Answer | None:
+    """A decision written as a message: `allow ID`, `deny ID`, `allow ID always`, in a few languages; else None.
+
+    The whole message has to be that, so that a sentence that mentions it decides nothing.
+    """
+    if len(text) > ANSWER_CHARS_MAX:
+        return None
+    found = _ANSWER.fullmatch(text.strip())
+    if found is None:
+        return None
+    allow = found["yes"] is not None
+    always = bool(found["first"] or found["last"])
+    return Answer(found["id"], allow, "thread" if allow and always else "once")
+
+
+def expires_at(now: datetime, ask_expires_seconds: float) -> datetime:
+    """When a question asked now is no longer open."""
+    return now + timedelta(seconds=ask_expires_seconds)
+
+
+def has_expired(now: datetime, until: datetime) -> bool:
+    """Whether the time is up; at the instant itself it is."""
+    return now >= until

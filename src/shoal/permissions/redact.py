@@ -1,0 +1,137 @@
+"""Takes secrets out of text: known values, and what has the shape of a key, a token or a password.
+
+Each shape has a marker, a few characters without which it cannot be there. A text without any marker and known value,
+which is nearly every text, costs a handful of substring searches and is returned as it is.
+"""
+
+import base64
+import json
+import logging
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+import msgspec
+
+KNOWN_CHARS_MIN = 6
+KNOWN_MAX = 2000
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """A kind of secret. The pattern's group `keep` stays, the rest is replaced; all its repeats are bounded."""
+
+    kind: str
+    markers: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _shape(kind: str, markers: str, pattern: str) -> Shape:
+    return Shape(kind, tuple(markers.split()), re.compile(pattern))
+
+
+_SHAPES = (
+    _shape(
+        "private-key",
+        "-----BEGIN",
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.{0,20000}?)(?:-----END [A-Z0-9 ]{0,40}-----|\Z)"
+        r"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
+    ),
+    _shape("api-key", "sk- sk_ rk_ pk_", r"\b(?:sk-[A-Za-z0-9_-]{16,300}|[srp]k_(?:live|test)_[A-Za-z0-9]{10,300})"),
+    _shape("github-token", "gh github_pat_", r"\b(?:gh[pousr]_[A-Za-z0-9]{20,300}|github_pat_[A-Za-z0-9_]{20,300})"),
+    _shape("gitlab-token", "glpat- gldt- glrt-", r"\bgl(?:pat|dt|rt)-[A-Za-z0-9_-]{16,300}"),
+    _shape("slack-token", "xox xapp-", r"\b(?:xox[a-z]-|xoxe\.xox[bp]-|xapp-)[A-Za-z0-9-]{10,300}"),
+    _shape("slack-webhook", "hooks.slack.com", r"(?P<keep>hooks\.slack\.com/services/)[A-Za-z0-9/]{10,200}"),
+    _shape("aws-key", "AKIA ASIA", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    _shape("google-key", "AIza ya29.", r"\b(?:AIza[A-Za-z0-9_-]{30,100}|ya29\.[A-Za-z0-9_-]{20,500})"),
+    _shape("jwt", "eyJ", r"\beyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{0,2000}"),
+    _shape("telegram-token", ":AA", r"\b(?:bot)?[0-9]{6,12}:AA[A-Za-z0-9_-]{30,40}"),
+    _shape("discord-token", ".", r"\b[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}"),
+    _shape("matrix-token", "syt_ mct_", r"\b(?:syt|mct)_[A-Za-z0-9_]{20,300}"),
+    _shape("package-token", "npm_ pypi-", r"\b(?:npm_[A-Za-z0-9]{30,100}|pypi-[A-Za-z0-9_-]{50,300})"),
+    _shape(
+        "model-key", "hf_ gsk_ xai-", r"\b(?:hf_[A-Za-z0-9]{30,100}|gsk_[A-Za-z0-9]{30,100}|xai-[A-Za-z0-9]{30,200})"
+    ),
+    _shape("mail-key", "SG.", r"\bSG\.[A-Za-z0-9_-]{16,40}\.[A-Za-z0-9_-]{30,60}"),
+    _shape("bearer", "earer EARER", r"(?P<keep>\b(?i:bearer)[ \t]{1,8})[A-Za-z0-9._~+/=-]{12,4000}"),
+    _shape("basic-auth", "asic ASIC", r"(?P<keep>\b(?i:basic)[ \t]{1,8})[A-Za-z0-9+/]{12,400}={0,2}"),
+    _shape("password", "://", r"(?P<keep>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@'\"]{0,100}:)[^\s/@'\"]{1,300}(?=@)"),
+    _shape(
+        "token",
+        "oken= _key= ecret= ignature=",
+        r"(?P<keep>[?&](?:access_|refresh_|id_)?(?:token|api_key|secret|client_secret|signature)=)[^&\s\"'<>#]{8,4000}",
+    ),
+)
+
+
+class Redactor:
+    """Replaces secrets by `[redacted:KIND]`. Total; linear in the text's length but for a fixed factor."""
+
+    def __init__(self, known_secrets: Iterable[str] = ()) -> None:
+        self._known: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self.learn(known_secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Add values to take out, with their URL, JSON and base64 spellings. Shorter ones than `KNOWN_CHARS_MIN`
+        characters are left alone, since they would hit ordinary words; at most `KNOWN_MAX` spellings are kept."""
+        spellings = {spelling for secret in secrets for spelling in _spellings(secret.strip())}
+        known = sorted(self._known | spellings, key=lambda value: (-len(value), value))[:KNOWN_MAX]
+        self._known = frozenset(known)
+        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def redact(self, text: str) -> str:
+        """The text without secrets; the same object when there are none."""
+        if self._pattern is not None and any(value in text for value in self._known):
+            text = self._pattern.sub("[redacted:secret]", text)
+        for shape in _SHAPES:
+            if any(marker in text for marker in shape.markers):
+                text = shape.pattern.sub(_replacement(shape), text)
+        return text
+
+
+def _replacement(shape: Shape) -> str:
+    keep = r"\g<keep>" if "keep" in shape.pattern.groupindex else ""
+    return f"{keep}[redacted:{shape.kind}]"
+
+
+def _spellings(secret: str) -> set[str]:
+    if len(secret) < KNOWN_CHARS_MIN:
+        return set()
+    raw = secret.encode(errors="surrogateescape")
+    found = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
+    found |= {base64.b64encode(raw).decode().rstrip("="), base64.urlsafe_b64encode(raw).decode().rstrip("=")}
+    return {spelling for spelling in found if len(spelling) >= KNOWN_CHARS_MIN}
+
+
+class RedactingFilter(logging.Filter):
+    """Takes secrets out of log records: message, arguments and traceback. Add it to every handler of the root logger
+    (a filter of a logger does not see what its children log)."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Redact the record in place; every record passes."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError):
+            message = f"{record.msg} {record.args}"
+        redacted = self._redactor.redact(message)
+        if redacted is not message:
+            record.msg, record.args = redacted, ()
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = self._redactor.redact(record.exc_text)
+        if record.stack_info:
+            record.stack_info = self._redactor.redact(record.stack_info)
+        return True
+
+
+def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> RedactingFilter:
+    """Put a filter on every handler of the logger (the root logger by default) and return it."""
+    found = RedactingFilter(redactor)
+    for handler in (logger or logging.getLogger()).handlers:
+        handler.addFilter(found)
+    return found

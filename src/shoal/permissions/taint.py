@@ -1,0 +1,187 @@
+"""Taint: after untrusted content was read, what could leak or do harm needs a person, whatever the allow lists say.
+
+Sources are what a tool marks (web pages, MCP, files marked so) and what people write who are not trusted. From then on
+everything the model does may be steered by them. The taint ends when the conversation is cleared, or with a trusted
+person's message once nothing untrusted is left in the model's window. A summary of untrusted content is untrusted.
+
+Sinks are listed the safe way round: a call is harmless only if it is known to be.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from shoal.domain.events import Cleared, Compacted, Event, Steered, ToolFinished, UserSaid
+from shoal.domain.messages import Author
+from shoal.domain.permissions import Action, Decision
+from shoal.permissions.opaque import base_name
+from shoal.permissions.rules import Profile
+
+SOURCES_MAX = 16
+
+_PATH_TOOLS = frozenset({"read", "view", "list", "ls", "glob", "grep", "search", "find", "upload"})
+_EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace", "append"})
+_HARMLESS_TOOLS = frozenset(
+    {"time", "recall", "search_channel", "search_memory", "read_memory", "thread_status", "skill"}
+)
+_LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "forget", "memory", "schedule"})
+_HARMLESS_COMMANDS = frozenset(
+    """
+    : true false [ test echo printf pwd cd ls cat head tail wc sort uniq cut tr grep egrep fgrep rg find fd tree stat file
+    du df date cal seq basename dirname realpath readlink diff cmp comm nl tac rev fold fmt column paste join expand
+    unexpand od xxd hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum base64 jq yq sleep whoami id uname nproc
+    sed awk gawk mawk expr let read mkdir touch break continue exit return shift wait set unset export
+    """.split()  # noqa: SIM905
+)
+_INSIDE = re.compile(r"(?!.*(?:^|/)\.\.(?:/|$))(?:/(?:workspace|scratch)(?:/.*)?|(?![/~]|host:).*)", re.DOTALL)
+_GIT = re.compile(r"(?:.*/)?\.git(?:/.*)?", re.DOTALL)
+_SECRET = re.compile(
+    r"(?:^|[\s/'\"=])(?:\.env(?:\.[\w.-]+)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|\.git-credentials|shadow|environ"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519))(?:$|[\s'\"])"
+    r"|\.(?:ssh|gnupg|aws|kube)(?:/|$)|\.(?:pem|p12|pfx|key|kdbx)(?:$|[\s'\"])"
+    r"|credential|secret|passw(?:or)?d|api[_-]?key|token",
+    re.IGNORECASE,
+)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Something untrusted in the window: the number of its event and what it is."""
+
+    seq: int
+    name: str
+
+
+class TaintState(msgspec.Struct, frozen=True):
+    """What untrusted content a thread's window holds, and whether the model may be steered by such now."""
+
+    sources: tuple[Source, ...] = ()
+    active: bool = False
+
+    def after(self, event: Event) -> "TaintState":
+        """The state after one more event of the journal."""
+        match event.data:
+            case ToolFinished(tainted_by=name) if name:
+                return self._with(event.seq, name)
+            case UserSaid(author=author, origin=origin, backfill=backfill):
+                if not author.trusted:
+                    return self._with(event.seq, f"a message of {_called(author)}")
+                return self if backfill or origin != "person" else self._trusted()
+            case Steered(author=author):
+                return self._trusted() if author.trusted else self._with(event.seq, f"a message of {_called(author)}")
+            case Compacted(upto_seq=upto, summary=summary):
+                return self._compacted(event.seq, upto, summary)
+            case Cleared():
+                return TaintState()
+            case _:
+                return self
+
+    def within(self, window_seq: int) -> "TaintState":
+        """The state once events below this number have left the window."""
+        kept = tuple(source for source in self.sources if source.seq >= window_seq)
+        return msgspec.structs.replace(self, sources=kept)
+
+    @property
+    def shown(self) -> str:
+        """What tainted it, for the card: the first three names."""
+        names = list(dict.fromkeys(source.name for source in self.sources))
+        if not names:
+            return "untrusted content read earlier"
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return ", ".join(names[:3]) + more
+
+    def _with(self, seq: int, name: str) -> "TaintState":
+        """One more source; past the bound the newest take the place of the last, so that the last stays the newest."""
+        kept = self.sources[: SOURCES_MAX - 1]
+        return TaintState((*kept, Source(seq, name)), active=True)
+
+    def _trusted(self) -> "TaintState":
+        return self if self.sources else TaintState()
+
+    def _compacted(self, seq: int, upto: int, summary: str) -> "TaintState":
+        left = tuple(source for source in self.sources if source.seq > upto)
+        gone = [source.name for source in self.sources if source.seq <= upto]
+        if summary and (gone or self.active):
+            name = gone[0] if gone else "untrusted content"
+            left = (Source(seq, name if name.startswith("a summary") else f"a summary of {name}"), *left)
+        return TaintState(left, self.active)
+
+
+def taint_of(events: Iterable[Event], state: TaintState | None = None) -> TaintState:
+    """Fold events, oldest first, into a state."""
+    found = state or TaintState()
+    for event in events:
+        found = found.after(event)
+    return found
+
+
+def _called(author: Author) -> str:
+    return author.name or author.id or "somebody unknown"
+
+
+def sink_of(action: Action) -> str:
+    """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none."""
+    tool, _, detail = action.text.removeprefix("tool:").partition(":")
+    if _SECRET.search(detail) and tool not in _LASTING_TOOLS:
+        return "touch something that looks like a secret"
+    if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS:
+        return ""
+    if tool in _EDIT_TOOLS:
+        return _write_sink(detail)
+    if tool == "bash":
+        return _command_sink(action, detail)
+    if tool in _LASTING_TOOLS:
+        return "leave something behind that later conversations read"
+    if tool.startswith("self_edit"):
+        return "change the agent itself"
+    if tool.startswith("message"):
+        return "write to somebody else"
+    return "reach the network or act outside the workspace"
+
+
+def _write_sink(path: str) -> str:
+    inside = _INSIDE.fullmatch(path) and not _GIT.fullmatch(path)
+    return "" if inside else "write outside the workspace"
+
+
+def _command_sink(action: Action, detail: str) -> str:
+    for name in action.also:
+        tool, _, path = name.removeprefix("tool:").partition(":")
+        if tool in _EDIT_TOOLS and (action.opaque or _write_sink(path)):
+            return "write outside the workspace"
+    if action.opaque:
+        return "run something that cannot be seen through"
+    if action.also or not detail:
+        return ""
+    word = detail.split(" ", 1)[0]
+    if base_name(word) in _HARMLESS_COMMANDS or word == "[[" or re.match(r"[A-Za-z_][A-Za-z0-9_]*\+?=", word):
+        return ""
+    if detail.startswith("git "):
+        return (
+            "" if re.match(r"git (status|log|diff|show|add|commit|branch|blame|ls-files)( |$)", detail) else "use git"
+        )
+    return "run a program that can reach the network or act outside the workspace"
+
+
+def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profile: Profile) -> tuple[Decision, str]:
+    """The decision with taint taken into account, and the reason for a person, empty when taint has nothing to say.
+
+    Never less strict than `decision`. An action that a `trusted_allow` rule of the profile matches (an opaque one: that
+    it names) is not held up.
+    """
+    if not taint.active or decision == "deny":
+        return decision, ""
+    for action in actions:
+        harm = "" if action.whole else sink_of(action)
+        if harm and not trusted(profile, action):
+            return "ask", f"Untrusted content was read in this conversation ({taint.shown}), and this would {harm}."
+    return decision, ""
+
+
+def trusted(profile: Profile, action: Action) -> bool:
+    """Whether a `trusted_allow` rule covers the action."""
+    return any(
+        rule.list == "trusted_allow" and (not action.opaque or rule.names(action.naming or text))
+        for text in (action.text, *action.also)
+        for rule in profile.matching(text)
+    )
