@@ -3,8 +3,8 @@
 `shoal ask` and `shoal chat` know only the `Link`; both kinds enter where every platform's messages enter.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shoal.domain.events import Event, LiveEvent, Scope
@@ -69,8 +69,12 @@ class Link(Protocol):
         """Settle an approval and return what it became. Raises NotFound, Conflict or Gone."""
         ...
 
-    def watch(self, after: int) -> AsyncIterator[Event | LiveEvent | OutboundPost]:
+    def watch(self, after: int) -> AsyncIterator[Event | LiveEvent]:
         """Events with a higher number than `after`, then whatever happens, without gaps."""
+        ...
+
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        """Have what is posted to the thread shown while inside, where this process posts it."""
         ...
 
 
@@ -146,7 +150,14 @@ class LocalLink:
         """Settle an approval."""
         return await self._app.orchestrator.decide(approval, allow, ASKER, scope)
 
-    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent | OutboundPost]:
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        """The terminal's own posts."""
+        from shoal.chat.terminal import TerminalAdapter
+
+        adapter = self._app.adapters.get("terminal")
+        return adapter.attach(self._thread, show) if isinstance(adapter, TerminalAdapter) else nullcontext()
+
+    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
         """Journal, then live; read again from the journal where this reader fell behind."""
         seq = after
         while True:

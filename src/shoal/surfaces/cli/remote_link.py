@@ -1,13 +1,15 @@
 """A thread of the Shoal that runs already, over its HTTP API."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
 from shoal.domain.errors import NotFound, ShoalError
 from shoal.domain.events import Event, LiveEvent, Scope, StatusChanged, TextStreamed, decode_data
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.ports import OutboundPost
 from shoal.surfaces.cli.link import Sent, Standing
 from shoal.surfaces.cli.remote import Busy, Remote, part
 
@@ -101,6 +103,10 @@ class RemoteLink:
                     raise
             failures += 1
             await asyncio.sleep(RECONNECT_SECONDS)
+
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        """The server posts; its journal shows what."""
+        return nullcontext()
 
     async def _deliver(self, call: str, body: object) -> bool:
         answer = await self._remote.call("POST", f"{self._path}/{call}", body)

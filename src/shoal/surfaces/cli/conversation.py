@@ -1,0 +1,328 @@
+"""What `shoal chat` does with what is typed and with what happens in the thread, whatever shows it.
+
+Plain lines are prompts; lines that begin with / are commands; while the agent waits for a permission, y, t, n answer.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from shoal.domain.errors import Conflict, Gone, NotFound, ShoalError
+from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Event,
+    Failed,
+    LiveEvent,
+    StatusChanged,
+    TextStreamed,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.messages import Usage
+from shoal.domain.ports import OutboundPost
+from shoal.surfaces.cli.output import printable
+from shoal.surfaces.cli.transcript import call_line, event_lines, result_lines
+
+if TYPE_CHECKING:
+    from shoal.surfaces.cli.link import Link
+
+SILENT = "[SILENT]"
+RECAP_EVENTS = 40
+"""How far back the chat shows what was said before it was opened."""
+
+HELP = """\
+/stop            end the running turn; /stop all drops waiting prompts too
+/steer TEXT      hand TEXT to the running turn
+/new             start anew: the agent forgets this conversation, the journal does not
+/status          how things stand
+/allow, /deny    answer the oldest question; /allow thread allows the same for the whole thread
+/quit            leave"""
+
+ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "n": "deny", "no": "deny"}
+
+
+class Screen(Protocol):
+    """Where the chat is shown."""
+
+    def line(self, text: str) -> None:
+        """Show finished lines."""
+        ...
+
+    def partial(self, text: str) -> None:
+        """Show the line of the answer that is being written; empty when there is none."""
+        ...
+
+    def status(self, text: str) -> None:
+        """Show what the agent does; empty when it is idle."""
+        ...
+
+    def question(self, text: str) -> None:
+        """Show that an answer is waited for; empty when it is given."""
+        ...
+
+
+class Conversation:
+    """A thread on a screen."""
+
+    def __init__(self, link: "Link", thread: ThreadId, agent: str, screen: Screen) -> None:
+        self.link = link
+        self.thread = thread
+        self.agent = agent
+        self.screen = screen
+        self.questions: dict[ApprovalId, ApprovalRequested] = {}
+        self.quiet = asyncio.Event()
+        """Set while nothing is to be expected: no turn runs, or it waits for an answer."""
+        self.quiet.set()
+        self._sent: set[str] = set()
+        self._turn = TurnId("")
+        self._known_seq = 0
+        self._answer = _Answer(screen)
+        self._usage = Usage()
+
+    async def follow(self) -> None:
+        """Show what happens until Shoal stops; first, what was said before."""
+        standing = await self.link.standing()
+        self._known_seq = standing.last_seq if standing else 0
+        with self.link.posts(self.show_post):
+            async for item in self.link.watch(max(0, self._known_seq - RECAP_EVENTS)):
+                self._take(item)
+
+    async def type(self, line: str) -> bool:
+        """Do what a typed line says; False to leave. Failures are shown."""
+        text = line.strip()
+        try:
+            if self.questions and text.lower() in ANSWERS:
+                await self._decide(ANSWERS[text.lower()])
+            elif text.startswith("/"):
+                return await self._command(text)
+            elif text:
+                await self._send(text)
+        except ShoalError as error:
+            self.screen.line(f"! {printable(str(error))}")
+        return True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn is at work or a prompt waits for one."""
+        return bool(self._turn or self._sent)
+
+    async def stop(self, *, all_queued: bool = False) -> None:
+        """End the running turn, and drop the prompts that wait behind it if wanted."""
+        if not await self.link.abort(all_queued=all_queued):
+            self.screen.line("Nothing runs.")
+        if all_queued:
+            self._sent.clear()
+            self._settle()
+
+    # ---- what is typed ----
+
+    async def _command(self, text: str) -> bool:
+        name, _, rest = text.partition(" ")
+        match name:
+            case "/quit" | "/exit":
+                return False
+            case "/stop":
+                await self.stop(all_queued=rest.strip() == "all")
+            case "/steer":
+                await self._steer(rest.strip())
+            case "/new":
+                await self._start_anew()
+            case "/status":
+                await self._show_status()
+            case "/allow" | "/deny":
+                wanted = "thread" if rest.strip() == "thread" else "allow"
+                await self._decide("deny" if name == "/deny" else wanted)
+            case "/help":
+                self.screen.line(HELP)
+            case _:
+                self.screen.line(f"There is no command {printable(name)}. /help lists them.")
+        return True
+
+    async def _send(self, text: str) -> None:
+        self.quiet.clear()
+        sent = await self.link.send(text, self.agent)
+        if sent.accepted:
+            self._sent.add(sent.message_id)
+        else:
+            self.screen.line("Busy: too many prompts wait. /stop ends the running turn, /steer TEXT reaches it.")
+            self._settle()
+
+    async def _steer(self, text: str) -> None:
+        if not text:
+            self.screen.line("Say what: /steer TEXT")
+        elif not await self.link.steer(text):
+            self.screen.line("Nothing runs that could be steered; send it as a message.")
+
+    async def _start_anew(self) -> None:
+        try:
+            await self.link.clear()
+        except NotFound:
+            self.screen.line("Nothing was said here yet.")
+
+    async def _show_status(self) -> None:
+        standing = await self.link.standing()
+        lines = [f"thread   {self.thread}", f"runs in  {self.link.place}"]
+        if standing is not None:
+            doing = "a turn is open" if standing.is_busy else "idle"
+            lines.append(f"agent    {standing.agent or self.agent or 'the default one'}")
+            lines.append(f"state    {doing}, {standing.queued} waiting, {standing.last_seq} events")
+        lines.append(
+            f"tokens   {self._usage.input_tokens} in, {self._usage.output_tokens} out since this chat was opened"
+        )
+        self.screen.line("\n".join(lines))
+
+    async def _decide(self, answer: str) -> None:
+        if not self.questions:
+            self.screen.line("Nothing waits for an answer.")
+            return
+        approval = next(iter(self.questions))
+        try:
+            scope = "thread" if answer == "thread" else "once"
+            await self.link.decide(approval, allow=answer != "deny", scope=scope)
+        except (NotFound, Conflict, Gone) as settled:
+            self.screen.line(f"! {printable(str(settled))}")
+        self.questions.pop(approval, None)
+        self._settle()
+
+    # ---- what happens ----
+
+    def show_post(self, post: OutboundPost) -> None:
+        """Show what the agent posted beside its answers; those, and questions, are shown as they happen."""
+        if post.kind != "card" and ":reply:" not in post.key:
+            self._answer.cut()
+            self.screen.line(printable(post.markdown) + (f" [{post.file}]" if post.file else ""))
+
+    def _take(self, item: Event | LiveEvent) -> None:
+        match item:
+            case LiveEvent(data=TextStreamed(text=text, step=step)):
+                self._answer.stream(text, step)
+            case LiveEvent(data=StatusChanged(state=state, text=text)):
+                self.screen.status("" if state == "idle" else printable(text or state))
+            case Event():
+                self._take_event(item)
+            case _:
+                pass
+
+    def _take_event(self, event: Event) -> None:
+        match event.data:
+            case TurnStarted():
+                self._turn = event.turn
+            case ApprovalRequested() as request:
+                self.questions[request.approval_id] = request
+            case ApprovalSettled(approval_id=approval):
+                self.questions.pop(approval, None)
+            case TurnFinished() as finished:
+                self._usage = self._usage + finished.usage
+                self._turn = TurnId("")
+            case _:
+                pass
+        if event.seq <= self._known_seq:
+            self._recap(event)
+        else:
+            self._show(event)
+        if isinstance(event.data, UserSaid) and event.data.message_id in self._sent:
+            self._sent.discard(event.data.message_id)
+            self._turn = event.turn
+        self._settle()
+
+    def _settle(self) -> None:
+        """Note whether anything is to be expected without a person's doing, and which question is open."""
+        if self.questions or not self.is_running:
+            self.quiet.set()
+        else:
+            self.quiet.clear()
+        request = next(iter(self.questions.values()), None)
+        self.screen.question(f"allow {printable(request.tool)}?" if request else "")
+
+    def _recap(self, event: Event) -> None:
+        if isinstance(event.data, (UserSaid, AssistantSaid)) or event.data is next(iter(self.questions.values()), None):
+            for line in event_lines(event):
+                self.screen.line(line)
+
+    def _show(self, event: Event) -> None:
+        match event.data:
+            case UserSaid(message_id=message_id):
+                if message_id not in self._sent:
+                    self._lines(event)
+            case AssistantSaid() as said:
+                self._answer.end(said.text)
+                for call in said.tool_calls:
+                    self.screen.line(f"→ {call_line(call)}")
+            case ToolFinished() as result:
+                for line in result_lines(result):
+                    self.screen.line(line)
+            case Failed():
+                pass  # the turn's end says it
+            case TurnFinished() as finished:
+                self._answer.finish(finished)
+                self.screen.status("")
+            case _:
+                self._lines(event)
+
+    def _lines(self, event: Event) -> None:
+        self._answer.cut()
+        for line in event_lines(event):
+            self.screen.line(line)
+
+
+class _Answer:
+    """The agent's words as they come: streamed first, then told whole; each is shown once."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._step = 0
+        self._streamed = ""
+        self._shown = 0
+        self._said = ""
+
+    def stream(self, text: str, step: int) -> None:
+        """A piece of the answer; complete lines go up, the last stays in the making."""
+        if step != self._step:
+            self.cut()
+            self._step = step
+        self._streamed += text
+        if SILENT.startswith(self._streamed.strip()):
+            return
+        whole = self._streamed.rfind("\n") + 1
+        if whole > self._shown:
+            self._screen.line(printable(self._streamed[self._shown : whole - 1]))
+            self._shown = whole
+        self._screen.partial(printable(self._streamed[self._shown :]))
+
+    def end(self, text: str) -> None:
+        """A model call has ended with this text."""
+        self._said = text if self._said == "" else self._said + text
+        if text.strip() == SILENT:
+            self._streamed = ""
+        elif text and self._streamed and text.startswith(self._streamed[: self._shown]):
+            self._streamed = text
+        elif text.strip():
+            self.cut()
+            self._streamed = text
+        self.cut()
+
+    def cut(self) -> None:
+        """Show what is left of the line in the making."""
+        rest = self._streamed[self._shown :].rstrip()
+        self._screen.partial("")
+        if rest:
+            self._screen.line(printable(rest))
+        self._streamed, self._shown = "", 0
+
+    def finish(self, finished: TurnFinished) -> None:
+        """The turn has ended: show its reply if it is none of the agent's last words, and how it ended."""
+        self.cut()
+        reply = finished.reply.strip()
+        if finished.outcome == "failed":
+            self._screen.line(f"! {printable(reply)}")
+        elif reply and not self._said.strip().endswith(reply):
+            self._screen.line(printable(reply))
+        elif not reply and finished.outcome == "done":
+            self._screen.line("(the agent chose to say nothing)")
+        if finished.outcome == "aborted":
+            self._screen.line("Stopped.")
+        self._said = ""
