@@ -5,6 +5,7 @@ raises rolls the transaction back. A driver runs it inside one transaction: SQLi
 scripts share one durable commit, PostgreSQL's on a pooled connection.
 """
 
+import inspect
 from collections.abc import Generator, Mapping
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -42,6 +43,11 @@ class Driver(Protocol):
 def query(name: str, **params: Value) -> Script[list[Row]]:
     """One query as a script: `rows = yield from query("thread_one", thread=thread)`."""
     return (yield Query(name, params))
+
+
+def is_single(script: Script[T]) -> bool:
+    """Whether the script is one query and nothing more, so that it needs no transaction around it."""
+    return inspect.isgenerator(script) and script.gi_code is query.__code__
 
 
 def text(value: Value) -> str:

@@ -73,4 +73,4 @@ update threads set aborting = open_turn where thread = :thread and open_turn <> 
 
 -- name: wake
 -- Tell the engine that a thread has work, in the transaction that made it (nothing to do in one process).
-select 1;
+select 1 /*pg: from shoal_wake(:thread) */;

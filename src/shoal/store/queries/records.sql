@@ -55,7 +55,7 @@ where state = 'active' and next_at is not null and next_at <= :now order by next
 -- name: trigger_advance
 -- Move a trigger to its next time before the occurrence runs; nothing when another worker did.
 update triggers set next_at = :next_at, last_at = :due_at,
-    state = case when :next_at is null then :ended else state end
+    state = case when cast(:next_at as bigint) is null then :ended else state end
 where id = :id and next_at = :due_at and state = 'active'
 returning id;
 

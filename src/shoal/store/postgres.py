@@ -1,0 +1,233 @@
+"""PostgreSQL: every script in one transaction on a pooled connection. Needs the extra `postgres`.
+
+Scripts cannot be run twice, so they are written not to need it: each locks its thread's row before anything else of
+the thread (READ COMMITTED then shows every later query what others committed before), all take what they lock in the
+order thread, inbox, outbox, approval, job, audit chain, and so none can deadlock or fail to serialize. What is tried
+again is only the beginning, on another connection, when one from the pool turns out to be dead (the server restarted).
+
+A process that is frozen inside a transaction would hold the thread's row: the server ends such a transaction after
+IDLE_SECONDS, and what the frozen process does later is refused by the thread's epoch.
+"""
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Generator
+from typing import TypeVar, cast
+
+import anyio
+import msgspec
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8Dumper
+from psycopg_pool import AsyncConnectionPool
+
+from shoal.domain.errors import (
+    InvalidInput,
+    ShoalError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from shoal.store.postgres_schema import SCHEMA, migrate
+from shoal.store.script import Query, Row, Script, is_single
+from shoal.store.statements import statements
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 5
+"""How long a transaction may stand still: no script waits for anything but the database."""
+BEGINNINGS_MAX = 3
+"""How many connections a script's beginning is tried on."""
+READ = "begin isolation level repeatable read read only"
+_ADDRESS_DEFAULTS = {
+    "application_name": "shoal",
+    "connect_timeout": "5",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+
+
+class PoolSettings(msgspec.Struct, frozen=True):
+    """Bounds of the connections to one database.
+
+    `statement_seconds` ends a query that takes too long; `wait_seconds` is how long a caller waits for a connection.
+    """
+
+    connections_min: int = 1
+    connections_max: int = 10
+    statement_seconds: float = 30.0
+    wait_seconds: float = 10.0
+
+
+DEFAULT_POOL = PoolSettings()
+
+
+class PostgresDriver:
+    """Runs scripts against a PostgreSQL database. Made by `open_postgres`."""
+
+    def __init__(self, pool: AsyncConnectionPool[AsyncConnection]) -> None:
+        self.pool = pool
+        self._sql = {name: body.encode() for name, body in statements("postgres").items()}
+
+    async def write(self, script: Script[T]) -> T:
+        """Run it in one transaction, durable on return. Cancelled before that, it is undone.
+
+        Raises StoreUnavailable when the server is gone; when that happens while it commits, the outcome is unknown.
+        """
+        return await self._run(script, "begin")
+
+    async def read(self, script: Script[T]) -> T:
+        """Run a script of reads on one snapshot."""
+        return await self._run(script, "" if is_single(script) else READ)
+
+    async def close(self) -> None:
+        """Wait for what runs, then close every connection."""
+        await self.pool.close()
+
+    async def _run(self, script: Script[T], begin: str) -> T:
+        with translated():
+            try:
+                first = next(script)
+            except StopIteration as done:
+                return cast(T, done.value)
+            async with self._begun(first, begin) as (connection, rows):
+                result = await self._drive(connection, script, rows)
+                if begin:
+                    await connection.execute("commit")
+                return result
+
+    @contextlib.asynccontextmanager
+    async def _begun(self, first: Query, begin: str) -> AsyncGenerator[tuple[AsyncConnection, list[Row]]]:
+        connection, rows = await self._begin(first, begin)
+        try:
+            yield connection, rows
+        finally:
+            await self._give_back(connection)
+
+    async def _begin(self, first: Query, begin: str) -> tuple[AsyncConnection, list[Row]]:
+        for attempt in range(1, BEGINNINGS_MAX + 1):
+            connection = await self.pool.getconn()
+            try:
+                if begin:
+                    await connection.execute(begin.encode())
+                return connection, await self._fetch(connection, first)
+            except psycopg.Error:
+                is_dead = connection.closed
+                await self._give_back(connection)
+                if not is_dead or attempt == BEGINNINGS_MAX:
+                    raise
+                await self.pool.check()
+            except BaseException:
+                await self._give_back(connection)
+                raise
+        raise AssertionError("unreachable")
+
+    async def _give_back(self, connection: AsyncConnection) -> None:
+        with anyio.CancelScope(shield=True):
+            with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool makes another
+                await connection.rollback()
+            await self.pool.putconn(connection)
+
+    async def _drive(self, connection: AsyncConnection, script: Script[T], rows: list[Row]) -> T:
+        try:
+            while True:
+                rows = await self._fetch(connection, script.send(rows))
+        except StopIteration as done:
+            return cast(T, done.value)
+
+    async def _fetch(self, connection: AsyncConnection, step: Query) -> list[Row]:
+        cursor = await connection.execute(self._sql[step.name], step.params)
+        if cursor.description is None:
+            return []
+        return cast("list[Row]", await cursor.fetchall())
+
+
+async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> PostgresDriver:
+    """Connect, make or migrate the tables, and return a driver.
+
+    Raises StoreUnavailable when the server cannot be reached, StoreNewer when a newer Shoal wrote the tables.
+    """
+    with translated():
+        await migrate(address(url))
+    pool = make_pool(url, settings)
+    with translated():
+        await pool.open(wait=True, timeout=settings.wait_seconds)
+    return PostgresDriver(pool)
+
+
+def address(url: str) -> str:
+    """The address with Shoal's defaults for what it leaves open. Raises InvalidInput when it is not one."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise InvalidInput("The database address is malformed. Write postgresql://USER@HOST/DATABASE.") from error
+    return make_conninfo("", **{**_ADDRESS_DEFAULTS, **given})
+
+
+def make_pool(url: str, settings: PoolSettings) -> AsyncConnectionPool[AsyncConnection]:
+    """A closed pool of autocommitting connections whose search path is Shoal's schema."""
+
+    async def configure(connection: AsyncConnection) -> None:
+        await prepare(connection, settings.statement_seconds)
+
+    return AsyncConnectionPool(
+        address(url),
+        kwargs={"autocommit": True},
+        min_size=settings.connections_min,
+        max_size=settings.connections_max,
+        timeout=settings.wait_seconds,
+        configure=configure,
+        open=False,
+        name="shoal",
+    )
+
+
+async def prepare(connection: AsyncConnection, statement_seconds: float) -> None:
+    """Give a fresh connection Shoal's schema and limits."""
+    connection.adapters.register_dumper(int, Int8Dumper)  # one plan a query, whatever the number's size
+    limits = {
+        "search_path": SCHEMA,
+        "statement_timeout": f"{round(statement_seconds * 1000)}ms",
+        "lock_timeout": f"{round(statement_seconds * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
+    }
+    names = ", ".join(f"set_config('{name}', %({name})s, false)" for name in limits)
+    await connection.execute(f"select {names}".encode(), limits)
+
+
+@contextlib.contextmanager
+def translated() -> Generator[None]:
+    """Turn the driver's errors into Shoal's."""
+    try:
+        yield
+    except (psycopg.Error, UnicodeError, OverflowError) as error:
+        raise _meaning(error) from error
+
+
+def _meaning(error: Exception) -> ShoalError:
+    match error:
+        case psycopg.DataError() | UnicodeError() | OverflowError():
+            return InvalidInput(f"This cannot be stored: {_line(error)}. Send valid Unicode without NUL.")
+        case errors.DiskFull() | errors.OutOfMemory():
+            return StoreFull(f"The database server has no room left: {_line(error)}. Free some space, then try again.")
+        case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
+            return StoreReadOnly(f"The database refuses writes: {_line(error)}. Check the server's role and rights.")
+        case errors.DataCorrupted() | errors.IndexCorrupted():
+            return StoreCorrupt(f"The database is damaged: {_line(error)}. Restore a backup.")
+        case errors.QueryCanceled() | errors.LockNotAvailable():
+            return StoreUnavailable("The database took too long to answer. Look for what blocks or loads it.")
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return StoreUnavailable(f"The database cannot be reached: {_line(error)}. Is the server up?")
+        case _:
+            return StoreError(f"The database failed: {_line(error)}.")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -1,0 +1,30 @@
+"""The store's contract over PostgreSQL."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.postgres import empty
+
+from shoal.domain.store import Store
+from shoal.store.postgres import PoolSettings, open_postgres
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.store import StoreContract
+
+
+@pytest.mark.xdist_group("postgres")
+class TestPostgresStore(StoreContract):
+    """A pool of connections to one database."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        """Time by hand."""
+        return ManualClock()
+
+    @pytest.fixture
+    async def store(self, postgres_database: str, clock: ManualClock) -> AsyncIterator[Store]:
+        """An empty store."""
+        empty(postgres_database)
+        driver = await open_postgres(postgres_database, PoolSettings(connections_min=1, connections_max=8))
+        yield DatabaseStore(driver, clock)
+        await driver.close()

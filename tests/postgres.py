@@ -1,0 +1,77 @@
+"""A fresh PostgreSQL database for the tests that need one: of the server that runs here, or of a private one."""
+
+import os
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "postgres.sh"
+RUNNING = "postgresql://postgres@127.0.0.1:5432/postgres"
+
+
+@contextmanager
+def server() -> Generator[str]:
+    """The address of a server on which databases can be made: SHOAL_TEST_POSTGRES, the local one, or a private one."""
+    address = os.environ.get("SHOAL_TEST_POSTGRES", RUNNING)
+    try:
+        psycopg.connect(address, connect_timeout=3).close()
+    except psycopg.OperationalError:
+        with private_server() as found:
+            yield found
+    else:
+        yield address
+
+
+@contextmanager
+def private_server() -> Generator[str]:
+    """A server of our own, for tests that stop it or where none runs. Skips the test where none can be started."""
+    with tempfile.TemporaryDirectory(prefix="shoal-pg-") as folder:
+        Path(folder).chmod(0o755)
+        started = subprocess.run([SCRIPT, "start", folder], check=False, capture_output=True, text=True)
+        if started.returncode:
+            pytest.skip(f"PostgreSQL cannot be started: {started.stderr.strip()[-200:]}")
+        try:
+            yield started.stdout.strip()
+        finally:
+            subprocess.run([SCRIPT, "stop", folder], check=True, capture_output=True)
+
+
+@contextmanager
+def database() -> Generator[str]:
+    """The address of an empty database, dropped afterwards."""
+    name = f"shoal_test_{uuid.uuid4().hex[:12]}"
+    with server() as address:
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(f"create database {name}".encode())
+        try:
+            yield make_conninfo(address, dbname=name)
+        finally:
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.execute(f"drop database {name} with (force)".encode())
+
+
+@pytest.fixture(scope="session")
+def postgres_database() -> Generator[str]:
+    """One database for the whole session; tests empty its tables."""
+    with database() as address:
+        yield address
+
+
+def empty(address: str) -> None:
+    """Delete every row of Shoal's schema, where it exists."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        found = connection.execute(
+            "select tablename from pg_tables where schemaname = 'shoal' and tablename <> 'migrations'"
+        ).fetchall()
+        with connection.transaction():
+            connection.execute("set local synchronous_commit = off")
+            connection.execute("set local search_path = shoal")
+            for (table,) in found:
+                connection.execute(f"delete from {table}".encode())

@@ -1,0 +1,321 @@
+"""What PostgreSQL adds to the store's contract: waking with the transaction, who waits for whom, dead connections."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
+from tests.postgres import SCRIPT, database, empty, private_server
+
+from shoal.domain.errors import Conflict, InvalidInput, StoreNewer, StoreUnavailable
+from shoal.domain.ids import TurnId
+from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, open_postgres
+from shoal.store.postgres_schema import tables
+from shoal.store.script import Row, Script, query, text
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.statements import migrations
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened, prompt, steer
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture
+async def driver(postgres_database: str) -> AsyncIterator[PostgresDriver]:
+    """A driver on an empty database."""
+    driver = await open_postgres(postgres_database, PoolSettings(connections_min=1, connections_max=3))
+    empty(postgres_database)
+    yield driver
+    await driver.close()
+
+
+@pytest.fixture
+async def store(driver: PostgresDriver) -> DatabaseStore:
+    """A store on it."""
+    return DatabaseStore(driver, ManualClock())
+
+
+@pytest.fixture
+async def other(postgres_database: str, driver: PostgresDriver) -> AsyncIterator[AsyncConnection]:
+    """Another connection, as another process would have it."""
+    async with await AsyncConnection.connect(postgres_database, autocommit=True) as connection:
+        await connection.execute("set search_path to shoal")
+        yield connection
+
+
+def put(key: str, value: str = "v") -> Script[list[Row]]:
+    """A script that sets a value."""
+    return query("setting_put", scope="s", key=key, value=value)
+
+
+async def value(driver: PostgresDriver, key: str) -> str | None:
+    """What a key is set to."""
+    rows = await driver.read(query("setting_get", scope="s", key=key))
+    return text(rows[0][0]) if rows else None
+
+
+async def jobs(connection: AsyncConnection) -> list[tuple[str, str]]:
+    """The jobs' threads and states, oldest first."""
+    cursor = await connection.execute("select lock, status::text from procrastinate_jobs order by id")
+    return [(str(row[0]), str(row[1])) for row in await cursor.fetchall()]
+
+
+async def waiters(connection: AsyncConnection) -> int:
+    """How many connections to this database wait for a lock."""
+    cursor = await connection.execute(
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def until_someone_waits(connection: AsyncConnection) -> None:
+    """Return once a connection waits for a lock."""
+    async with asyncio.timeout(10):
+        while not await waiters(connection):
+            pass
+
+
+# ---- waking ----
+
+
+async def test_accepting_defers_one_job_a_thread(store: DatabaseStore, other: AsyncConnection) -> None:
+    await store.inbox.accept(prompt("a"), 5)
+    await store.inbox.accept(prompt("b"), 5)
+    await store.inbox.accept(prompt("c", OTHER), 5)
+    assert await jobs(other) == [(THREAD, "todo"), (OTHER, "todo")]
+
+
+async def test_what_was_refused_defers_nothing(store: DatabaseStore, other: AsyncConnection) -> None:
+    await store.inbox.accept(prompt("a"), 0)
+    await store.inbox.accept_now(steer("s"))
+    assert await jobs(other) == []
+
+
+async def test_a_wake_while_the_job_runs_defers_another(store: DatabaseStore, other: AsyncConnection) -> None:
+    await store.inbox.accept(prompt("a"), 5)
+    await other.execute(
+        "select procrastinate_fetch_job_v2(null, (select worker_id from procrastinate_register_worker_v1()))"
+    )
+    await store.inbox.accept(prompt("b"), 5)
+    assert await jobs(other) == [(THREAD, "doing"), (THREAD, "todo")]
+
+
+# ---- who waits for whom ----
+
+
+async def test_a_lease_sees_what_is_accepted_in_that_moment(store: DatabaseStore, other: AsyncConnection) -> None:
+    """The job that runs the lease may be the last one: a wake beside it made none."""
+    await closed(store, await opened(store))
+    async with other.transaction():
+        await other.execute("update threads set updated_at = updated_at where thread = %s", [THREAD])
+        lease = asyncio.ensure_future(store.journal.lease(THREAD))
+        async with await AsyncConnection.connect(other.info.dsn, autocommit=True) as watcher:
+            await until_someone_waits(watcher)
+        await other.execute(
+            "insert into inbox (platform, key, thread, lane, payload, at)"
+            " select platform, 'late', thread, lane, payload, at from inbox limit 1"
+        )
+    taken = await lease
+    assert taken is not None
+    assert taken.prompt is not None
+
+
+async def test_a_steer_that_meets_the_end_of_the_turn_is_taken(store: DatabaseStore, other: AsyncConnection) -> None:
+    lease = await opened(store)
+    await store.inbox.accept_now(steer("s0"))
+    await store.journal.take_steers(lease, TurnId("T1"))
+    async with other.transaction():
+        await other.execute("update threads set updated_at = updated_at where thread = %s", [THREAD])
+        finishing = asyncio.ensure_future(closed(store, lease))
+        async with await AsyncConnection.connect(other.info.dsn, autocommit=True) as watcher:
+            await until_someone_waits(watcher)
+        await other.execute("update inbox set state = 'pending' where key = 's0'")
+    assert [event.type for event in (await finishing).events] == ["steered"]
+
+
+async def test_a_transaction_that_stands_still_is_ended(driver: PostgresDriver) -> None:
+    async with driver.pool.connection() as connection:
+        cursor = await connection.execute("show idle_in_transaction_session_timeout")
+        assert await cursor.fetchone() == (f"{IDLE_SECONDS}s",)
+
+
+# ---- connections ----
+
+
+def terminate(url: str) -> int:
+    """End every other connection to this database, as an operator or a failover would."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return len(
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            ).fetchall()
+        )
+
+
+async def test_dropped_connections_are_replaced_unnoticed(driver: PostgresDriver, postgres_database: str) -> None:
+    await asyncio.gather(*(driver.write(put(str(number))) for number in range(10)))
+    for key in ("a", "b", "c"):
+        assert terminate(postgres_database) >= 1
+        await driver.write(put(key))
+        assert terminate(postgres_database) >= 1
+        assert await value(driver, key) == "v"
+
+
+async def test_a_connection_lost_amid_a_transaction_undoes_it(driver: PostgresDriver, postgres_database: str) -> None:
+    def script() -> Script[None]:
+        yield from put("lost")
+        assert terminate(postgres_database) >= 1
+        yield from put("late")
+
+    with pytest.raises(StoreUnavailable, match="Is the server up"):
+        await driver.write(script())
+    assert await value(driver, "lost") is None
+    await driver.write(put("after"))
+    assert await value(driver, "after") == "v"
+
+
+async def test_a_failed_script_is_rolled_back_and_costs_no_connection(driver: PostgresDriver) -> None:
+    def failing() -> Script[None]:
+        yield from put("bad")
+        raise Conflict("no")
+
+    for _ in range(10):
+        with pytest.raises(Conflict):
+            await driver.write(failing())
+    assert await value(driver, "bad") is None
+
+
+async def test_a_cancelled_write_is_undone_and_costs_no_connection(
+    driver: PostgresDriver, other: AsyncConnection
+) -> None:
+    await driver.write(put("a"))
+    for _ in range(5):
+        async with other.transaction():
+            await other.execute("select * from settings for update")
+            writing = asyncio.ensure_future(driver.write(put("a", "changed")))
+            async with await AsyncConnection.connect(other.info.dsn, autocommit=True) as watcher:
+                await until_someone_waits(watcher)
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+    assert await value(driver, "a") == "v"
+
+
+async def test_callers_share_few_connections(driver: PostgresDriver) -> None:
+    await asyncio.gather(*(driver.write(put(str(number))) for number in range(50)))
+    assert driver.pool.get_stats()["pool_max"] == 3
+    assert await value(driver, "49") == "v"
+
+
+async def test_keys_that_cannot_be_stored_are_refused(driver: PostgresDriver) -> None:
+    for key in ("nul \0", "half \ud800"):
+        with pytest.raises(InvalidInput):
+            await driver.write(put(key))
+    await driver.write(put("fine"))
+
+
+async def test_a_server_that_cannot_be_reached_is_told(postgres_database: str) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        await open_postgres(make_conninfo(postgres_database, host="127.0.0.1", port=1), PoolSettings(wait_seconds=1))
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        await open_postgres(make_conninfo(postgres_database, dbname="absent"), PoolSettings(wait_seconds=1))
+
+
+def test_an_address_that_is_none_is_told() -> None:
+    with pytest.raises(InvalidInput, match="postgresql://"):
+        address("mysql://somewhere")
+
+
+def test_an_address_keeps_what_it_says() -> None:
+    assert "connect_timeout=60" in address("postgresql://shoal@db/shoal?connect_timeout=60")
+    assert "connect_timeout=5" in address("postgresql://shoal@db/shoal")
+
+
+@pytest.mark.slow
+async def test_the_store_works_again_when_the_server_does() -> None:
+    with private_server() as url:
+        driver = await open_postgres(url, PoolSettings(connections_max=2, wait_seconds=2))
+        await driver.write(put("before"))
+        with psycopg.connect(url) as connection:
+            (folder,) = connection.execute("show data_directory").fetchone() or ("",)
+        server(str(folder), "stop")
+        with pytest.raises(StoreUnavailable):
+            await driver.write(put("down"))
+        server(str(folder), "start")
+        async with asyncio.timeout(30):
+            while not await written(driver, "up"):
+                pass
+        assert [await value(driver, key) for key in ("before", "down", "up")] == ["v", None, "v"]
+        await driver.close()
+
+
+def server(folder: str, verb: str) -> None:
+    """Stop or start the private server."""
+    subprocess.run([SCRIPT, verb, str(Path(folder).parent)], check=True, capture_output=True)
+
+
+async def written(driver: PostgresDriver, key: str) -> bool:
+    """Whether a write succeeded."""
+    try:
+        await driver.write(put(key))
+    except StoreUnavailable:
+        return False
+    return True
+
+
+# ---- tables ----
+
+
+async def test_whoever_starts_first_makes_the_tables() -> None:
+    with database() as url:
+        drivers = await asyncio.gather(*(open_postgres(url) for _ in range(4)))
+        for number, driver in enumerate(drivers):
+            await driver.write(put(str(number)))
+        async with await AsyncConnection.connect(url) as connection:
+            cursor = await connection.execute("select count(*) from shoal.migrations where part = 'store'")
+            assert await cursor.fetchone() == (len(migrations("postgres")),)
+        for driver in drivers:
+            await driver.close()
+
+
+async def test_a_newer_database_is_left_alone() -> None:
+    with database() as url:
+        await (await open_postgres(url)).close()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("insert into shoal.migrations (part, name) values ('store', '9999')")
+        with pytest.raises(StoreNewer, match="9999"):
+            await open_postgres(url)
+
+
+async def test_both_dialects_have_the_same_tables(
+    driver: PostgresDriver, other: AsyncConnection, tmp_path: Path
+) -> None:
+    found: dict[str, list[str]] = {}
+    for table in await tables(other):
+        cursor = await other.execute(f"select * from {table} limit 0".encode())
+        found[table] = [column.name for column in cursor.description or ()]
+    lite = SqliteDriver(tmp_path / "shoal.db")
+    names = lite._writer.execute("select name from sqlite_master where type = 'table'").fetchall()
+    expected = {
+        name: [column[1] for column in lite._writer.execute(f"pragma table_info({name})").fetchall()]
+        for (name,) in names
+    }
+    await lite.close()
+    assert found == expected
+
+
+async def test_ids_are_ordered_by_their_bytes(driver: PostgresDriver, other: AsyncConnection) -> None:
+    """Whatever the server's language: as SQLite orders them."""
+    cursor = await other.execute(
+        "select table_name || '.' || column_name from information_schema.columns"
+        " where table_schema = 'shoal' and collation_name = 'C'"
+    )
+    assert {"threads.thread", "audit.chain", "spend.day", "triggers.id"} <= {row[0] for row in await cursor.fetchall()}
