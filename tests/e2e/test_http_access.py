@@ -46,7 +46,7 @@ async def test_without_a_credential_nothing_is_told(shoal: Served, path: str) ->
 
 @pytest.mark.parametrize(
     "value",
-    ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"],
+    ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"],
 )
 async def test_a_wrong_token_is_refused(shoal: Served, value: str) -> None:
     answer = await shoal.stranger.get("/api/threads", headers={"Authorization": value})
@@ -78,7 +78,8 @@ async def test_a_wrong_token_in_the_address_sets_no_cookie(shoal: Served) -> Non
 @pytest.mark.parametrize("value", ["", "x", "99999999999.00", "9999999999." + "0" * 64, "1.é", "²." + "0" * 64])
 async def test_a_made_up_cookie_is_refused(shoal: Served, value: str) -> None:
     name = f"shoal_{shoal.port}"
-    answer = await shoal.stranger.get("/api/threads", headers={"Cookie": f"{name}={value}".encode()})
+    cookie = {b"Cookie": f"{name}={value}".encode()}
+    answer = await shoal.stranger.get("/api/threads", headers=cookie)
     assert answer.status_code == 401
 
 

@@ -5,6 +5,7 @@ reached, whatever is swapped meanwhile.
 """
 
 import contextlib
+import errno
 import hashlib
 import mimetypes
 import os
@@ -12,7 +13,7 @@ import secrets
 import stat
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -20,7 +21,7 @@ from typing import Annotated, BinaryIO
 import anyio.to_thread
 import msgspec
 
-from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.messages import Attachment
@@ -83,19 +84,36 @@ def stored_name(fresh_id: str, name: str) -> str:
 async def store_upload(
     home: Home, thread: ThreadId, name: str, fresh_id: str, pieces: AsyncIterator[bytes]
 ) -> Attachment:
-    """Write a file below the thread's attachments; it appears whole or not at all."""
+    """Write a file below the thread's attachments; it appears whole or not at all.
+
+    Raises StoreFull or StoreReadOnly when the directory does not take it.
+    """
     path = home.attachments(thread) / stored_name(fresh_id, name)
     digest, size = hashlib.sha256(), 0
-    part = await anyio.to_thread.run_sync(_Part, path)
+    with _translated(path.parent):
+        part = await anyio.to_thread.run_sync(_Part, path)
     try:
         async for piece in pieces:
             digest.update(piece)
             size += len(piece)
-            await anyio.to_thread.run_sync(part.write, piece)
-        await anyio.to_thread.run_sync(part.keep)
+            with _translated(path.parent):
+                await anyio.to_thread.run_sync(part.write, piece)
+        with _translated(path.parent):
+            await anyio.to_thread.run_sync(part.keep)
     finally:
         part.close()
     return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
+
+
+@contextlib.contextmanager
+def _translated(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull("The disk is full; make room, then send the file again.") from error
+        reason = f"Files cannot be stored in {folder}: {error.strerror}. Check that it is a directory and yours."
+        raise StoreReadOnly(reason) from error
 
 
 class _Part:

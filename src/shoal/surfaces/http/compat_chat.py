@@ -115,7 +115,7 @@ async def _chat(web: Web, request: Request) -> Response:
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         chunks = _chunks(web, begun, completion, with_usage=with_usage)
-        return EventStream(chunks, admitted, slow_reader_seconds=web.options.slow_reader_seconds, headers=headers)
+        return EventStream(chunks, web.streams, admitted, headers)
     with admitted:
         response = json_answer(await _whole(web, begun, completion))
     response.headers.update(headers)

@@ -116,7 +116,7 @@ async def _responses(web: Web, request: Request) -> Response:
     headers = {"X-Shoal-Thread": begun.thread}
     if body.stream:
         frames = _frames(web, begun, result)
-        return EventStream(frames, admitted, slow_reader_seconds=web.options.slow_reader_seconds, headers=headers)
+        return EventStream(frames, web.streams, admitted, headers)
     with admitted:
         response = json_answer(await _whole(web, begun, result))
     response.headers.update(headers)

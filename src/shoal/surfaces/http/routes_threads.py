@@ -267,7 +267,7 @@ async def _events(web: Web, request: Request) -> Response:
         after = _resume_after(request, query.after)
         admitted = web.streams.admit()
         frames = thread_frames(web.core, web.streams, thread, after)
-        return EventStream(frames, admitted, slow_reader_seconds=web.options.slow_reader_seconds)
+        return EventStream(frames, web.streams, admitted)
     events = await web.core.store.journal.events(thread, query.after, query.limit, before=query.before)
     return encode_events(events)
 
@@ -290,7 +290,7 @@ async def _all_events(web: Web, request: Request) -> Response:
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
     frames = all_frames(web.core.hub, web.streams)
-    return EventStream(frames, web.streams.admit(), slow_reader_seconds=web.options.slow_reader_seconds)
+    return EventStream(frames, web.streams, web.streams.admit())
 
 
 ENDPOINTS = (

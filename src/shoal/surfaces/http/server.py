@@ -1,6 +1,7 @@
 """The ASGI application over a running Shoal, and serving it on a socket."""
 
 import socket
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -60,7 +61,11 @@ class WebApp:
 
     def __init__(self, core: Core, options: WebOptions) -> None:
         gate = Gate(options, core.clock)
-        streams = Streams(streams_max=options.streams_max, heartbeat_seconds=options.heartbeat_seconds)
+        streams = Streams(
+            streams_max=options.streams_max,
+            heartbeat_seconds=options.heartbeat_seconds,
+            slow_reader_seconds=options.slow_reader_seconds,
+        )
         counters = Counters()
         self.web = Web(core, options, gate=gate, streams=streams, counters=counters, page=Page(), describe=_described)
         core.hub.tap(counters.count)
@@ -114,7 +119,7 @@ async def serve(core: Core, options: WebOptions) -> AsyncGenerator[str, None]:
     ConfigError when the address cannot be had.
     """
     web = make_web(core, options)
-    listener = _listen(options.host, options.port)
+    listener = _listen(options.host, options.port, options.slow_reader_seconds)
     config = uvicorn.Config(
         web,
         lifespan="off",
@@ -141,7 +146,7 @@ async def serve(core: Core, options: WebOptions) -> AsyncGenerator[str, None]:
         await server.shutdown(sockets=[listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, unread_seconds: float) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -151,6 +156,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ConfigError([f"web.host = {host!r} is no address of this machine: {error.strerror}."]) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform == "linux":  # ends connections, which inherit it, whose peers take nothing for so long
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unread_seconds * 1000))
         listener.bind(address)
         listener.listen(BACKLOG)
         listener.setblocking(False)

@@ -5,6 +5,7 @@ A reader subscribes first, then reads the journal, then takes what the hub saw m
 without gaps tell whether something is missing: then, and when it was too slow for the hub, it reads the journal again.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from typing import Literal, TypeAlias
@@ -17,6 +18,8 @@ from shoal.domain.events import Event, LiveEvent, TextStreamed, TurnFinished, en
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.surfaces.http.core import Core, Hub
 from shoal.surfaces.http.errors import ApiError
+
+logger = logging.getLogger(__name__)
 
 Beat: TypeAlias = Literal["beat"]
 """Nothing happened for a while."""
@@ -32,11 +35,12 @@ LOST = b"event: lost\ndata: {}\n\n"
 class Streams:
     """The open streams: bounded in number, kept alive, and ended when the server stops."""
 
-    def __init__(self, *, streams_max: int, heartbeat_seconds: float) -> None:
+    def __init__(self, *, streams_max: int, heartbeat_seconds: float, slow_reader_seconds: float) -> None:
         self.open = 0
         self.closing = False
         self._max = streams_max
         self._heartbeat_seconds = heartbeat_seconds
+        self._slow_reader_seconds = slow_reader_seconds
         self._waiting: set[anyio.CancelScope] = set()
 
     def admit(self) -> AbstractContextManager[None]:
@@ -58,13 +62,25 @@ class Streams:
         """What comes next, `beat` after a quiet while, None when the stream has to be set up anew or is ending."""
         if self.closing:
             return None
-        with anyio.move_on_after(self._heartbeat_seconds) as scope:
+        with self._wait(self._heartbeat_seconds):
+            return await anext(items, None)
+        return None if self.closing else "beat"
+
+    async def send(self, send: Send, chunk: bytes) -> bool:
+        """Send a piece of a stream; False when the client does not read for too long, or the server stops."""
+        with self._wait(self._slow_reader_seconds):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            return True
+        return False
+
+    @contextmanager
+    def _wait(self, seconds: float) -> Generator[None]:
+        with anyio.move_on_after(seconds) as scope:
             self._waiting.add(scope)
             try:
-                return await anext(items, None)
+                yield
             finally:
                 self._waiting.discard(scope)
-        return None if self.closing else "beat"
 
     def close(self) -> None:
         """End every stream now; no new ones are taken."""
@@ -171,14 +187,13 @@ def frame(item: Item, *, numbered: bool = True) -> bytes:
 
 
 class EventStream(Response):
-    """Sends chunks until they end, the client leaves, or it does not read for `slow_reader_seconds`."""
+    """Sends chunks until they end, the client leaves or does not read, or the server stops."""
 
     def __init__(
         self,
         chunks: AsyncGenerator[bytes, None],
+        streams: Streams,
         admitted: AbstractContextManager[None],
-        *,
-        slow_reader_seconds: float,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(None, 200, {**(headers or {}), "Cache-Control": "no-store", "X-Accel-Buffering": "no"})
@@ -186,7 +201,7 @@ class EventStream(Response):
         self.raw_headers.append((b"content-type", b"text/event-stream; charset=utf-8"))
         self._chunks = chunks
         self._admitted = admitted
-        self._slow_reader_seconds = slow_reader_seconds
+        self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. The chunks' generator is closed before this returns, however it ends."""
@@ -194,16 +209,16 @@ class EventStream(Response):
             async with anyio.create_task_group() as group, aclosing(self._chunks):
                 group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                await self._send_chunks(send)
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                if await self._send_chunks(send):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
                 group.cancel_scope.cancel()
 
-    async def _send_chunks(self, send: Send) -> None:
+    async def _send_chunks(self, send: Send) -> bool:
         async for chunk in self._chunks:
-            with anyio.move_on_after(self._slow_reader_seconds) as patience:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            if patience.cancelled_caught:
-                return
+            if not await self._streams.send(send, chunk):
+                logger.info("a live stream was cut: its reader does not read")
+                return False
+        return True
 
 
 async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:

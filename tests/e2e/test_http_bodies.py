@@ -1,0 +1,225 @@
+"""Bodies are bounded and files stay where they belong: oversized and slow bodies, uploads, jailed paths."""
+
+import asyncio
+import hashlib
+import os
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.e2e.http_stand import TOKEN, Served, served
+
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Prompt
+from shoal.surfaces.http.core import ATTACHMENT_BYTES_MAX, BODY_BYTES_MAX, WebOptions
+
+THREAD = ThreadId("web:lobby:one")
+MESSAGES = f"/api/threads/{THREAD}/messages"
+UPLOADS = f"/api/threads/{THREAD}/attachments"
+FILES = f"/api/threads/{THREAD}/files"
+
+
+@pytest.fixture
+async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as stand:
+        yield stand
+
+
+class Raw:
+    """A connection on which a test writes HTTP by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def head(self, path: str, *headers: str) -> None:
+        """Send a request's head."""
+        lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {TOKEN}", *headers]
+        self.writer.write("\r\n".join((*lines, "Content-Type: application/json", "", "")).encode())
+
+    async def answer(self) -> tuple[int, bytes]:
+        """The status, and everything until the server ends the connection."""
+        content = await self.reader.read()
+        return int(content.split(b" ", 2)[1]), content
+
+
+@pytest.fixture
+async def raw(shoal: Served) -> AsyncIterator[Raw]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", shoal.port)
+    yield Raw(reader, writer)
+    writer.close()
+
+
+async def test_a_body_at_the_bound_is_taken_and_one_above_is_not(shoal: Served) -> None:
+    room = BODY_BYTES_MAX - len(b'{"text":""}')
+    headers = {"Content-Type": "application/json"}
+    for size, status in ((room, 202), (room + 1, 413)):
+        body = b'{"text":"%s"}' % (b"x" * size)
+        assert (await shoal.client.post(MESSAGES, content=body, headers=headers)).status_code == status
+
+
+async def test_a_declared_body_that_is_too_large_is_refused_unread(raw: Raw) -> None:
+    raw.head(MESSAGES, f"Content-Length: {BODY_BYTES_MAX + 1}")
+    status, content = await raw.answer()
+    assert status == 413
+    assert b'"error":"too_large"' in content
+    assert b"connection: close" in content.lower()
+
+
+async def test_an_undeclared_body_is_refused_when_it_has_become_too_large(raw: Raw) -> None:
+    raw.head(MESSAGES, "Transfer-Encoding: chunked")
+    for _ in range(BODY_BYTES_MAX // 65_536 + 1):
+        raw.writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
+    status, content = await raw.answer()
+    assert status == 413
+    assert b'"error":"too_large"' in content
+
+
+async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path) -> None:
+    async with served(tmp_path, WebOptions(token=TOKEN, port=0, body_seconds=0.05)) as stand:
+        reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        raw = Raw(reader, writer)
+        raw.head(MESSAGES, "Content-Length: 100")
+        status, content = await raw.answer()
+        writer.close()
+    assert status == 408
+    assert b'"error":"slow_body"' in content
+
+
+async def test_a_body_that_breaks_off_stores_nothing(shoal: Served, raw: Raw) -> None:
+    raw.head(MESSAGES, "Content-Length: 100")
+    raw.writer.write(b'{"text":"ha')
+    await raw.writer.drain()
+    raw.writer.close()
+    await raw.writer.wait_closed()
+    assert (await shoal.client.get("/api/threads")).json() == []
+
+
+async def test_an_upload_goes_with_a_message(shoal: Served) -> None:
+    content = os.urandom(300_000)
+    stored = (await shoal.client.post(UPLOADS, params={"name": "día 1/notes.pdf"}, content=content)).json()
+    assert (stored["name"], stored["media_type"], stored["size_bytes"]) == (
+        "día 1/notes.pdf",
+        "application/pdf",
+        300_000,
+    )
+    assert stored["digest"] == hashlib.sha256(content).hexdigest()
+    answer = await shoal.client.post(MESSAGES, json={"text": "read it", "attachments": [{"file": stored["file"]}]})
+    assert answer.status_code == 202
+    prompt = shoal.orchestrator.received[-1]
+    assert isinstance(prompt, Prompt)
+    (attachment,) = prompt.attachments
+    assert Path(attachment.path).parent == shoal.home.attachments(THREAD)
+    assert Path(attachment.path).read_bytes() == content
+    assert (attachment.digest, attachment.media_type) == (stored["digest"], "application/pdf")
+
+
+async def test_a_small_file_goes_inside_the_message(shoal: Served) -> None:
+    inside = {"name": "dot.png", "media_type": "image/png", "data": b64encode(b"pixels").decode()}
+    answer = await shoal.client.post(MESSAGES, json={"attachments": [inside], "message_id": "m1"})
+    assert answer.status_code == 202
+    prompt = shoal.orchestrator.received[-1]
+    assert isinstance(prompt, Prompt)
+    assert Path(prompt.attachments[0].path).read_bytes() == b"pixels"
+    assert prompt.attachments[0].media_type == "image/png"
+
+
+async def test_an_upload_at_the_bound_is_taken_and_one_above_leaves_nothing(shoal: Served) -> None:
+    async def body(size: int) -> AsyncIterator[bytes]:
+        for start in range(0, size, 1_048_576):
+            yield bytes(min(1_048_576, size - start))
+
+    taken = await shoal.client.post(UPLOADS, params={"name": "a"}, content=body(ATTACHMENT_BYTES_MAX))
+    assert taken.status_code == 201
+    try:
+        refused = await shoal.client.post(UPLOADS, params={"name": "b"}, content=body(ATTACHMENT_BYTES_MAX + 1))
+    except httpx2.TransportError:
+        pass  # the server closes while the client still writes
+    else:
+        assert refused.status_code == 413
+    assert [path.name for path in shoal.home.attachments(THREAD).iterdir()] == [taken.json()["file"]]
+
+
+@pytest.mark.parametrize("query", ["", "name=", f"name={'x' * 256}", "name=a%00b", "name=a&other=1"])
+async def test_an_upload_needs_a_name(shoal: Served, query: str) -> None:
+    assert (await shoal.client.post(f"{UPLOADS}?{query}", content=b"x")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "name", ["../../token", "..", "/etc/passwd", ".hidden", "a" * 255, "ü" * 255, "con\n.txt", "%2e%2e"]
+)
+async def test_no_name_leads_out_of_the_directory(shoal: Served, name: str) -> None:
+    stored = await shoal.client.post(UPLOADS, params={"name": name}, content=b"x")
+    assert stored.status_code == 201
+    assert (shoal.home.attachments(THREAD) / stored.json()["file"]).read_bytes() == b"x"
+
+
+async def test_files_are_listed_and_fetched(shoal: Served) -> None:
+    stored = (await shoal.client.post(UPLOADS, params={"name": "page.html"}, content=b"<script>1</script>")).json()
+    scratch = shoal.home.scratch(THREAD) / "deep" / "out.txt"
+    scratch.parent.mkdir(parents=True)
+    scratch.write_text("long output")
+    listed = (await shoal.client.get(FILES)).json()
+    assert {found["path"] for found in listed} == {f"attachments/{stored['file']}", "scratch/deep/out.txt"}
+    page = await shoal.client.get(f"{FILES}/attachments/{stored['file']}")
+    assert page.content == b"<script>1</script>"
+    assert page.headers["content-disposition"].startswith("attachment;")
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in page.headers["content-security-policy"]
+    assert (await shoal.client.get(f"{FILES}/scratch/deep/out.txt")).text == "long output"
+
+
+async def test_only_images_are_shown_in_place(shoal: Served) -> None:
+    shown: dict[str, str] = {}
+    for name in ("a.png", "a.svg", "a.html", "a.pdf"):
+        stored = (await shoal.client.post(UPLOADS, params={"name": name}, content=b"x")).json()
+        found = await shoal.client.get(f"{FILES}/attachments/{stored['file']}")
+        shown[name] = found.headers["content-disposition"].partition(";")[0]
+    assert shown == {"a.png": "inline", "a.svg": "attachment", "a.html": "attachment", "a.pdf": "attachment"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "attachments/../../../../../token",
+        "attachments/%2e%2e/secret",
+        "scratch/link",
+        "scratch/folder/token",
+        "scratch/fifo",
+        "scratch",
+        "scratch/",
+        "attachments//x",
+        "token",
+        "other/file",
+        "attachments/none",
+        "scratch/a%00b",
+    ],
+)
+async def test_nothing_outside_the_threads_files_is_fetched(shoal: Served, path: str) -> None:
+    (shoal.home.root / "token").write_text("the token")
+    scratch = shoal.home.scratch(THREAD)
+    (scratch.parent / "other").mkdir(parents=True)
+    (scratch.parent / "other" / "file").write_text("not for fetching")
+    scratch.mkdir()
+    (scratch / "link").symlink_to(shoal.home.root / "token")
+    (scratch / "folder").symlink_to(shoal.home.root)
+    os.mkfifo(scratch / "fifo")
+    request = shoal.client.build_request("GET", "/")
+    request.url = request.url.copy_with(raw_path=f"{FILES}/{path}".encode())
+    answer = await shoal.client.send(request)
+    assert answer.status_code == 404
+    assert (await shoal.client.get(FILES)).json() == []
+
+
+async def test_a_linked_directory_is_neither_listed_nor_written_to(shoal: Served, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    shoal.home.thread(THREAD).mkdir(parents=True)
+    shoal.home.attachments(THREAD).symlink_to(outside)
+    assert (await shoal.client.get(FILES)).json() == []
+    answer = await shoal.client.post(UPLOADS, params={"name": "x"}, content=b"x")
+    assert (answer.status_code, answer.json()["error"]) == (503, "store")
+    assert [path.name for path in outside.iterdir()] == ["secret"]

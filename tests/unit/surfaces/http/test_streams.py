@@ -1,0 +1,213 @@
+"""A live stream is the journal, each event once and in order, wherever it is cut, however publishing interleaves."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.delivery.hub import BACKLOG_MAX, Hub
+from shoal.domain.clock import SystemClock
+from shoal.domain.events import Cleared, Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.records import ThreadInfo
+from shoal.surfaces.http.core import Core
+from shoal.surfaces.http.streams import Streams, all_frames, thread_frames, thread_items
+
+THREAD = ThreadId("web:lobby:one")
+TURN = TurnId("t1")
+AT = SystemClock().now()
+
+
+class Journal:
+    """A journal in memory: `delays` says how long others may run before and after what each read sees."""
+
+    def __init__(self, hub: Hub, delays: Sequence[tuple[int, int]]) -> None:
+        self.events_so_far: list[Event] = []
+        self.hub = hub
+        self.delays = list(delays)
+
+    def grow(self, count: int, *, published: bool = True) -> None:
+        """Append events; `published` ones reach the hub, as the writer's do right after they are durable."""
+        first = len(self.events_so_far) + 1
+        fresh = [Event(first + number, THREAD, TURN, AT, Cleared()) for number in range(count)]
+        self.events_so_far += fresh
+        if published:
+            self.hub.publish(fresh)
+
+    async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000) -> list[Event]:
+        """Read as of some moment between the call and its return."""
+        before, behind = self.delays.pop(0) if self.delays else (1, 1)
+        await let_others_run(before)
+        found = self.events_so_far[after : after + limit]
+        await let_others_run(behind)
+        return found
+
+    async def thread(self, thread: ThreadId) -> ThreadInfo:
+        """The thread with its last number."""
+        return ThreadInfo(thread, "main", len(self.events_so_far), AT, AT)
+
+
+class Stand:
+    """What `thread_items` uses of the core."""
+
+    def __init__(self, delays: Sequence[tuple[int, int]] = ()) -> None:
+        self.hub = Hub()
+        self.journal = Journal(self.hub, delays)
+        self.store = self
+        self.streams = Streams(streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60)
+
+    @property
+    def core(self) -> Core:
+        """Itself, as the port."""
+        return cast("Core", self)
+
+    async def read(self, after: int, count: int) -> list[int]:
+        """The numbers of the next `count` events."""
+        found: list[int] = []
+        async with asyncio.timeout(20), aclosing(thread_items(self.core, self.streams, THREAD, after)) as items:
+            while len(found) < count:
+                item = await anext(items)
+                assert isinstance(item, Event)
+                found.append(item.seq)
+        return found
+
+
+async def let_others_run(times: int = 20) -> None:
+    """Give every task that can go on the time to do so."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+growth = st.one_of(st.integers(0, 3), st.sampled_from([199, 200, 201, BACKLOG_MAX, BACKLOG_MAX + 1]))
+delay = st.integers(0, 8)
+
+
+@given(
+    begin=st.integers(0, 450),
+    cut=st.integers(0, 450),
+    reads=st.lists(st.tuples(delay, delay), max_size=6),
+    writes=st.lists(st.tuples(delay, growth), max_size=6),
+)
+@settings(max_examples=80, deadline=None)
+def test_no_event_is_lost_or_doubled_between_replay_and_live(
+    begin: int, cut: int, reads: list[tuple[int, int]], writes: list[tuple[int, int]]
+) -> None:
+    async def run() -> None:
+        stand = Stand(reads)
+        stand.journal.grow(begin)
+        after = min(cut, begin)
+        total = begin + sum(count for _, count in writes)
+        found, _ = await asyncio.gather(stand.read(after, total - after), write(stand, writes))
+        assert found == list(range(after + 1, total + 1))
+
+    asyncio.run(run())
+
+
+async def write(stand: Stand, writes: Sequence[tuple[int, int]]) -> None:
+    """Append events, waiting a while before each batch."""
+    for wait, count in writes:
+        await let_others_run(wait)
+        stand.journal.grow(count)
+
+
+@given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_a_stream_taken_up_again_goes_on_where_it_was_cut(cuts: list[int]) -> None:
+    async def run() -> None:
+        stand = Stand()
+        stand.journal.grow(sum(cuts))
+        seen: list[int] = []
+        for count in cuts:
+            seen += await stand.read(seen[-1] if seen else 0, count)
+        assert seen == list(range(1, sum(cuts) + 1))
+
+    asyncio.run(run())
+
+
+async def test_an_event_that_the_hub_missed_is_read_from_the_journal() -> None:
+    stand = Stand()
+    reading = asyncio.gather(stand.read(0, 4))
+    await let_others_run()
+    assert stand.hub.watched(THREAD)
+    stand.journal.grow(1)
+    stand.journal.grow(2, published=False)
+    stand.journal.grow(1)
+    assert await reading == [[1, 2, 3, 4]]
+
+
+async def test_a_number_that_the_journal_has_not_reached_starts_anew() -> None:
+    stand = Stand()
+    stand.journal.grow(3)
+    assert await stand.read(10, 3) == [1, 2, 3]
+
+
+async def test_live_text_of_a_turn_that_is_over_is_not_shown() -> None:
+    stand = Stand()
+    stand.journal.events_so_far.append(Event(1, THREAD, TURN, AT, TurnFinished("done")))
+    async with aclosing(thread_items(stand.core, stand.streams, THREAD, 0)) as items:
+        first = await anext(items)
+        stand.hub.show(THREAD, TURN, TextStreamed("late"))
+        stand.hub.show(THREAD, TurnId("t2"), TextStreamed("new"))
+        second = await anext(items)
+    assert isinstance(first, Event)
+    assert isinstance(second, LiveEvent)
+    assert second.data == TextStreamed("new")
+
+
+async def test_frames_number_events_and_nothing_else() -> None:
+    stand = Stand()
+    stand.journal.grow(1)
+    async with aclosing(thread_frames(stand.core, stand.streams, THREAD, 0)) as frames:
+        opening, event = await anext(frames), await anext(frames)
+        stand.hub.show(THREAD, TURN, StatusChanged("thinking"))
+        status = await anext(frames)
+    assert opening.startswith(b"retry: ")
+    assert event.startswith(b'id: 1\ndata: {"seq":1,')
+    assert status.startswith(b'data: {"thread":"web:lobby:one","turn":"t1","type":"status",')
+
+
+async def test_a_quiet_stream_says_that_it_lives() -> None:
+    stand = Stand()
+    stand.streams = Streams(streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60)
+    async with aclosing(thread_items(stand.core, stand.streams, THREAD, 0)) as items:
+        assert [await anext(items) for _ in range(3)] == ["beat"] * 3
+        stand.journal.grow(1)
+        item = await anext(items)
+        assert isinstance(item, Event)
+        assert item.seq == 1
+
+
+async def test_closing_ends_streams_that_wait() -> None:
+    stand = Stand()
+    reading = asyncio.gather(*(_all(stand) for _ in range(3)))
+    await let_others_run()
+    assert len(stand.streams._waiting) == 3
+    stand.streams.close()
+    assert await reading == [0, 0, 0]
+    assert not stand.hub.watched(THREAD)
+
+
+async def _all(stand: Stand) -> int:
+    return len([item async for item in thread_items(stand.core, stand.streams, THREAD, 0)])
+
+
+async def test_the_stream_of_all_threads_has_no_text_and_tells_of_gaps() -> None:
+    stand = Stand()
+    async with aclosing(all_frames(stand.hub, stand.streams)) as frames:
+        await anext(frames)
+        reading = asyncio.gather(anext(frames))
+        await asyncio.sleep(0)
+        stand.hub.show(THREAD, TURN, TextStreamed("a"))
+        stand.journal.grow(1)
+        (first,) = await reading
+        stand.journal.grow(BACKLOG_MAX + 1)
+        assert await anext(frames) == b"event: lost\ndata: {}\n\n"
+        reading = asyncio.gather(anext(frames))
+        await asyncio.sleep(0)
+        stand.journal.grow(1)
+        (after,) = await reading
+    assert first.startswith(b'data: {"seq":1,')
+    assert after.startswith(b'data: {"seq":%d,' % (BACKLOG_MAX + 3))
