@@ -23,7 +23,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
 _NEWLINES = frozenset("\n\t")
 _PICTURE_OF_SPACE = frozenset("\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e")
 
-_YES = "allow|yes|approve|ok|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|permitir|sim|разрешить|да|允许|許可|はい"
+_YES = "allow|yes|approve|ok|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|разрешить|да|允许|許可|はい"
 _NO = "deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|拒绝|拒否|いいえ"
 _ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常に"
 _ANSWER = re.compile(
@@ -49,7 +49,7 @@ def approval_digest(tool: str, canonical: str, *extra: str) -> str:
 
 def strip_controls(text: str) -> str:
     """The text as a person can trust to see it. Escape sequences that style it or move the cursor go; characters that
-    are invisible or change the direction of writing become `\\u{…}`. New lines and tabs stay, other text is unchanged."""
+    are invisible or change the direction of writing become `\\u{…}`. New lines, tabs and all other text stay."""
     if text.isascii() and text.isprintable():
         return text
     text = _ESCAPES.sub("", text)

@@ -1,8 +1,8 @@
 """The audit log's hash chain: an entry that is edited, removed, reordered or put in later is found.
 
 Each entry's hash covers the hash before it, its chain, its number, its time and its content in canonical form. A
-chain's head (length and last hash) is stored apart from the entries, so a cut tail is found too. Anchor lines in the log file
-carry heads out of the database: whoever rewrites the database as a whole still disagrees with them.
+chain's head (length and last hash) is stored apart from the entries, so a cut tail is found too. Anchor lines in the
+log file carry heads out of the database: whoever rewrites the database as a whole still disagrees with them.
 """
 
 import hashlib

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from shoal.permissions.commands import Assignment, Part, command_parts, inner_commands
 from shoal.permissions.documents import here_document
 from shoal.permissions.opaque import RESERVED, special_variable
@@ -144,6 +146,7 @@ class SimpleReader(Reader):
         """A statement with redirections; words behind a redirection belong to the command before it."""
         body: Node | None = None
         extra: list[Node] = []
+        first = len(self.parts)
         for child in self.items(node):
             if child.type in REDIRECTS:
                 extra += self.redirection(child)
@@ -153,10 +156,14 @@ class SimpleReader(Reader):
                 raise Unreadable("a redirection is not what it seems")
         if extra and (body is None or body.type != "command"):
             raise Unreadable("words after a redirection that belong to no command")
+        last = len(self.parts)
         if body is not None and extra:
             self.command(body, extra)
         elif body is not None:
             self.visit(body)
+        # The grammar hangs the redirection of a list's last command on the list, so a `cd` in the list may come before.
+        for place in range(first, last):
+            self.parts[place] = msgspec.structs.replace(self.parts[place], moves=self.moves)
 
     def lone_redirection(self, node: "Node") -> None:
         """A redirection without a command."""
