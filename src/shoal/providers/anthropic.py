@@ -22,7 +22,6 @@ from shoal.domain.messages import (
     UserMessage,
 )
 from shoal.providers.conversation import Conversations, Images, Joined, Part, StableParts, missing_image
-from shoal.providers.failures import failure_in_stream
 from shoal.providers.wire import Asked, CallSlot, Encoded, Finish, Quirks, Reader, arguments_object, encode, wire_id
 
 VERSION = b"2026-10-21"
@@ -265,7 +264,7 @@ class AnthropicReader(Reader):
             case "message_stop":
                 self.complete = True
             case "error":
-                self.failure = failure_in_stream(data, self.asked.provider)
+                self.failure = self.complaint(data)
             case _:
                 pass
 

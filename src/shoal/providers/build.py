@@ -1,4 +1,4 @@
-"""From a provider's settings to the provider: which wire, which address, which key."""
+"""From a provider's settings to the provider: which wire, which address, which key. Loads only the wires in use."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -8,12 +8,8 @@ import msgspec
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError
 from shoal.domain.ports import Provider
-from shoal.providers.anthropic import AnthropicWire
-from shoal.providers.gemini import GeminiWire
 from shoal.providers.http import HttpClient, Timeouts
 from shoal.providers.keys import Key, KeySource
-from shoal.providers.openai import OpenAiWire
-from shoal.providers.openai_responses import ResponsesWire
 from shoal.providers.service import HttpProvider, Keys
 from shoal.providers.table import BASE_URLS, quirks_of, server_row
 from shoal.providers.wire import Wire
@@ -43,6 +39,12 @@ class ProviderSettings(msgspec.Struct, frozen=True):
 
 def build_provider(settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]) -> Provider:
     """Make the provider; nothing is opened. Raises ConfigError for an unknown kind."""
+    if settings.kind == "local":
+        from shoal.providers.local import LocalProvider
+
+        return LocalProvider(
+            settings.name, settings.model_file, clock=clock, timeouts=settings.timeouts, environ=environ
+        )
     wire = _wire(settings)
     http = HttpClient(settings.address, settings.name, settings.timeouts, environ)
     headers = tuple(
@@ -55,12 +57,20 @@ def build_provider(settings: ProviderSettings, clock: Clock, environ: Mapping[st
 def _wire(settings: ProviderSettings) -> Wire:
     match settings.kind:
         case "openai":
+            from shoal.providers.openai import OpenAiWire
+
             return OpenAiWire(reasoning_back=server_row(settings.address).reasoning_back)
         case "openai-responses":
+            from shoal.providers.openai_responses import ResponsesWire
+
             return ResponsesWire()
         case "anthropic":
+            from shoal.providers.anthropic import AnthropicWire
+
             return AnthropicWire()
         case "gemini":
+            from shoal.providers.gemini import GeminiWire
+
             return GeminiWire()
         case _:
             raise ConfigError(

@@ -15,7 +15,13 @@ from shoal.providers import prices
 from shoal.providers.build import ProviderSettings, build_provider
 from shoal.providers.demo import DEMO, DemoProvider
 from shoal.providers.discovery import Listing, discover, read_listings, write_listings
-from shoal.providers.table import UNKNOWN_CONTEXT_TOKENS, UNKNOWN_OUTPUT_TOKENS, model_row, server_row
+from shoal.providers.table import (
+    LOCAL_CONTEXT_TOKENS,
+    UNKNOWN_CONTEXT_TOKENS,
+    UNKNOWN_OUTPUT_TOKENS,
+    model_row,
+    server_row,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +32,7 @@ class _Entry(msgspec.Struct, frozen=True):
     provider: Provider
     kind: str
     base_url: str = ""
+    context_tokens: int = 0
     models: tuple[str, ...] = ()
 
 
@@ -46,7 +53,9 @@ class Catalog:
         self._entries: dict[str, _Entry] = {}
         self._routes: dict[str, Route] = {}
         for row in settings:
-            self._entries[row.name] = _Entry(build_provider(row, clock, environ), row.kind, row.address, row.models)
+            window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(row.address).context_tokens
+            provider = build_provider(row, clock, environ)
+            self._entries[row.name] = _Entry(provider, row.kind, row.address, window, row.models)
         for provider in extra:
             self._entries[provider.name] = _Entry(provider, "extension")
         if DEMO not in self._entries:
@@ -148,10 +157,9 @@ class Catalog:
         entry = self._entries[provider]
         listing = self._listings.get(provider, Listing(False, ()))
         row = model_row(model)
-        imposed = server_row(entry.base_url).context_tokens
         context = (
             listing.context_tokens.get(model)
-            or imposed
+            or entry.context_tokens
             or (row.context_tokens if row is not None else UNKNOWN_CONTEXT_TOKENS)
         )
         output = listing.max_output_tokens.get(model) or (

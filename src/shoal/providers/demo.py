@@ -6,6 +6,7 @@ It is what runs when no model is configured, so that a person can see everything
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,7 +24,9 @@ from shoal.domain.messages import (
     ToolMessage,
     UserMessage,
 )
-from shoal.providers.demo_words import Intent, call_for, understand
+
+if TYPE_CHECKING:
+    from shoal.providers.demo_words import Intent
 
 DEMO = "demo"
 PIECE_WORDS = 3
@@ -59,7 +62,7 @@ _CAN = {
     "remember": "remember something: `remember that I like tea`",
     "remind": "remind you: `remind me in 10 minutes to stretch`",
 }
-_REFUSED = re.compile(r"denied|not allowed|did not allow|refused|expired|nobody (?:approved|answered)", re.IGNORECASE)
+_REFUSED = r"denied|not allowed|did not allow|refused|expired|nobody (?:approved|answered)"
 
 
 class _Values(msgspec.Struct):
@@ -99,6 +102,8 @@ class DemoProvider:
         """See the port."""
 
     def _answer(self, request: ModelRequest) -> AssistantMessage:
+        from shoal.providers.demo_words import understand
+
         last = request.messages[-1] if request.messages else UserMessage("")
         if isinstance(last, ToolMessage):
             return AssistantMessage(_labelled(_report(request.messages)))
@@ -108,7 +113,9 @@ class DemoProvider:
             return AssistantMessage(_labelled(_talk(intents[0], request)))
         return self._act(intents, request)
 
-    def _act(self, intents: list[Intent], request: ModelRequest) -> AssistantMessage:
+    def _act(self, intents: "list[Intent]", request: ModelRequest) -> AssistantMessage:
+        from shoal.providers.demo_words import call_for
+
         tools = {spec.name: spec for spec in request.tools}
         found = [call_for(intent, tools, self._clock.now()) for intent in intents]
         calls = tuple(
@@ -126,7 +133,7 @@ def _labelled(text: str) -> str:
     return f"{text}\n\n{LABEL}"
 
 
-def _talk(intent: Intent, request: ModelRequest) -> str:
+def _talk(intent: "Intent", request: ModelRequest) -> str:
     match intent.kind:
         case "connect":
             return CONNECT
@@ -180,7 +187,7 @@ def _sentence(result: ToolMessage, values: _Values) -> str:
         return f"I left `{what}` out, since you wrote something new."
     if text.startswith("Interrupted"):
         return f"`{what}` was interrupted, so I do not know whether it took effect. Please check."
-    if result.is_error and _REFUSED.search(text):
+    if result.is_error and re.search(_REFUSED, text, re.IGNORECASE):
         return f"I was not allowed to do `{what}`, so nothing happened. ({first})"
     if result.is_error:
         return f"`{what}` failed:\n\n{_block(text)}"

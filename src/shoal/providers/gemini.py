@@ -19,7 +19,6 @@ from shoal.domain.messages import (
     UserMessage,
 )
 from shoal.providers.conversation import Conversations, Images, Part, StableParts, missing_image
-from shoal.providers.failures import failure_in_stream
 from shoal.providers.wire import Asked, CallSlot, Encoded, Finish, Quirks, Reader, arguments_object, encode, wire_id
 
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
@@ -236,7 +235,7 @@ class GeminiReader(Reader):
         """See `Reader`. There is no event that ends a stream here; the connection's end does."""
         chunk = _chunk_decoder.decode(data)
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
-            self.failure = failure_in_stream(data, self.asked.provider)
+            self.failure = self.complaint(data)
             return
         if chunk.candidates:
             candidate = chunk.candidates[0]

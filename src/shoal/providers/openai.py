@@ -14,7 +14,6 @@ from shoal.domain.messages import (
     UserMessage,
 )
 from shoal.providers.conversation import Conversations, Images, Part, StableParts, missing_image
-from shoal.providers.failures import failure_in_stream
 from shoal.providers.wire import Asked, CallSlot, Encoded, Finish, Quirks, Reader, arguments_object, encode, wire_id
 
 _FINISH: dict[str, Finish] = {
@@ -93,6 +92,7 @@ class _Kept(msgspec.Struct, omit_defaults=True):
 
 
 class _Meta(msgspec.Struct):
+    n_ctx: int | None = None
     n_ctx_train: int | None = None
 
 
@@ -241,7 +241,8 @@ class OpenAiWire:
                 or found.context_length
                 or found.context_window
                 or found.max_context_length
-                or (found.meta.n_ctx_train if found.meta and found.meta.n_ctx_train else 0),
+                or (found.meta.n_ctx or found.meta.n_ctx_train if found.meta is not None else 0)
+                or 0,
             )
             for found in _models_decoder.decode(body).data or ()
         ]
@@ -271,7 +272,7 @@ class OpenAiReader(Reader):
         if chunk.usage is not None:
             self.usage = _usage(chunk.usage)
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
-            self.failure = failure_in_stream(data, self.asked.provider)
+            self.failure = self.complaint(data)
         if not self.model and chunk.model:
             self.model = chunk.model
 
@@ -327,7 +328,7 @@ class OpenAiReader(Reader):
         if self.stop == "refusal":
             return
         if reason in ("error", "insufficient_system_resource"):
-            self.failure = failure_in_stream(b'{"error":{"code":503}}', self.asked.provider)
+            self.failure = self.complaint(b'{"error":{"code":503}}')
             return
         self.stop = _FINISH.get(reason, "end")
 

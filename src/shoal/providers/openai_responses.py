@@ -15,7 +15,6 @@ from shoal.domain.messages import (
     UserMessage,
 )
 from shoal.providers.conversation import Conversations, Images, Part, StableParts, missing_image
-from shoal.providers.failures import failure_in_stream
 from shoal.providers.openai import OpenAiWire
 from shoal.providers.wire import Asked, CallSlot, Encoded, Quirks, Reader, arguments_object, encode, wire_id
 
@@ -231,7 +230,7 @@ class ResponsesReader(Reader):
             case "response.completed" | "response.incomplete" | "response.done":
                 self._end(event.response or _Response())
             case "response.failed" | "error":
-                self.failure = failure_in_stream(_error(event, data), self.asked.provider)
+                self.failure = self.complaint(_error(event, data))
             case _:
                 pass
 

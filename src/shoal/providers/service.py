@@ -12,7 +12,6 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import ProviderDown, ProviderRefused
 from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.providers.conversation import Images, load_images
-from shoal.providers.failures import failure_in_stream, failure_of, redact
 from shoal.providers.http import HttpClient, HttpFailed, HttpResponse
 from shoal.providers.keys import Key
 from shoal.providers.sse import EventParser, EventTooLarge
@@ -108,6 +107,8 @@ class HttpProvider:
         except HttpFailed as error:
             raise ProviderDown(str(error)) from error
         if response.status != 200:
+            from shoal.providers.failures import failure_of
+
             failed = failure_of(response.status, body, response.headers, self._name, (key,), self._clock)
             raise (ProviderRefused if failed.kind in ("auth", "quota") else ProviderDown)(failed.message)
         try:
@@ -154,6 +155,8 @@ class HttpProvider:
         return key, headers
 
     async def _refusal(self, response: HttpResponse, key: str) -> ModelFailed:
+        from shoal.providers.failures import failure_in_stream, failure_of
+
         try:
             body = await response.read()
         finally:
@@ -172,6 +175,8 @@ class HttpProvider:
                 reader.feed(data)
             except msgspec.DecodeError as error:
                 _log.warning("provider sent an unreadable event", extra={"provider": self._name, "error": str(error)})
+                from shoal.providers.failures import redact
+
                 words = redact(data.decode("utf-8", "replace"))
                 reader.failure = ModelFailed("dropped", f"{self._name} sent what is no answer: {words}")
 

@@ -12,6 +12,8 @@ from shoal.providers.wire import Quirks
 
 UNKNOWN_CONTEXT_TOKENS = 32_768
 """Window assumed of a model nobody knows; a larger one is set by context_tokens_max."""
+LOCAL_CONTEXT_TOKENS = 8_192
+"""The window a local model is loaded with; memory for it is taken whole."""
 UNKNOWN_OUTPUT_TOKENS = 4_096
 
 

@@ -83,6 +83,12 @@ class Reader:
         """JSON that the provider wants back with this message; empty for none."""
         return ""
 
+    def complaint(self, data: bytes) -> ModelFailed:
+        """The failure that an error object in the stream means."""
+        from shoal.providers.failures import failure_in_stream
+
+        return failure_in_stream(data, self.asked.provider)
+
     def deltas(self) -> Sequence[TextDelta | ThinkingDelta]:
         """What came since the last time, joined."""
         out: list[TextDelta | ThinkingDelta] = []

