@@ -5,6 +5,7 @@ A subcommand's module is imported when it is used; help needs none of them.
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,10 +122,25 @@ def run(arguments: list[str]) -> int:
             raise
         _complain(error)
         return EXIT_FAILED
+    except ExceptionGroup as group:  # a service of the running system failed and took the others along
+        _, defects = group.split((ShoalError, OSError))
+        if debug or defects is not None:
+            raise
+        for error in _leaves(group):
+            _complain(error)
+        return EXIT_FAILED
     return code if isinstance(code, int) else 0
 
 
-def _complain(error: ShoalError | OSError) -> None:
+def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+    for error in group.exceptions:
+        if isinstance(error, ExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _complain(error: Exception) -> None:
     """One line on stderr; a configuration has one for each problem."""
     match error:
         case ConfigError():
