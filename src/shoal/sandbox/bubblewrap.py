@@ -8,6 +8,7 @@ from `ulimit` in the shell that runs the command, and from a control group where
 What cannot be set up is a SandboxError; a command never runs with less around it than it should have.
 """
 
+import asyncio
 import os
 import shutil
 from collections.abc import Sequence
@@ -25,11 +26,16 @@ from shoal.sandbox.proxy import Network, ProxiedNetwork
 
 _ETC = Path(__file__).with_name("etc")
 _ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
+_PROC_HIDDEN = ("kcore", "keys", "kmsg", "sched_debug", "sysrq-trigger", "timer_list")
+"""Files of /proc about the whole machine. All of /proc is read-only beside: the kernel lets whoever is root on the host
+write its settings, such as core_pattern, from within a user namespace too."""
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
 """Joins the control groups named up to `--`, then becomes the rest."""
 
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TERM": "dumb"}
 _SETUP_FAILED = b"bwrap: "
+_SWEEPS_MAX = 100
+_SWEEP_SECONDS = 0.01
 
 
 class BubblewrapSandbox:
@@ -91,9 +97,11 @@ class BubblewrapSandbox:
         return to_outside(path, mounts)
 
     async def close(self) -> None:
-        """Remove what control groups are left."""
-        if self._groups is not None:
-            self._groups.sweep()
+        """Remove what control groups are left, once their last processes are gone."""
+        for _ in range(_SWEEPS_MAX):
+            if self._groups is None or self._groups.sweep():
+                return
+            await asyncio.sleep(_SWEEP_SECONDS)
 
 
 def _checked(result: CommandResult) -> CommandResult:
@@ -123,7 +131,11 @@ def _system() -> tuple[str, ...]:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for file in ("passwd", "group", "hosts"):
         options += ["--ro-bind", str(_ETC / file), f"/etc/{file}"]
-    return (*options, "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf", "--proc", "/proc", "--dev", "/dev")
+    options += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf", "--dev", "/dev", "--proc", "/proc"]
+    for name in _PROC_HIDDEN:
+        if Path("/proc", name).exists():
+            options += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    return (*options, "--remount-ro", "/proc")
 
 
 def _binds(mounts: Sequence[Mount]) -> list[str]:

@@ -56,7 +56,7 @@ class Groups:
             for hierarchy, folder in zip(self._hierarchies, folders, strict=True):
                 folder.mkdir()
                 for setting in (setting for setting in hierarchy.settings if setting.value):
-                    (folder / setting.file).write_text(str(setting.value), encoding="ascii")
+                    _write(folder / setting.file, setting.value)
             yield tuple(str(folder / "cgroup.procs") for folder in folders)
         except OSError as error:
             raise SandboxError(f"The control group for a command could not be made: {error}.") from error
@@ -64,8 +64,11 @@ class Groups:
             self._done += folders
             self.sweep()
 
-    def sweep(self) -> None:
-        """Remove the groups of finished commands; one whose last process is still ending waits for the next sweep."""
+    def sweep(self) -> bool:
+        """Remove the groups of finished commands; one whose last process is still ending waits for the next sweep.
+
+        Returns whether none is left.
+        """
         left: list[Path] = []
         for folder in self._done:
             try:
@@ -75,6 +78,7 @@ class Groups:
             except OSError:
                 left.append(folder)
         self._done = left
+        return not left
 
 
 def find_groups(limits: Limits, root: Path = _ROOT) -> Groups:
@@ -86,7 +90,26 @@ def find_groups(limits: Limits, root: Path = _ROOT) -> Groups:
         Hierarchy(root / "memory", (Setting("memory.limit_in_bytes", memory),)),
     )
     for candidates in ((unified,), separate, separate[:1]):
+        _sweep_dead(candidates)
         groups = Groups(candidates)
         with suppress(SandboxError), groups.group():
             return groups
     return Groups(())
+
+
+def _sweep_dead(hierarchies: tuple[Hierarchy, ...]) -> None:
+    """Remove what processes that were killed have left."""
+    for folder in (folder for hierarchy in hierarchies for folder in hierarchy.parent.glob("shoal-*-*")):
+        pid = folder.name.split("-")[1]
+        if not Path("/proc", pid).exists():
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _write(path: Path, value: int) -> None:
+    """Write to a file that has to be there: in a plain directory it is not, and that is no control group."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        os.write(file, str(value).encode())
+    finally:
+        os.close(file)

@@ -1,0 +1,216 @@
+"""What an isolating sandbox keeps a command from: each rule is an attempt to get out, or to use up the machine.
+
+class TestMine(IsolationContract):
+    @pytest.fixture
+    async def sandbox(self): ...  # with TIGHT limits and no network, closed after the test
+"""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
+
+MEBIBYTE = 1_048_576
+MEMORY_BYTES_MAX = 192 * MEBIBYTE
+PROCESSES_MAX = 40
+FILE_BYTES_MAX = 8 * MEBIBYTE
+TEMPORARY_BYTES_MAX = 8 * MEBIBYTE
+CPU_SECONDS_MAX = 2
+OPEN_FILES_MAX = 64
+"""The limits that the sandbox under test has to have."""
+
+PATIENCE_SECONDS = 60.0
+SHORT_SECONDS = 3.0
+CANARY = "canary-that-no-command-may-see"
+
+
+class IsolationContract:
+    """Every rule of an isolating sandbox; a subclass gives the fixture `sandbox`."""
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Path:
+        """A home directory with secrets beside the workspace."""
+        for name in ("shoal.toml", "token", "shoal.db"):
+            (tmp_path / name).write_text(CANARY)
+            (tmp_path / name).chmod(0o644)
+        workspace = tmp_path / "workspace"
+        workspace.mkdir()
+        workspace.chmod(0o777)
+        return tmp_path
+
+    @pytest.fixture
+    def mounts(self, home: Path) -> tuple[Mount, ...]:
+        """The workspace alone."""
+        return (Mount(home / "workspace", "/workspace", writable=True),)
+
+    @pytest.fixture
+    def victim(self) -> Iterator[int]:
+        """A process of this user outside of the sandbox; its number."""
+        with subprocess.Popen(["sleep", "600"], env={"SECRET": CANARY}) as process:
+            yield process.pid
+            assert process.poll() is None, "the command ended a process outside of its sandbox"
+            process.kill()
+
+    @pytest.fixture
+    async def server(self) -> AsyncIterator[int]:
+        """A server on this machine's loopback; its port. A connection fails the test."""
+        connected: list[bool] = []
+
+        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connected.append(True)
+            writer.write(CANARY.encode())
+            writer.close()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        async with server:
+            yield server.sockets[0].getsockname()[1]
+        assert not connected
+
+    @staticmethod
+    async def run(
+        sandbox: Sandbox, mounts: tuple[Mount, ...], text: str, timeout_seconds: float = PATIENCE_SECONDS
+    ) -> CommandResult:
+        """Run a command in the workspace; whatever it says, the canary is not in it."""
+        result = await sandbox.run(Command(text, mounts[0].host, mounts, timeout_seconds=timeout_seconds))
+        assert CANARY.encode() not in result.stdout + result.stderr
+        return result
+
+    async def test_secrets_of_the_home_cannot_be_read(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
+    ) -> None:
+        """By no name: absolute, with `..`, through /proc, or by a link that the host would follow."""
+        (mounts[0].host / "link").symlink_to(home / "token")
+        (mounts[0].host / "up").symlink_to("../")
+        names = [
+            f"{home}/shoal.toml",
+            "../token",
+            "../../../../..{home}/token",
+            "link",
+            "up/token",
+            "/workspace/../token",
+        ]
+        names += [f"/proc/{who}/root{home}/token" for who in ("self", "1", "thread-self")]
+        names += [f"/proc/1/cwd/{home}/token", "/proc/self/cwd/../token"]
+        result = await self.run(sandbox, mounts, "\n".join(f"cat {name} && echo READ" for name in names))
+        assert b"READ" not in result.stdout
+
+    async def test_the_file_system_shows_nothing_of_the_host(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
+    ) -> None:
+        """Neither people's directories nor the home's neighbours."""
+        result = await self.run(sandbox, mounts, f"ls -A /home /root {home} {home.parent} 2>/dev/null; echo end")
+        assert result.stdout.replace(b"/home:\n", b"").replace(b"/root:\n", b"").strip() in (
+            b"end",
+            b".bashrc\n.profile\nend",
+        )
+
+    async def test_a_link_swapped_while_it_runs_leads_nowhere(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
+    ) -> None:
+        """However often it is tried."""
+        text = f"touch plain; for i in {{1..200}}; do ln -sfn {home}/token swap; cat swap; ln -sfn plain swap; done"
+        result = await self.run(sandbox, mounts, f"{text} 2>/dev/null; echo end")
+        assert result.stdout == b"end\n"
+
+    async def test_only_the_workspace_can_be_written(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Not the system, not the root, not devices, not the kernel's settings."""
+        places = ["/x", "/usr/x", "/usr/bin/env", "/etc/passwd", "/etc/x", "/dev/x", "/sys/x", "/proc/sysrq-trigger"]
+        places += ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/lib/x"]
+        places += ["/proc/sys/kernel/sysrq", "/proc/sys/net/ipv4/ip_forward", "/proc/self/oom_score_adj"]
+        lines = [f"(echo x >> {place}) 2>/dev/null && echo WROTE {place}" for place in places]
+        result = await self.run(sandbox, mounts, "\n".join([*lines, "echo x > fine && echo end"]))
+        assert result.stdout == b"end\n"
+
+    async def test_a_hard_link_cannot_reach_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Links do not cross mounts."""
+        result = await self.run(sandbox, mounts, "ln /usr/bin/env stolen; ln -P /etc/passwd stolen2; ls")
+        assert result.stdout == b""
+
+    async def test_it_has_no_rights_and_cannot_get_any(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """No capability, no way to gain one by a program, and not the superuser."""
+        result = await self.run(
+            sandbox, mounts, "id -u; grep -E '^(Cap(Eff|Prm|Bnd|Amb)|NoNewPrivs)' /proc/self/status"
+        )
+        uid, *lines = result.stdout.decode().split("\n")
+        assert int(uid) != 0
+        values = dict(line.split(":\t") for line in lines if line)
+        assert values.pop("NoNewPrivs") == "1"
+        assert {int(value, 16) for value in values.values()} == {0}
+
+    async def test_it_cannot_mount_or_make_devices_or_namespaces(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...]
+    ) -> None:
+        """Each would be a way on."""
+        attempts = ["mount -t tmpfs none /tmp", "mount --bind / /tmp", "mknod device c 1 1", "chroot / true"]
+        attempts += ["unshare --user --map-root-user true", "unshare --mount true", "unshare --pid --fork true"]
+        attempts += ["nsenter --target 1 --mount true", "swapoff -a", "sysctl -w kernel.hostname=x"]
+        text = "\n".join(f"{attempt} >/dev/null 2>&1 && echo 'WORKED {attempt}'" for attempt in attempts)
+        result = await self.run(sandbox, mounts, f"{text}\necho end")
+        assert result.stdout == b"end\n"
+
+    async def test_processes_outside_are_out_of_reach(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int
+    ) -> None:
+        """Not to be seen, read, traced or killed; killing everything ends the command itself at most."""
+        text = f"cat /proc/{victim}/environ /proc/{victim}/cmdline; kill -9 {victim}; ls -d /proc/[0-9]* | wc -l"
+        result = await self.run(sandbox, mounts, text)
+        assert int(result.stdout) < 10
+        assert os.path.exists(f"/proc/{victim}")
+        await self.run(sandbox, mounts, "kill -9 -1; kill -9 0; kill -9 1; echo on")
+        assert os.path.exists(f"/proc/{victim}")
+
+    async def test_the_first_process_shows_no_environment(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The sandbox's own processes carry none of the server's secrets."""
+        monkeypatch.setenv("SHOAL_CANARY_KEY", CANARY)
+        await self.run(sandbox, mounts, "for file in /proc/*/environ; do tr '\\0' '\\n' < $file; done; true")
+
+    async def test_there_is_no_network(self, sandbox: Sandbox, mounts: tuple[Mount, ...], server: int) -> None:
+        """Not the server's own port, not the metadata address, not any other."""
+        addresses = [f"127.0.0.1/{server}", "169.254.169.254/80", "192.0.2.1/80", f"localhost/{server}"]
+        text = "\n".join(f"(exec 3<>/dev/tcp/{address}) 2>/dev/null && echo REACHED" for address in addresses)
+        result = await self.run(sandbox, mounts, f"{text}\necho end")
+        assert result.stdout == b"end\n"
+
+    async def test_a_fork_bomb_stays_small(self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int) -> None:
+        """The number of processes is bounded, and all are gone in the end."""
+        text = "for i in {1..200}; do sleep 600 & echo $i; done 2>/dev/null"
+        result = await self.run(sandbox, mounts, text, SHORT_SECONDS)
+        assert 0 < len(result.stdout.splitlines()) <= PROCESSES_MAX
+        assert result.timed_out
+        bomb = await self.run(sandbox, mounts, "bomb() { bomb | bomb & }; bomb; sleep 600", SHORT_SECONDS)
+        assert bomb.timed_out
+        assert (await self.run(sandbox, mounts, "echo fine")).stdout == b"fine\n"
+
+    async def test_memory_is_bounded(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """A program that takes more than it may fails or is ended; the machine goes on."""
+        result = await self.run(sandbox, mounts, "head -c 2G /dev/zero | tail | wc -c; exit ${PIPESTATUS[1]}")
+        assert result.exit_code != 0
+        assert not result.timed_out
+
+    async def test_temporary_files_are_bounded(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """They live in memory."""
+        for folder in ("/tmp", "/dev/shm"):
+            text = f"for i in {{1..40}}; do head -c 1M /dev/zero > {folder}/$i; done 2>/dev/null"
+            text += f"; du -sm {folder} | cut -f1"
+            result = await self.run(sandbox, mounts, text)
+            assert 0 < int(result.stdout) * MEBIBYTE <= TEMPORARY_BYTES_MAX
+
+    async def test_a_file_cannot_grow_without_end(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """The disk is everybody's."""
+        result = await self.run(sandbox, mounts, "head -c 64M /dev/zero > big; echo $?")
+        assert (mounts[0].host / "big").stat().st_size == FILE_BYTES_MAX
+        assert int(result.stdout) != 0
+
+    async def test_other_limits_are_set_for_good(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Open files, processor time and core dumps; a command can only lower them."""
+        result = await self.run(sandbox, mounts, "ulimit -Hn; ulimit -Ht; ulimit -Hc; ulimit -n 4096 && echo RAISED")
+        assert result.stdout.split() == [str(OPEN_FILES_MAX).encode(), str(CPU_SECONDS_MAX).encode(), b"0"]
+        busy = await self.run(sandbox, mounts, "while :; do :; done")
+        assert (busy.timed_out, busy.exit_code == 0) == (False, False)

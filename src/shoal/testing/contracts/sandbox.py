@@ -1,0 +1,245 @@
+"""The sandbox's contract: what `domain.ports.Sandbox` promises, isolating or not.
+
+class TestMine(SandboxContract):
+    @pytest.fixture
+    async def sandbox(self): ...  # a sandbox, closed after the test
+
+The suite needs bash, coreutils and util-linux where the commands run.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import SandboxError
+from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
+
+PATIENCE_SECONDS = 60.0
+"""When a test that waits for something gives up."""
+SHORT_SECONDS = 1.0
+"""A limit that a command which never ends runs into."""
+PARALLEL = 8
+DAEMON = "setsid bash -c 'exec 9>alive; echo started >&9; echo up >up; exec sleep 600' >/dev/null 2>&1 </dev/null &"
+"""Starts what outlives its shell and session and can be seen to be alive: it holds a named pipe open."""
+
+
+class Witness:
+    """Sees by a named pipe in the workspace when DAEMON has started and when it is gone; a context manager.
+
+    A command waits for DAEMON by `cat up`.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        for name in ("alive", "up"):
+            os.mkfifo(workspace / name)
+            (workspace / name).chmod(0o666)
+        self.started = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._pipe = os.open(workspace / "alive", os.O_RDONLY | os.O_NONBLOCK)
+
+    def __enter__(self) -> "Witness":
+        self._loop.add_reader(self._pipe, self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(self._pipe)
+        os.close(self._pipe)
+
+    def _look(self) -> None:
+        self._loop.remove_reader(self._pipe)
+        self.started.set()
+
+    def is_gone(self) -> bool:
+        """Whether nobody holds the pipe any more, at this moment."""
+        try:
+            while os.read(self._pipe, 100):
+                pass
+        except BlockingIOError:
+            return False
+        return True
+
+
+class SandboxContract:
+    """Every rule of a sandbox; a subclass gives the fixture `sandbox`."""
+
+    @pytest.fixture
+    def workspace(self, tmp_path: Path) -> Path:
+        """A directory that commands may write."""
+        folder = tmp_path / "workspace"
+        folder.mkdir()
+        folder.chmod(0o777)
+        return folder
+
+    @pytest.fixture
+    def mounts(self, workspace: Path) -> tuple[Mount, ...]:
+        """The workspace, and a directory to read."""
+        skills = workspace.parent / "skills"
+        skills.mkdir()
+        (skills / "SKILL.md").write_text("a skill")
+        return Mount(workspace, "/workspace", writable=True), Mount(skills, "/skills")
+
+    @staticmethod
+    async def run(sandbox: Sandbox, mounts: tuple[Mount, ...], text: str, **limits: float) -> CommandResult:
+        """Run a command in the workspace."""
+        command = Command(
+            text=text,
+            cwd=mounts[0].host,
+            mounts=mounts,
+            timeout_seconds=limits.get("timeout_seconds", PATIENCE_SECONDS),
+            output_bytes_max=int(limits.get("output_bytes_max", 10_485_760)),
+            env=(("GIVEN", "to the command"),),
+        )
+        return await sandbox.run(command)
+
+    async def test_output_and_exit_code_come_back(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Each stream by itself."""
+        result = await self.run(sandbox, mounts, "echo out; echo err >&2; exit 3")
+        assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 3)
+        assert (result.timed_out, result.stdout_cut, result.stderr_cut) == (False, False, False)
+
+    async def test_it_is_bash(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """With its syntax, and several lines."""
+        result = await self.run(sandbox, mounts, "words=(a b)\n# a comment\necho ${#words[@]} <<< x\n")
+        assert result.stdout == b"2\n"
+
+    async def test_a_signal_is_an_exit_code(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """As shells tell it."""
+        result = await self.run(sandbox, mounts, "bash -c 'kill -9 $$'")
+        assert result.exit_code == 128 + 9
+
+    async def test_there_is_no_input(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Whoever reads gets the end at once."""
+        result = await self.run(sandbox, mounts, "cat; echo end")
+        assert result.stdout == b"end\n"
+
+    async def test_bytes_come_as_they_are(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Also those that are no text."""
+        result = await self.run(sandbox, mounts, r"printf '\000\377\n\033[0m'")
+        assert result.stdout == b"\x00\xff\n\x1b[0m"
+
+    async def test_long_output_is_cut_and_said_so(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """The command still runs to its end."""
+        text = "head -c 300000 /dev/zero; head -c 5 /dev/zero >&2; touch finished"
+        result = await self.run(sandbox, mounts, text, output_bytes_max=1000)
+        assert (len(result.stdout), result.stdout_cut, len(result.stderr), result.stderr_cut) == (1000, True, 5, False)
+        assert (mounts[0].host / "finished").exists()
+
+    async def test_output_of_just_the_limit_is_whole(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Nothing is missing, so nothing is marked."""
+        result = await self.run(sandbox, mounts, "head -c 1000 /dev/zero", output_bytes_max=1000)
+        assert (len(result.stdout), result.stdout_cut) == (1000, False)
+
+    async def test_time_runs_out(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """What was said until then is kept."""
+        result = await self.run(sandbox, mounts, "echo begun; sleep 600", timeout_seconds=SHORT_SECONDS)
+        assert (result.timed_out, result.exit_code, result.stdout) == (True, None, b"begun\n")
+
+    async def test_time_out_kills_a_child_with_its_own_session(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...]
+    ) -> None:
+        """Before the call returns."""
+        with Witness(mounts[0].host) as witness:
+            result = await self.run(sandbox, mounts, f"{DAEMON} cat up; sleep 600", timeout_seconds=3 * SHORT_SECONDS)
+            assert result.timed_out
+            assert witness.started.is_set()
+            assert witness.is_gone()
+
+    async def test_cancelling_kills_a_child_with_its_own_session(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...]
+    ) -> None:
+        """Before the call returns."""
+        with Witness(mounts[0].host) as witness:
+            async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+                running = group.create_task(self.run(sandbox, mounts, f"{DAEMON} cat up; sleep 600"))
+                await witness.started.wait()
+                running.cancel()
+            assert running.cancelled()
+            assert witness.is_gone()
+
+    async def test_what_stays_behind_is_killed(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """A command ends with its shell, whatever that left running."""
+        with Witness(mounts[0].host) as witness:
+            result = await self.run(sandbox, mounts, f"{DAEMON} cat up")
+            assert (result.stdout, result.exit_code, result.timed_out) == (b"up\n", 0, False)
+            assert witness.is_gone()
+
+    async def test_the_environment_is_its_own(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing of this process's but what was meant."""
+        monkeypatch.setenv("SHOAL_CANARY_KEY", "canary-of-the-server")
+        result = await self.run(sandbox, mounts, "env; cat /proc/self/environ | tr '\\0' '\\n'")
+        assert b"canary" not in result.stdout.lower()
+        names = {line.partition(b"=")[0] for line in result.stdout.splitlines()}
+        assert {b"PATH", b"HOME", b"LANG", b"TERM", b"GIVEN"} <= names
+        allowed = {b"PWD", b"OLDPWD", b"SHLVL", b"_", b"SHOAL_COMMAND", b"HOSTNAME"}
+        assert names <= {b"PATH", b"HOME", b"LANG", b"TERM", b"GIVEN"} | allowed
+
+    async def test_commands_work_in_the_workspace(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Under its inside name; what they write is on the host."""
+        result = await self.run(sandbox, mounts, "pwd; echo content > file.txt")
+        assert result.stdout.decode().strip() == sandbox.inside(mounts[0].host, mounts)
+        assert (mounts[0].host / "file.txt").read_text() == "content\n"
+
+    async def test_other_mounts_can_be_read(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """By their inside names, and where the sandbox isolates they cannot be written."""
+        skill = sandbox.inside(mounts[1].host / "SKILL.md", mounts)
+        result = await self.run(sandbox, mounts, f"cat {skill}; echo more >> {skill}")
+        assert result.stdout == b"a skill"
+        if sandbox.isolated:
+            assert (mounts[1].host / "SKILL.md").read_text() == "a skill"
+
+    async def test_paths_translate_both_ways(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """And one that no mount holds stays as it is."""
+        path = mounts[0].host / "a" / "b.txt"
+        assert sandbox.outside(sandbox.inside(path, mounts), mounts) == path
+        assert sandbox.inside(Path("/elsewhere/x"), mounts) == "/elsewhere/x"
+        assert sandbox.outside("/elsewhere/x", mounts) == Path("/elsewhere/x")
+
+    async def test_a_missing_directory_is_an_error(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Of the sandbox, not of the command."""
+        command = Command(text="true", cwd=mounts[0].host / "missing", mounts=mounts)
+        with pytest.raises(SandboxError, match="missing"):
+            await sandbox.run(command)
+
+    async def test_a_command_that_cannot_start_is_an_error(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """A NUL cannot be passed to a program."""
+        with pytest.raises(SandboxError):
+            await self.run(sandbox, mounts, "echo a\0b")
+
+    async def test_commands_at_once_do_not_mix(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Each has its own output."""
+        results = await asyncio.gather(
+            *(self.run(sandbox, mounts, f"echo {number}; exit {number}") for number in range(PARALLEL))
+        )
+        assert [result.exit_code for result in results] == list(range(PARALLEL))
+        assert [result.stdout for result in results] == [f"{number}\n".encode() for number in range(PARALLEL)]
+
+    async def test_nothing_is_left_open(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """No descriptor and no child of this process, whichever way commands ended."""
+        await self.run(sandbox, mounts, "true")
+        before = _descriptors()
+        await self.run(sandbox, mounts, "sleep 600", timeout_seconds=SHORT_SECONDS / 4)
+        await self.run(sandbox, mounts, "sleep 600 & exit 4")
+        await self.run(sandbox, mounts, "head -c 100000 /dev/zero")
+        assert _descriptors() == before
+        assert not _children()
+
+
+def _descriptors() -> set[str]:
+    names: set[str] = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            names.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+        except FileNotFoundError:
+            continue  # the listing's own
+    return names
+
+
+def _children() -> list[str]:
+    found: list[str] = []
+    for task in os.listdir("/proc/self/task"):
+        found += Path(f"/proc/self/task/{task}/children").read_text().split()
+    return found
