@@ -58,7 +58,7 @@ export function count(number) {
 
 /** US dollars, or what an unknown price is: unknown, never 0. */
 export function dollars(usd) {
-  if (usd === null || usd === undefined) return "price unknown";
+  if (usd === null || usd === undefined) return "unknown";
   return usd < 0.01 && usd > 0 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
 }
 

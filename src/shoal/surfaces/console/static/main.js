@@ -1,6 +1,6 @@
 // The page: which place is shown, and the session behind it.
 
-import { html, render, useEffect, useLayoutEffect, useMemo, useState } from "./dom.js";
+import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./dom.js";
 import { threadName } from "./format.js";
 import { newId } from "./outgoing.js";
 import { Session } from "./session.js";
@@ -79,10 +79,16 @@ function App({ session }) {
     document.title = `${state.approvals.length ? `(${state.approvals.length}) ` : ""}${place} · Shoal`;
   }, [route, state.threads, state.approvals]);
 
+  const returning = useRef(false);
   const closeDrawer = () => {
+    returning.current = true;
     setDrawer(false);
-    document.querySelector(".topbar .drawer-only")?.focus();
   };
+  useEffect(() => {
+    if (drawer || !returning.current) return;
+    returning.current = false;
+    document.querySelector(".topbar .drawer-only")?.focus(); // only now can it be: the drawer made it inert
+  }, [drawer]);
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`
     <a class="skip" href="#message" onClick=${skip}>Skip to the message box</a>
@@ -113,12 +119,12 @@ function Thread({ state, thread, session, second, drawer, openRail }) {
   const view = state.views[thread];
   const info = state.threads?.find((one) => one.thread === thread);
   const outgoing = useMemo(() => state.outgoing.filter((message) => message.thread === thread), [state.outgoing, thread]);
-  const known = view && (view.loaded || view.missing);
+  const known = view && (view.loaded || view.missing || outgoing.length > 0);
   const empty = known && !view.state.items.length && !outgoing.length && !view.state.openTurn;
   return html`
     <${Bar} title=${titleOf(state, thread)} detail=${info?.agent} openRail=${openRail} railOpen=${drawer} />
     <${OfflineBanner} state=${state} session=${session} second=${second} />
-    ${known && !empty && html`<${Log} view=${view.state} complete=${view.missing || view.complete} outgoing=${outgoing} session=${session} />`}
+    ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} />`}
     ${!known && html`<div class="log"><p class="faint loading">${state.link === "offline" ? "" : "Loading…"}</p></div>`}
     ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} />`}
     <${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} session=${session} suggestion=${suggestion} />

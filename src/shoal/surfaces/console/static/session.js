@@ -162,7 +162,8 @@ export class Session {
   lostThread(thread, error) {
     this.failed(error);
     if (error.status !== 404) return "offline";
-    this.putView(thread, { missing: true });
+    const awaited = this.state.outgoing.some((message) => message.thread === thread && message.state === "accepted");
+    if (!awaited) this.putView(thread, { missing: true });
     return "live";
   }
 

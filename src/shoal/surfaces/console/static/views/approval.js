@@ -66,7 +66,7 @@ function OpenCard({ approval, tool, session }) {
   return html`
     <section class="approval" aria-label=${`${tool} asks for approval`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
-      <${TextBlock} label="" text=${approval.shown || approval.actions.join("\n")} open=${true} />
+      <${TextBlock} label="As it will run" text=${approval.shown || approval.actions.join("\n")} open=${true} />
       ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">

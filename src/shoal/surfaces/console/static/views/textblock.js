@@ -14,7 +14,7 @@ export function TextBlock({ label, text, open = false }) {
     <div class="code">
       <span class="code-language">${label}</span>
       <${Copy} text=${text} label="Copy" />
-      <pre tabindex="0" aria-label=${label || "Exact text"}><code>${DIFF_LINE.test(text) ? diffLines(shown) : visible(shown)}</code></pre>
+      <pre tabindex="0" aria-label=${label}><code>${DIFF_LINE.test(text) ? diffLines(shown) : visible(shown)}</code></pre>
       ${shown.length < text.length &&
       html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>Show all ${text.length.toLocaleString("en")} characters</button>`}
     </div>

@@ -1,0 +1,281 @@
+"""A scripted stand-in for the HTTP API under the page: same routes, same event records, a journal that a test writes.
+
+It outlives its server: `stop` and `start` are a restart on the same port with nothing forgotten.
+"""
+
+import asyncio
+import json
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from shoal.domain.clock import iso
+from shoal.domain.events import (
+    Event,
+    EventData,
+    LiveData,
+    LiveEvent,
+    TurnFinished,
+    TurnStarted,
+    encode_event,
+    encode_live,
+)
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
+
+TOKEN = "page-test"
+BEGIN = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
+
+
+class _Server(uvicorn.Server):
+    """Tells when it serves."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the port."""
+        await super().startup(sockets)
+        self.serving.set()
+
+
+class Sent(msgspec.Struct):
+    """A message, steer or decision as the page posted it."""
+
+    kind: str
+    target: str
+    body: dict[str, object]
+
+
+class PageApi:
+    """The server and what it knows. `on_message` runs when a message is accepted."""
+
+    def __init__(self) -> None:
+        self.journals: dict[str, list[Event]] = defaultdict(list)
+        self.open_turns: dict[str, str] = {}
+        self.titles: dict[str, str] = {}
+        self.lists: dict[str, list[dict[str, object]]] = defaultdict(list)
+        self.sent: list[Sent] = []
+        self.seen_ids: set[str] = set()
+        self.on_message: Callable[[str, dict[str, object]], None] = lambda thread, body: None
+        self.busy = False
+        self.drop_answers = 0
+        self.decision_status = 200
+        self.now = BEGIN
+        self._watchers: dict[str, list[asyncio.Queue[bytes]]] = defaultdict(list)
+        self._followed: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        self._socket.close()
+
+    @property
+    def address(self) -> str:
+        """The way in."""
+        return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
+
+    # ---- the script ----
+
+    def append(self, thread: str, data: EventData, turn: str = "t1", seconds: float = 1.0) -> Event:
+        """Put an event into a thread's journal, `seconds` after the one before, and show it to who follows."""
+        self.now += timedelta(seconds=seconds)
+        journal = self.journals[thread]
+        event = Event(len(journal) + 1, ThreadId(thread), TurnId(turn), self.now, data)
+        journal.append(event)
+        if isinstance(data, TurnStarted):
+            self.open_turns[thread] = turn
+        elif isinstance(data, TurnFinished):
+            self.open_turns.pop(thread, None)
+        self._show(thread, b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event)))
+        return event
+
+    def live(self, thread: str, data: LiveData, turn: str = "t1") -> None:
+        """Show a live event."""
+        self._show(thread, b"data: %s\n\n" % encode_live(LiveEvent(ThreadId(thread), TurnId(turn), data)))
+
+    def _show(self, thread: str, frame: bytes) -> None:
+        for watcher in self._watchers[thread]:
+            watcher.put_nowait(frame)
+
+    async def watched(self, thread: str) -> None:
+        """Wait until the page follows a thread."""
+        async with asyncio.timeout(10):
+            await self._followed[thread].wait()
+
+    # ---- the server ----
+
+    async def start(self) -> None:
+        """Serve on the port of this object."""
+        config = uvicorn.Config(
+            self._application(), host="127.0.0.1", port=self.port, log_level="critical", lifespan="off",
+            timeout_graceful_shutdown=0,
+        )  # fmt: skip
+        self._server = _Server(config)
+        self._serving = asyncio.ensure_future(self._server.serve())
+        await self._server.serving.wait()
+
+    async def stop(self) -> None:
+        """End the server and every connection."""
+        if self._server is None or self._serving is None:
+            return
+        for thread, watchers in self._watchers.items():
+            self._followed[thread].clear()
+            for watcher in watchers:
+                watcher.put_nowait(b"")
+        self._server.should_exit = True
+        await self._serving
+        self._server = self._serving = None
+
+    def _application(self) -> Starlette:
+        routes = [
+            Route("/", self._index),
+            Mount(PREFIX, StaticFiles(directory=FILES)),
+            Route("/api/threads", self._threads),
+            Route("/api/threads/{thread}", self._thread),
+            Route("/api/threads/{thread}/events", self._events),
+            Route("/api/threads/{thread}/messages", self._message, methods=["POST"]),
+            Route("/api/threads/{thread}/attachments", self._upload, methods=["POST"]),
+            Route("/api/threads/{thread}/steer", self._steer, methods=["POST"]),
+            Route("/api/threads/{thread}/abort", self._abort, methods=["POST"]),
+            Route("/api/approvals/{id}", self._decide, methods=["POST"]),
+            Route("/api/triggers", self._add_trigger, methods=["POST"]),
+            Route("/api/triggers/{id}", self._remove_trigger, methods=["DELETE"]),
+            Route("/api/{name}", self._list),
+        ]
+        return Starlette(routes=routes)
+
+    def _known(self, request: Request) -> bool:
+        return request.cookies.get("shoal") == TOKEN
+
+    async def _index(self, request: Request) -> Response:
+        headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
+        if request.query_params.get("token") == TOKEN:
+            response: Response = RedirectResponse("/", 303)
+            response.set_cookie("shoal", TOKEN, httponly=True, samesite="strict")
+            return response
+        return Response((FILES / "index.html").read_bytes(), 200, headers, "text/html")
+
+    def _info(self, thread: str) -> dict[str, object]:
+        journal = self.journals[thread]
+        return {
+            "thread": thread, "agent": "main", "title": self.titles.get(thread, ""), "last_seq": len(journal),
+            "open_turn": self.open_turns.get(thread, ""), "queued": 0, "parent": "",
+            "created_at": iso(BEGIN), "updated_at": iso(journal[-1].at if journal else BEGIN),
+        }  # fmt: skip
+
+    async def _threads(self, request: Request) -> Response:
+        if not self._known(request):
+            return _refusal(401, "unauthorized", "Open the printed address.")
+        known = sorted(
+            (name for name, journal in self.journals.items() if journal), key=lambda name: self.journals[name][-1].at
+        )
+        return JSONResponse([self._info(name) for name in reversed(known)])
+
+    async def _thread(self, request: Request) -> Response:
+        thread = str(request.path_params["thread"])
+        if not self.journals.get(thread):
+            return _refusal(404, "not_found", "There is no such thread.")
+        return JSONResponse(self._info(thread))
+
+    async def _events(self, request: Request) -> Response:
+        thread = str(request.path_params["thread"])
+        after = int(request.headers.get("last-event-id") or request.query_params.get("after", "0"))
+        journal = self.journals[thread]
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return StreamingResponse(self._follow(thread, after), media_type="text/event-stream")
+        limit = int(request.query_params.get("limit", "1000"))
+        body = b"[" + b",".join(encode_event(event) for event in journal[after : after + limit]) + b"]"
+        return Response(body, media_type="application/json")
+
+    async def _follow(self, thread: str, after: int) -> AsyncIterator[bytes]:
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+        yield b"retry: 1000\n: begin\n\n"
+        journal = self.journals[thread]
+        for event in journal[after if after <= len(journal) else 0 :]:  # a number it has not is of another journal
+            yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
+        self._watchers[thread].append(queue)
+        self._followed[thread].set()
+        try:
+            while frame := await queue.get():
+                yield frame
+        finally:
+            self._watchers[thread].remove(queue)
+
+    async def _message(self, request: Request) -> Response:
+        thread, body = str(request.path_params["thread"]), json.loads(await request.body())
+        self.sent.append(Sent("message", thread, body))
+        if self.busy:
+            return _refusal(429, "busy", "The mailbox is full.")
+        message_id = str(body["message_id"])
+        duplicate = message_id in self.seen_ids
+        self.seen_ids.add(message_id)
+        if not duplicate:
+            self.on_message(thread, body)
+        if self.drop_answers:
+            self.drop_answers -= 1
+            return Response(None, 502)
+        return JSONResponse({"accepted": True, "message_id": message_id, "duplicate": duplicate}, 202)
+
+    async def _upload(self, request: Request) -> Response:
+        name, content = request.query_params["name"], await request.body()
+        self.sent.append(Sent("upload", name, {"bytes": len(content)}))
+        return JSONResponse(
+            {"file": f"01-{name}", "name": name, "media_type": "text/plain", "size_bytes": len(content), "digest": ""},
+            201,
+        )
+
+    async def _steer(self, request: Request) -> Response:
+        thread = str(request.path_params["thread"])
+        self.sent.append(Sent("steer", thread, json.loads(await request.body())))
+        return JSONResponse({"delivered": thread in self.open_turns}, 202)
+
+    async def _abort(self, request: Request) -> Response:
+        thread = str(request.path_params["thread"])
+        self.sent.append(Sent("abort", thread, {}))
+        if turn := self.open_turns.get(thread):
+            self.append(thread, TurnFinished("aborted"), turn)
+        return JSONResponse({"delivered": bool(turn)}, 202)
+
+    async def _decide(self, request: Request) -> Response:
+        self.sent.append(Sent("decision", str(request.path_params["id"]), json.loads(await request.body())))
+        if self.decision_status != 200:
+            return _refusal(self.decision_status, "gone", "It has expired.")
+        return JSONResponse({"id": request.path_params["id"], "state": "allow"})
+
+    async def _list(self, request: Request) -> Response:
+        return JSONResponse(self.lists[str(request.path_params["name"])])
+
+    async def _add_trigger(self, request: Request) -> Response:
+        body: dict[str, object] = json.loads(await request.body())
+        self.sent.append(Sent("trigger", "", body))
+        row = body | {
+            "id": f"t{len(self.lists['triggers'])}",
+            "name": "",
+            "state": "active",
+            "next_at": iso(BEGIN),
+            "error": "",
+        }
+        self.lists["triggers"].append(row)
+        return JSONResponse(row, 201)
+
+    async def _remove_trigger(self, request: Request) -> Response:
+        gone = str(request.path_params["id"])
+        self.lists["triggers"] = [row for row in self.lists["triggers"] if row["id"] != gone]
+        return JSONResponse({"removed": True})
+
+
+def _refusal(status: int, code: str, message: str) -> Response:
+    return JSONResponse({"error": code, "message": message}, status)

@@ -1,0 +1,292 @@
+"""Chatting in the page: sending, streaming, tool calls, approvals, stopping, steering, queueing."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.async_api import Browser, FilePayload, Page, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import THREAD, opened, violations
+
+from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Failed,
+    Outcome,
+    StatusChanged,
+    Steered,
+    TextStreamed,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+    Verdict,
+)
+from shoal.domain.ids import ApprovalId, CallId
+from shoal.domain.messages import Author, ToolCall, Usage
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+OWNER = Author("owner")
+
+
+def begin(api: PageApi, text: str = "Look around", turn: str = "t1") -> None:
+    """A turn is opened by a message."""
+    api.append(THREAD, UserSaid(text, OWNER), turn)
+    api.append(THREAD, TurnStarted("main", "demo"), turn)
+
+
+def ask(api: PageApi, shown: str = "rm -r build", name: str = "bash") -> None:
+    """The open turn wants to run something that has to be approved."""
+    call = ToolCall(CallId("c1"), name, '{"command": "rm -r build"}')
+    api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
+    expires_at = datetime.now(UTC) + timedelta(minutes=60)
+    request = ApprovalRequested(ApprovalId("a1"), call.id, name, (f"tool:{name}:{shown}",), shown, expires_at)
+    api.append(THREAD, request)
+
+
+def run(api: PageApi, output: str, *, failed: bool = False) -> None:
+    """The call of `ask` runs."""
+    api.append(THREAD, ToolStarted(CallId("c1"), "bash"))
+    api.append(THREAD, ToolFinished(CallId("c1"), "bash", output, failed, duration_ms=1500))
+
+
+async def test_a_message_is_sent_and_its_answer_streams(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, api.address, place="new") as page:
+        await page.get_by_label("Message").fill("Hello there")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Delivered")).to_be_visible()
+        thread, body = api.sent[0].target, api.sent[0].body
+        assert thread.startswith("web:lobby:")
+        assert body["text"] == "Hello there"
+        api.append(thread, UserSaid("Hello there", OWNER, str(body["message_id"])))
+        api.append(thread, TurnStarted("main", "demo"))
+        await api.watched(thread)
+        api.live(thread, TextStreamed("I am **just", 0))
+        await expect(page.locator(".live")).to_contain_text("I am **just")
+        api.live(thread, TextStreamed(" writing**", 0))
+        await expect(page.locator(".live strong")).to_have_text("just writing")
+        api.append(thread, AssistantSaid("I am **just writing** this."))
+        api.append(thread, TurnFinished("done", "I am **just writing** this.", 1, Usage(10, 5)))
+        await expect(page.locator(".row.assistant")).to_have_text("I am just writing this.")
+        await expect(page.locator(".row.user")).to_have_count(1)
+        await expect(page.locator(".end-line")).to_contain_text("15 tokens")
+        await expect(page.locator("#said")).to_have_text("I am **just writing** this.")
+        assert await violations(page) == []
+
+
+async def test_a_retried_step_starts_its_text_anew(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        api.live(THREAD, StatusChanged("thinking"))
+        api.live(THREAD, TextStreamed("The first try", 1))
+        await expect(page.locator(".live")).to_have_text("The first try")
+        api.live(THREAD, TextStreamed("The second", 2))
+        await expect(page.locator(".live")).to_have_text("The second")
+
+
+async def test_a_tool_call_is_folded_and_shows_its_output_when_opened(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    call = ToolCall(CallId("c1"), "bash", '{"command": "ls -l"}')
+    api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
+    api.append(THREAD, ToolStarted(call.id, "bash"))
+    async with opened(browser, api.address) as page:
+        line = page.get_by_role("button", name="bash ls -l")
+        await expect(line).to_contain_text("running")
+        await api.watched(THREAD)
+        api.append(THREAD, ToolFinished(call.id, "bash", "total 0\n<b>x</b>", duration_ms=1500))
+        await expect(line).to_contain_text("1.5 s")
+        await expect(page.get_by_text("total 0")).to_have_count(0)
+        await line.click()
+        await expect(page.locator(".tool-panel")).to_contain_text("total 0\n<b>x</b>")
+        await expect(line).to_have_attribute("aria-expanded", "true")
+
+
+@pytest.mark.parametrize(
+    ("button", "decision", "scope"),
+    [("Allow once", "allow", "once"), ("Allow for this thread", "allow", "thread"), ("Deny", "deny", "once")],
+)
+async def test_an_approval_is_answered(browser: Browser, api: PageApi, button: str, decision: str, scope: str) -> None:
+    begin(api)
+    ask(api)
+    async with opened(browser, api.address) as page:
+        card = page.get_by_role("region", name="bash asks for approval")
+        await expect(card).to_contain_text("rm -r build")
+        await card.get_by_role("button", name=button, exact=True).click()
+        await expect(card.get_by_role("button", name="Sending…")).to_be_disabled()
+        assert (api.sent[-1].target, api.sent[-1].body) == ("a1", {"decision": decision, "scope": scope})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("deny", "Denied by you; it did not run"),
+        ("expired", "Expired unanswered; it did not run"),
+        ("cancelled", "Cancelled; it did not run"),
+    ],
+)
+async def test_a_card_says_what_became_of_it(browser: Browser, api: PageApi, verdict: Verdict, said: str) -> None:
+    begin(api)
+    ask(api)
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".approval")).to_be_visible()
+        await api.watched(THREAD)
+        by = "owner" if verdict == "deny" else ""
+        api.append(THREAD, ApprovalSettled(ApprovalId("a1"), CallId("c1"), verdict, "once", by))
+        api.append(THREAD, ToolFinished(CallId("c1"), "bash", "Not allowed.", True))
+        await expect(page.locator(".verdict")).to_have_text(said)
+        await expect(page.locator(".approval")).to_have_count(0)
+        await expect(page.locator(".tool-state")).to_have_text("denied" if verdict == "deny" else verdict)
+
+
+@pytest.mark.parametrize(
+    ("failed", "said"),
+    [(False, "Allowed once by you, and ran in 1.5 s"), (True, "Allowed once by you, and failed after 1.5 s")],
+)
+async def test_an_allowed_call_says_how_it_ended(browser: Browser, api: PageApi, failed: bool, said: str) -> None:
+    begin(api)
+    ask(api)
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".approval")).to_be_visible()
+        await api.watched(THREAD)
+        api.append(THREAD, ApprovalSettled(ApprovalId("a1"), CallId("c1"), "allow", "once", "owner"))
+        await expect(page.locator(".verdict")).to_have_text("Allowed once by you, starting")
+        run(api, "gone", failed=failed)
+        await expect(page.locator(".verdict")).to_have_text(said)
+
+
+async def test_a_late_answer_to_an_approval_says_so(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    ask(api)
+    api.decision_status = 410
+    async with opened(browser, api.address) as page:
+        await page.get_by_role("button", name="Allow once").click()
+        await expect(page.get_by_role("alert")).to_have_text("It has expired.")
+        await expect(page.get_by_role("button", name="Allow once")).to_be_enabled()
+
+
+async def test_hidden_characters_of_a_command_are_shown(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    ask(api, shown="rm a\u202eb\u200bc")
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".approval pre")).to_have_text("rm a⟨U+202E⟩b⟨U+200B⟩c")
+
+
+async def test_stop_ends_the_turn_and_an_open_card(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    ask(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.get_by_role("button", name="Stop", exact=True).click()
+        await expect(page.locator(".end-line")).to_contain_text("Stopped")
+        await expect(page.locator(".verdict")).to_have_text("Cancelled; it did not run")
+        await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+        assert [sent.kind for sent in api.sent] == ["abort"]
+
+
+async def test_steering_reaches_the_running_turn(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.get_by_label("Message").fill("Only the tests")
+        await page.get_by_role("button", name="Steer").click()
+        await expect(page.get_by_text("Steering…")).to_be_visible()
+        assert [(sent.kind, sent.body["text"]) for sent in api.sent] == [("steer", "Only the tests")]
+        api.append(THREAD, Steered("Only the tests", OWNER))
+        await expect(page.get_by_text("Steering…")).to_have_count(0)
+        await expect(page.locator(".row.steered")).to_contain_text("Only the tests")
+
+
+async def test_a_message_during_a_turn_waits_visibly(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.get_by_label("Message").fill("And then the docs")
+        await page.get_by_role("button", name="Queue").click()
+        await expect(page.locator(".outgoing")).to_contain_text("Queued: read after the current turn")
+        api.append(THREAD, TurnFinished("done"))
+        begin_id = str(api.sent[0].body["message_id"])
+        api.append(THREAD, UserSaid("And then the docs", OWNER, begin_id), "t2")
+        await expect(page.locator(".outgoing")).to_have_count(0)
+        await expect(page.locator(".row.user")).to_have_count(2)
+
+
+async def test_a_full_mailbox_offers_to_try_again(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    api.busy = True
+    async with opened(browser, api.address) as page:
+        await page.get_by_label("Message").fill("One too many")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("alert")).to_contain_text("enough waiting")
+        api.busy = False
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.locator(".outgoing")).to_contain_text("Queued")
+        assert len({sent.body["message_id"] for sent in api.sent}) == 1
+
+
+async def test_an_error_is_shown_with_its_details_folded(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    api.append(THREAD, Failed("overloaded", "The model is overloaded.", "HTTP 529"))
+    api.append(THREAD, TurnFinished("failed", "The model is overloaded."))
+    async with opened(browser, api.address) as page:
+        await expect(page.get_by_text("The model is overloaded.")).to_have_count(1)
+        await expect(page.get_by_text("HTTP 529")).to_be_hidden()
+        await page.get_by_text("Details").click()
+        await expect(page.get_by_text("HTTP 529")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"), [("aborted", "Stopped"), ("failed", "Failed"), ("limit", "Ended at a limit")]
+)
+async def test_the_timeline_of_a_turn_unfolds(browser: Browser, api: PageApi, outcome: Outcome, word: str) -> None:
+    begin(api)
+    ask(api)
+    api.append(THREAD, ApprovalSettled(ApprovalId("a1"), CallId("c1"), "allow", "once", "owner"), seconds=60)
+    run(api, "gone")
+    api.append(THREAD, AssistantSaid("Done.", model="demo", usage=Usage(1200, 34)))
+    api.append(THREAD, TurnFinished(outcome, "Done.", 2, Usage(1200, 34)))
+    async with opened(browser, api.address) as page:
+        line = page.locator(".end-line")
+        await expect(line).to_contain_text(word)
+        await line.click()
+        rows = page.locator(".timeline tr")
+        await expect(rows).to_have_count(4)
+        await expect(rows.nth(1)).to_contain_text("approval")
+        await expect(rows.nth(1)).to_contain_text("1 min")
+        await expect(rows.nth(3)).to_contain_text("1.2k in, 34 out")
+
+
+async def test_files_are_uploaded_with_their_message(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, api.address, place="new") as page:
+        notes = FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"twelve bytes")
+        await page.locator("input[type=file]").set_input_files(notes)
+        await expect(page.locator(".files")).to_contain_text("notes.txt 12 B")
+        await page.get_by_label("Message").fill("Read this")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Delivered")).to_be_visible()
+        assert [(sent.kind, sent.body.get("attachments")) for sent in api.sent] == [
+            ("upload", None),
+            ("message", [{"file": "01-notes.txt", "name": "notes.txt"}]),
+        ]
+
+
+async def shown_rows(page: Page) -> int:
+    """How many rows of the log are in the page."""
+    return await page.locator(".log .row").count()
+
+
+async def test_a_long_thread_shows_its_end_and_loads_earlier(browser: Browser, api: PageApi) -> None:
+    for number in range(1, 1001):
+        api.append(THREAD, UserSaid(f"message {number}", OWNER), "")
+    async with opened(browser, api.address) as page:
+        await expect(page.get_by_text("message 1000", exact=True)).to_be_in_viewport()
+        assert await shown_rows(page) == 80
+        for _ in range(12):
+            before = await shown_rows(page)
+            await page.get_by_role("button", name="Load earlier").click()
+            await expect(page.locator(".log .row").nth(before)).to_be_attached()
+        await expect(page.get_by_text("message 1", exact=True)).to_be_attached()
+        await expect(page.get_by_role("button", name="Load earlier")).to_have_count(0)
+        assert await shown_rows(page) == 1000

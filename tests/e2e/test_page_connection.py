@@ -1,0 +1,155 @@
+"""The page and a server that goes away: nothing is lost, nothing is doubled, nothing is sent twice."""
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import THREAD, opened
+
+from shoal.domain.events import AssistantSaid, TextStreamed, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.messages import Author
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+OWNER = Author("owner")
+
+
+def answer(api: PageApi, text: str, turn: str = "t1") -> None:
+    """The turn answers and ends."""
+    api.append(THREAD, AssistantSaid(text), turn)
+    api.append(THREAD, TurnFinished("done", text, 1), turn)
+
+
+async def texts(page: Page) -> list[str]:
+    """What people and models said, in order."""
+    return [text.strip() for text in await page.locator(".said, .row.assistant .prose").all_inner_texts()]
+
+
+def posted_ids(api: PageApi) -> list[object]:
+    """The ids of the messages that were posted."""
+    return [sent.body["message_id"] for sent in api.sent if sent.kind == "message"]
+
+
+async def test_a_restart_loses_and_doubles_nothing(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        api.live(THREAD, TextStreamed("half of the ans"))
+        await expect(page.locator(".live")).to_contain_text("half of the ans")
+        await api.stop()
+        await expect(page.locator(".offline")).to_contain_text("cannot be reached")
+        answer(api, "the answer")
+        api.append(THREAD, UserSaid("two", OWNER), "t2")
+        api.append(THREAD, TurnStarted("main", "demo"), "t2")
+        await api.start()
+        await page.get_by_role("button", name="Try now").click()
+        await expect(page.locator(".offline")).to_have_count(0)
+        await expect(page.get_by_text("two", exact=True)).to_be_visible()
+        await api.watched(THREAD)
+        answer(api, "the second answer", "t2")
+        await expect(page.get_by_role("log").get_by_text("the second answer")).to_be_visible()
+        assert await texts(page) == ["one", "the answer", "two", "the second answer"]
+        await expect(page.locator(".live")).to_have_count(0)
+
+
+async def test_it_comes_back_by_itself(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await api.stop()
+        await expect(page.locator(".offline")).to_be_visible()
+        await api.start()
+        await expect(page.locator(".link")).to_have_text("Connected", timeout=15_000)
+
+
+async def test_a_message_written_while_away_is_sent_once_when_back(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await api.stop()
+        await expect(page.locator(".offline")).to_be_visible()
+        for text in ("first", "second"):
+            await page.get_by_label("Message").fill(text)
+            await page.keyboard.press("Enter")
+        await expect(page.locator(".outgoing")).to_have_count(2)
+        await expect(page.locator(".outgoing").first).to_contain_text("Not sent yet")
+        await api.start()
+        await page.get_by_role("button", name="Try now").click()
+        await expect(page.get_by_text("Not sent yet")).to_have_count(0)
+        await expect(page.get_by_text("Delivered")).to_have_count(2)
+        assert [sent.body["text"] for sent in api.sent] == ["first", "second"]
+
+
+async def test_a_message_whose_answer_was_lost_is_sent_again_under_its_id(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    api.drop_answers = 2
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.get_by_label("Message").fill("only once")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Delivered")).to_be_visible(timeout=15_000)
+        ids = posted_ids(api)
+        assert len(ids) == 3
+        assert len(set(ids)) == 1
+        api.append(THREAD, UserSaid("only once", OWNER, str(ids[0])), "t2")
+        await expect(page.locator(".outgoing")).to_have_count(0)
+        assert await texts(page) == ["one", "only once"]
+
+
+async def test_what_was_not_sent_survives_a_reload(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.route("**/messages", lambda route: route.abort())
+        await page.get_by_label("Message").fill("kept")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".outgoing")).to_contain_text("Not sent yet")
+        await page.get_by_label("Message").fill("a draft")
+        await page.reload()
+        await expect(page.get_by_label("Message")).to_have_value("a draft")
+        await expect(page.locator(".outgoing")).to_contain_text("kept")
+        await page.unroute("**/messages")
+        await expect(page.get_by_text("Delivered")).to_be_visible(timeout=15_000)
+        assert [sent.body["text"] for sent in api.sent] == ["kept"]
+
+
+async def test_a_message_that_was_taken_back_is_not_lost(browser: Browser, api: PageApi) -> None:
+    """After /stop all the server has neither the message nor an event of it: the page still has the words."""
+    api.append(THREAD, UserSaid("one", OWNER))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.get_by_label("Message").fill("and this")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".outgoing")).to_contain_text("Queued")
+        answer(api, "done")
+        await expect(page.locator(".outgoing")).to_contain_text("taken out of the queue", timeout=15_000)
+        await page.get_by_role("button", name="Discard").click()
+        await expect(page.locator(".outgoing")).to_have_count(0)
+
+
+async def test_another_journal_under_the_same_name_is_read_anew(browser: Browser, api: PageApi) -> None:
+    for text in ("old one", "old two"):
+        api.append(THREAD, UserSaid(text, OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await api.stop()
+        api.journals[THREAD].clear()
+        api.append(THREAD, UserSaid("a new life", OWNER))
+        await api.start()
+        await expect(page.get_by_text("a new life")).to_be_visible(timeout=15_000)
+        assert await texts(page) == ["a new life"]
+
+
+async def test_other_threads_show_that_something_is_new(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    api.append("web:lobby:other", UserSaid("two", OWNER))
+    async with opened(browser, api.address) as page:
+        other = page.locator(".threads a", has_text="other")
+        await expect(other).to_be_visible()
+        await expect(other).not_to_contain_text("new")
+        api.append("web:lobby:other", UserSaid("three", OWNER))
+        await expect(other).to_contain_text("new", timeout=15_000)
+        await other.click()
+        await expect(page.get_by_text("three")).to_be_visible()
+        await expect(other).not_to_contain_text("new")

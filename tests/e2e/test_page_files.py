@@ -1,0 +1,63 @@
+"""The page's files: nothing from elsewhere, nothing inline, vendored modules exactly as their packages have them."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES
+
+VENDOR = FILES / "vendor"
+LINES_MAX = 400
+OWN = sorted(path for path in FILES.rglob("*") if path.is_file() and VENDOR not in path.parents)
+ROW = re.compile(r"^\| `(?P<name>[\w.-]+)` \|.*\| (?P<digest>[0-9a-f]{64}) \|$", re.MULTILINE)
+
+
+def vendored() -> dict[str, str]:
+    """The recorded digest of each vendored module."""
+    return {row["name"]: row["digest"] for row in ROW.finditer((VENDOR / "VENDORED.md").read_text(encoding="utf-8"))}
+
+
+def test_vendored_modules_are_unmodified() -> None:
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in VENDOR.glob("*.js")}
+    assert found == vendored()
+
+
+def test_vendored_modules_come_with_their_licences() -> None:
+    text = (VENDOR / "VENDORED.md").read_text(encoding="utf-8")
+    licences = set(re.findall(r"`(LICENSE-\w+)`", text))
+    assert licences == {path.name for path in VENDOR.glob("LICENSE-*")}
+    assert len(licences) == 4
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.relative_to(FILES).as_posix())
+def test_a_file_of_the_page_is_short_and_names_no_other_host(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LINES_MAX
+    assert set(re.findall(r"https?://[\w.-]+", text)) <= {"http://www.w3.org"}
+    assert "innerHTML" not in text
+    assert "eval(" not in text
+
+
+def test_the_document_has_nothing_inline() -> None:
+    document = (FILES / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?![^>]*\ssrc=)", document)
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', document)
+    assert addresses
+    assert all((FILES / address.removeprefix("/console/")).is_file() for address in addresses)
+
+
+def test_every_import_leads_to_a_file() -> None:
+    for path in FILES.rglob("*.js"):
+        if path.parent == VENDOR:
+            continue
+        for target in re.findall(r'from "([^"]+)"', path.read_text(encoding="utf-8")):
+            assert target.startswith("."), f"{path.name} imports {target}"
+            assert (path.parent / target).is_file(), f"{path.name} imports {target}"
+
+
+def test_the_policy_allows_nothing_inline_or_foreign() -> None:
+    assert CONTENT_SECURITY_POLICY.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    assert "http" not in CONTENT_SECURITY_POLICY

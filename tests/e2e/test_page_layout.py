@@ -1,0 +1,319 @@
+"""The page on a phone, by keyboard alone, in light and dark: it fits, it can be reached, it can be read."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import DESKTOP, PHONE, THREAD, opened, violations
+
+from shoal.domain.clock import iso
+from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Failed,
+    LimitReached,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.ids import ApprovalId, CallId
+from shoal.domain.messages import Author, ToolCall, Usage
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+OWNER = Author("owner")
+LONG = "averylongwordwithoutanyplacetobreakit" * 6
+MARKDOWN = f"""## Heading
+Text with `code`, **weight**, [a link](https://example.org/{LONG}) and {LONG}
+
+> a quotation
+
+| one | two | three | four | five |
+|---|---|---|---|---|
+| {LONG} | b | c | d | e |
+
+```python
+line = "{LONG}"
+```
+"""
+DIFF = f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-{LONG}\n+shorter"
+PLACES = ("approvals", "schedules", "agents", "usage", "audit")
+
+CONTRAST = """
+() => {
+  const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const parse = (color) => {
+    context.clearRect(0, 0, 1, 1);
+    context.fillStyle = color;
+    context.fillRect(0, 0, 1, 1);
+    const [red, green, blue, alpha] = context.getImageData(0, 0, 1, 1).data;
+    return [red, green, blue, alpha / 255];
+  };
+  const over = (top, under) => [0, 1, 2].map((at) => top[at] * top[3] + under[at] * (1 - top[3])).concat(1);
+  const luminance = (color) => {
+    const linear = (part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    const [red, green, blue] = color.map((part) => linear(part / 255));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const ratio = (one, other) => {
+    const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const low = [];
+  let checked = 0;
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const element = node.parentElement;
+    if (!node.data.trim() || !element.checkVisibility()) continue;
+    if (element.closest(".offscreen, :disabled, script, noscript")) continue;
+    const grounds = [];
+    for (let at = element; at; at = at.parentElement) grounds.unshift(parse(getComputedStyle(at).backgroundColor));
+    const ground = grounds.reduce((under, top) => over(top, under), [255, 255, 255, 1]);
+    let alpha = 1;
+    for (let at = element; at; at = at.parentElement) alpha *= Number(getComputedStyle(at).opacity);
+    const ink = parse(getComputedStyle(element).color);
+    ink[3] *= alpha;
+    checked += 1;
+    const found = ratio(over(ink, ground), ground);
+    if (found < 4.5) low.push(`${found.toFixed(2)} ${node.data.trim().slice(0, 40)}`);
+  }
+  return [checked, low];
+}
+"""
+
+
+def tell_everything(api: PageApi) -> None:
+    """A thread with every kind of row, and something in every list."""
+    api.append(THREAD, UserSaid(f"Do it all {LONG}", OWNER))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    calls = tuple(ToolCall(CallId(f"c{n}"), "bash", f'{{"command": "echo {n} {LONG}"}}') for n in range(3))
+    api.append(THREAD, AssistantSaid(MARKDOWN, calls, "tool_calls", "demo", Usage(10, 5), thinking="Hm."))
+    api.append(THREAD, ToolStarted(CallId("c0"), "bash"))
+    api.append(THREAD, ToolFinished(CallId("c0"), "bash", LONG, duration_ms=5))
+    expires_at = datetime.now(UTC) + timedelta(hours=1)
+    api.append(THREAD, ApprovalRequested(ApprovalId("a1"), CallId("c1"), "bash", (f"x{LONG}",), DIFF, expires_at))
+    api.append(THREAD, ApprovalSettled(ApprovalId("a1"), CallId("c1"), "deny", "once", "owner"))
+    api.append(THREAD, ToolFinished(CallId("c1"), "bash", "Denied.", True))
+    api.append(THREAD, LimitReached("steps"))
+    api.append(THREAD, Failed("overloaded", "The model is overloaded.", LONG))
+    api.append(THREAD, TurnFinished("failed", "The model is overloaded.", 1, Usage(10, 5)))
+    api.append(THREAD, UserSaid("Again", OWNER), "t2")
+    api.append(THREAD, TurnStarted("main", "demo"), "t2")
+    api.append(THREAD, AssistantSaid("", calls[:1], "tool_calls"), "t2")
+    api.append(
+        THREAD, ApprovalRequested(ApprovalId("a2"), CallId("c0"), "edit", (f"x{LONG}", "y"), DIFF, expires_at), "t2"
+    )
+    fill_lists(api)
+
+
+def fill_lists(api: PageApi) -> None:
+    """Rows for the other places."""
+    soon = iso(datetime.now(UTC) + timedelta(hours=1))
+    api.lists["approvals"] = [
+        {"id": "a2", "thread": THREAD, "tool": "edit", "actions": [f"x{LONG}"], "shown": DIFF, "reason": "Asked.",
+         "asked_by": "owner", "state": "pending", "created_at": iso(api.now), "expires_at": soon}
+    ]  # fmt: skip
+    api.lists["triggers"] = [
+        {"id": "t1", "name": "", "kind": "periodic", "schedule": "0 9 * * *", "timezone": "UTC", "text": LONG,
+         "thread": f"web:lobby:{LONG}", "platform": "", "channel": "", "state": "active", "next_at": soon, "error": "x"}
+    ]  # fmt: skip
+    api.lists["agents"] = [
+        {"name": "main", "model": LONG, "profile": "standard", "tools": ["bash"], "fallback": [LONG]}
+    ]
+    api.lists["usage"] = [
+        {"day": "2026-03-05", "agent": "main", "model": "provider/model-with-a-long-name", "calls": 3,
+         "usage": {"input_tokens": 12000, "output_tokens": 5, "cached_tokens": 3}, "usd": None}
+    ]  # fmt: skip
+    entries = [
+        {"kind": "check", "action": f"tool:bash:{LONG}", "decision": decision, "rule": LONG, "user": "owner"}
+        for decision in ("allow", "ask", "deny")
+    ]
+    api.lists["audit"] = [
+        {"chain": THREAD, "number": at, "at": soon, "entry": entry} for at, entry in enumerate(entries)
+    ]
+
+
+async def unfold(page: Page) -> None:
+    """Open whatever can be opened."""
+    await expect(page.locator(".approval")).to_be_visible()
+    for line in await page.locator(".tool-line, .end-line").all():
+        await line.click()
+    await page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true;")
+
+
+async def assert_fits(page: Page) -> None:
+    """Nothing sticks out sideways: neither the page nor its scrolling parts move sideways."""
+    wide: list[str] = await page.evaluate(
+        """() => [...document.querySelectorAll("html, body, main, .log, .column, .place, .rail")]
+             .filter((box) => box.scrollWidth > box.clientWidth + 1)
+             .map((box) => `${location.hash} ${box.className} ${box.scrollWidth} > ${box.clientWidth}`)"""
+    )
+    assert wide == []
+
+
+async def test_a_phone_needs_no_sideways_scrolling(browser: Browser, api: PageApi) -> None:
+    tell_everything(api)
+    async with opened(browser, api.address, viewport=PHONE) as page:
+        await unfold(page)
+        await assert_fits(page)
+        for place in PLACES:
+            await page.evaluate("place => { location.hash = `#/${place}`; }", place)
+            await expect(page.locator(".place :is(.card, .sums, .audit, .pending)").first).to_be_visible()
+            await assert_fits(page)
+        assert await violations(page) == []
+
+
+async def test_the_drawer_of_a_phone_opens_and_closes(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    api.append("web:lobby:other", UserSaid("two", OWNER))
+    async with opened(browser, api.address, viewport=PHONE) as page:
+        menu = page.get_by_role("button", name="Threads and places")
+        await expect(page.get_by_role("link", name="Shoal")).to_be_hidden()
+        await menu.click()
+        await expect(page.get_by_role("link", name="Shoal")).to_be_focused()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("link", name="Shoal")).to_be_hidden()
+        await expect(menu).to_be_focused()
+        await menu.click()
+        await page.locator(".threads a", has_text="other").click()
+        await expect(page.get_by_role("link", name="Shoal")).to_be_hidden()
+        await expect(page.get_by_text("two")).to_be_visible()
+
+
+async def test_everything_is_done_by_keyboard_alone(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        box = page.get_by_label("Message")
+        await expect(box).to_be_focused()
+        await page.keyboard.type("first line")
+        await page.keyboard.press("Shift+Enter")
+        await page.keyboard.type("second line")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Delivered")).to_be_visible()
+        assert api.sent[0].body["text"] == "first line\nsecond line"
+        await expect(box).to_be_focused()
+
+        tell_everything(api)
+        await expect(page.locator(".approval")).to_be_visible()
+        deny = page.get_by_role("button", name="Deny")
+        for _ in range(40):
+            await page.keyboard.press("Shift+Tab")
+            if await deny.evaluate("button => button === document.activeElement"):
+                break
+        await expect(deny).to_be_focused()
+        assert await deny.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
+        assert api.sent[-1].body == {"decision": "deny", "scope": "once"}
+
+        await page.evaluate("document.activeElement.blur()")
+        await page.get_by_role("link", name="Skip to the message box").focus()
+        await page.keyboard.press("Enter")
+        await expect(box).to_be_focused()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("alertdialog")).to_be_visible()
+        assert api.sent[-1].kind == "decision"
+        await page.keyboard.press("Escape")
+        await expect(page.locator(".end-line").last).to_contain_text("Stopped")
+        assert api.sent[-1].kind == "abort"
+
+
+async def test_the_first_tab_stop_skips_to_the_message_box(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, api.address, place="audit") as page:
+        await expect(page.get_by_role("heading", name="Audit")).to_be_visible()
+        await page.evaluate("document.activeElement.blur()")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the message box")).to_be_focused()
+        await expect(page.get_by_role("link", name="Skip to the message box")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_all_text_has_contrast(browser: Browser, api: PageApi, scheme: Literal["light", "dark"]) -> None:
+    tell_everything(api)
+    async with opened(browser, api.address, viewport=DESKTOP, scheme=scheme) as page:
+        await unfold(page)
+        checked, low = await page.evaluate(CONTRAST)
+        assert low == []
+        assert checked > 60
+        for place in PLACES:
+            await page.evaluate("place => { location.hash = `#/${place}`; }", place)
+            await expect(page.locator(".place :is(.card, .sums, .audit, .pending)").first).to_be_visible()
+            checked, low = await page.evaluate(CONTRAST)
+            assert (place, low) == (place, [])
+        dark = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        assert dark == ("rgb(21, 25, 24)" if scheme == "dark" else "rgb(251, 250, 248)")
+
+
+async def test_the_banner_and_the_sign_in_have_contrast_too(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    for scheme in ("light", "dark"):
+        async with opened(browser, api.address, scheme=scheme) as page:
+            await api.watched(THREAD)
+            await api.stop()
+            await expect(page.locator(".offline")).to_be_visible()
+            await page.get_by_label("Message").fill("later")
+            await page.keyboard.press("Enter")
+            await expect(page.locator(".outgoing")).to_be_visible()
+            assert (await page.evaluate(CONTRAST))[1] == []
+            await api.start()
+        async with opened(browser, f"http://127.0.0.1:{api.port}/", scheme=scheme) as page:
+            await expect(page.get_by_role("heading", name="This page needs its token")).to_be_visible()
+            assert (await page.evaluate(CONTRAST))[1] == []
+
+
+async def test_controls_have_names_and_replies_are_announced_politely(browser: Browser, api: PageApi) -> None:
+    tell_everything(api)
+    async with opened(browser, api.address) as page:
+        await unfold(page)
+        nameless = await page.evaluate(
+            """() => [...document.querySelectorAll("button, a, input:not([type=file]), textarea, select")]
+                 .filter((one) => one.checkVisibility())
+                 .filter((one) => !one.innerText?.trim() && !one.getAttribute("aria-label") && !one.labels?.length)
+                 .map((one) => one.outerHTML)"""
+        )
+        assert nameless == []
+        await expect(page.locator("#said")).to_have_attribute("aria-live", "polite")
+        await expect(page.locator("[role=log]")).to_have_attribute("aria-live", "off")
+
+
+async def test_a_schedule_is_added_and_removed(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.get_by_role("link", name="Schedules").click()
+        await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
+        await page.get_by_label("What to send").fill("Good morning")
+        await page.get_by_label("Again and again").check()
+        await page.get_by_label("Cron line").fill("0 9 * * 1-5")
+        await page.get_by_role("button", name="Add schedule").click()
+        await expect(page.locator(".cards .card")).to_contain_text("Good morning")
+        body = {
+            "kind": "periodic",
+            "schedule": "0 9 * * 1-5",
+            "text": "Good morning",
+            "thread": THREAD,
+            "timezone": "UTC",
+        }
+        assert api.sent[-1].body == body
+        await page.get_by_role("button", name="Remove").click()
+        await page.get_by_role("button", name="Remove it").click()
+        await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
+
+
+async def test_approvals_of_all_threads_are_answered_in_one_place(browser: Browser, api: PageApi) -> None:
+    tell_everything(api)
+    async with opened(browser, api.address, place="approvals") as page:
+        await expect(page.locator(".places .count")).to_contain_text("1")
+        await expect(page).to_have_title("(1) Approvals · Shoal")
+        card = page.get_by_role("region", name="edit asks for approval")
+        await expect(card.locator(".diff.plus").last).to_have_text("+shorter\n")
+        await card.get_by_role("button", name="Allow once").click()
+        api.lists["approvals"] = []
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible(timeout=15_000)
+        assert api.sent[-1].target == "a2"

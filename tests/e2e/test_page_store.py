@@ -1,0 +1,243 @@
+"""The page's pure parts, run in the browser: the fold of events, the event stream's parser, what waits to be sent."""
+
+import asyncio
+
+import msgspec
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import THREAD, opened
+from tests.e2e.test_page_layout import tell_everything
+
+from shoal.domain.events import (
+    AssistantSaid,
+    TextStreamed,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+    encode_event,
+)
+from shoal.domain.ids import CallId
+from shoal.domain.messages import Author
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+
+def journal(api: PageApi) -> list[object]:
+    """The thread's events as the API gives them."""
+    return [msgspec.json.decode(encode_event(event)) for event in api.journals[THREAD]]
+
+
+async def evaluate(page: Page, module: str, code: str, argument: object = None) -> object:
+    """Run `code`, a function of (module, argument), in the page; maps come back as lists of pairs."""
+    script = f"""async (argument) => {{
+      const module = await import("/console/{module}.js");
+      const plain = (key, value) => (value instanceof Map ? [...value] : value instanceof Set ? [...value] : value);
+      return JSON.stringify(await ({code})(module, argument), plain) ?? "null";
+    }}"""
+    return msgspec.json.decode(await page.evaluate(script, argument))
+
+
+async def test_one_by_one_is_the_same_as_all_at_once(browser: Browser, api: PageApi) -> None:
+    tell_everything(api)
+    async with opened(browser, api.address, place="audit") as page:
+        same = await evaluate(
+            page, "store",
+            """({ emptyThread, fold, foldEarlier }, events) => {
+              const plain = ({ items, turns, calls, openTurn, lastSeq }) =>
+                JSON.stringify([items, [...turns], [...calls], openTurn, lastSeq]);
+              const all = plain(fold(emptyThread("t"), events));
+              const steps = events.reduce((state, event) => fold(state, [event]), emptyThread("t"));
+              const twice = fold(fold(emptyThread("t"), events), events);
+              const late = foldEarlier(fold(emptyThread("t"), events.slice(5)), events.slice(0, 8));
+              return [plain(steps) === all, plain(twice) === all, plain(late) === all];
+            }""",
+            journal(api),
+        )  # fmt: skip
+        assert same == [True, True, True]
+
+
+async def test_a_state_is_never_changed(browser: Browser, api: PageApi) -> None:
+    tell_everything(api)
+    async with opened(browser, api.address, place="audit") as page:
+        kept = await evaluate(
+            page, "store",
+            """({ emptyThread, fold }, events) => {
+              const freeze = (value) => {
+                if (value && typeof value === "object" && !Object.isFrozen(value)) {
+                  Object.freeze(value);
+                  for (const part of value instanceof Map ? value.values() : Object.values(value)) freeze(part);
+                }
+                return value;
+              };
+              const before = [];
+              let state = emptyThread("t");
+              for (const event of events) {
+                before.push([state, JSON.stringify(state.items), state.calls.size, state.turns.size]);
+                state = fold(freeze(state), [freeze(event)]);
+              }
+              return before.every(([old, items, calls, turns]) =>
+                JSON.stringify(old.items) === items && old.calls.size === calls && old.turns.size === turns);
+            }""",
+            journal(api),
+        )  # fmt: skip
+        assert kept is True
+
+
+async def test_a_thread_that_is_read_from_its_middle_still_shows(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, ToolFinished(CallId("lost"), "bash", "the result of a call before"))
+    api.append(THREAD, AssistantSaid("So it is."))
+    api.append(THREAD, TurnFinished("done", "So it is.", 1))
+    async with opened(browser, api.address, place="audit") as page:
+        kinds = await evaluate(
+            page, "store",
+            """({ emptyThread, fold }, events) =>
+              fold(emptyThread("t"), events).items.map((item) => [item.kind, item.state])""",
+            journal(api),
+        )  # fmt: skip
+        assert kinds == [["tool", "done"], ["assistant", None], ["end", None]]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "texts", "reply", "shown"),
+    [
+        ("done", ["Hello"], "Hello", ["Hello"]),
+        ("done", ["Hel", "lo"], "Hello", ["Hel", "lo"]),
+        ("done", [], "I have nothing to add.", ["I have nothing to add."]),
+        ("done", ["First"], "Something else", ["First", "Something else"]),
+        ("failed", ["First"], "The model is down.", ["First"]),
+    ],
+)
+async def test_a_reply_is_shown_once(
+    browser: Browser, api: PageApi, outcome: str, texts: list[str], reply: str, shown: list[str]
+) -> None:
+    api.append(THREAD, UserSaid("x", Author("owner")))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    for text in texts:
+        api.append(THREAD, AssistantSaid(text))
+    api.append(THREAD, TurnFinished("failed" if outcome == "failed" else "done", reply, 1))
+    async with opened(browser, api.address, place="audit") as page:
+        found = await evaluate(
+            page, "store",
+            """({ emptyThread, fold }, events) => {
+              const { items } = fold(emptyThread("t"), events);
+              return items.filter((item) => item.kind === "assistant").map((item) => item.text);
+            }""",
+            journal(api),
+        )  # fmt: skip
+        assert found == shown
+
+
+async def test_a_stream_is_parsed_however_it_is_cut(browser: Browser, api: PageApi) -> None:
+    stream = (
+        ': hello\r\nretry: 5\n\nid: 7\ndata: {"a":\ndata: 1}\n\ndata:x\r\n\r\nevent: lost\ndata: {}\n\ndata: unfinished'
+    )
+    async with opened(browser, api.address, place="audit") as page:
+        found = await evaluate(
+            page, "sse",
+            """({ eventParser }, stream) => Array.from({ length: stream.length }, (_, size) => {
+              const taken = [];
+              const push = eventParser((message) => taken.push(message));
+              for (let at = 0; at < stream.length; at += size + 1) push(stream.slice(at, at + size + 1));
+              return taken;
+            })""",
+            stream,
+        )  # fmt: skip
+        messages = [
+            {"id": "7", "event": "", "data": '{"a":\n1}'},
+            {"id": "", "event": "", "data": "x"},
+            {"id": "", "event": "lost", "data": "{}"},
+        ]
+        assert found == [messages] * len(stream)
+
+
+async def test_pieces_of_a_growing_text_are_the_text(browser: Browser, api: PageApi) -> None:
+    text = "# a\n\nb\n\n- c\n\n- d\n\n    e\n\nf\n\n```py\ng\n\nh\n~~~\n\n```\n\ni\n\n1. j\n\n2. k\n\nl"
+    async with opened(browser, api.address, place="audit") as page:
+        found = await evaluate(
+            page, "markdown",
+            """({ pieces }, text) => Array.from({ length: text.length }, (_, end) => pieces(text.slice(0, end + 1)))""",
+            text,
+        )  # fmt: skip
+        assert isinstance(found, list)
+        for end, parts in enumerate(found):
+            assert "".join(parts) == text[: end + 1]
+        assert found[-1] == [
+            "# a\n\n",
+            "b\n\n- c\n\n- d\n\n    e\n\n",
+            "f\n\n",
+            "```py\ng\n\nh\n~~~\n\n```\n\n",
+            "i\n\n1. j\n\n2. k\n\n",
+            "l",
+        ]
+        settled: list[str] = []
+        for parts in found:  # once a piece is followed by another it never changes
+            assert parts[: len(settled)] == settled
+            settled = parts[:-1]
+
+
+async def test_messages_of_a_thread_go_out_in_order(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, api.address, place="audit") as page:
+        found = await evaluate(
+            page, "outgoing",
+            """({ afterFailure, change, newMessage, nextToSend }) => {
+              const make = (text) => ({ ...newMessage("t", text, "message", []), id: text });
+              const all = [make("a"), make("b")];
+              const sending = change(all, "a", { state: "sending" });
+              const refused = change(all, "a", afterFailure({ status: 400, message: "no" }));
+              const failed = change(all, "a", afterFailure({ status: 503, message: "later" }));
+              return [all, sending, refused, failed].map((messages) => nextToSend(messages, "t")?.id || null);
+            }""",
+        )  # fmt: skip
+        assert found == ["a", None, "b", "a"]
+
+
+async def test_times_and_numbers_are_written_for_people(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, api.address, place="audit") as page:
+        found = await evaluate(
+            page, "format",
+            """({ age, ago, count, dollars, duration, summary }) => [
+              [0, 42, 1400, 59_600, 61_000, 3_600_000].map(duration),
+              [0, 999, 1000, 12_345, 999_999].map(count),
+              [null, 0, 0.001, 1.5].map(dollars),
+              [0, 59, 61, 7200, 200_000].map((seconds) => age(new Date(1e12).toISOString(), 1e12 + seconds * 1000)),
+              ago(new Date(1e12 + 3_600_000).toISOString(), 1e12),
+              ['{"command": "ls"}', '{"a": 1, "b": "x"}', "not json", "[1, 2]", ""].map(summary),
+            ]""",
+        )  # fmt: skip
+        assert found == [
+            ["0 ms", "42 ms", "1.4 s", "1 min", "1 min 1 s", "1 h 0 min"],
+            ["0", "999", "1.0k", "12k", "1.0M"],
+            ["unknown", "$0.00", "$0.0010", "$1.50"],
+            ["now", "now", "1m", "2h", "2d"],
+            "in 1h",
+            ["ls", "a: 1, b: x", "not json", "0: 1, 1: 2", ""],
+        ]
+
+
+async def test_a_stream_of_pieces_is_rendered_once_a_frame(browser: Browser, api: PageApi) -> None:
+    """Two thousand pieces of text do not become two thousand renderings, nor touch the rows above."""
+    api.append(THREAD, UserSaid("Tell me", Author("owner")))
+    api.append(THREAD, AssistantSaid("An earlier **answer**."))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    async with opened(browser, api.address) as page:
+        await page.wait_for_selector(".row.assistant .prose strong")
+        await page.evaluate(
+            """() => {
+              window.touched = 0;
+              window.renderings = 0;
+              const everything = { childList: true, subtree: true, characterData: true };
+              const watch = (target, count) => new MutationObserver(count).observe(target, everything);
+              watch(document.querySelector(".row.assistant .prose"), () => (window.touched += 1));
+              watch(document.querySelector(".column"), () => (window.renderings += 1));
+            }"""
+        )
+        await api.watched(THREAD)
+        for number in range(2000):
+            api.live(THREAD, TextStreamed(f"w{number} " + ("\n\n" if number % 50 == 49 else "")))
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        await expect(page.locator(".live")).to_contain_text("w1999")
+        assert await page.evaluate("window.touched") == 0
+        assert await page.evaluate("window.renderings") < 500
