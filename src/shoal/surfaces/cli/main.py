@@ -5,9 +5,8 @@ A subcommand's module is imported when it is used; help needs none of them.
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import click
 
@@ -123,24 +122,24 @@ def run(arguments: list[str]) -> int:
         _complain(error)
         return EXIT_FAILED
     except ExceptionGroup as group:  # a service of the running system failed and took the others along
-        _, defects = group.split((ShoalError, OSError))
-        if debug or defects is not None:
+        errors = _leaves(group)
+        if debug or not all(isinstance(error, (ShoalError, OSError)) for error in errors):
             raise
-        for error in _leaves(group):
+        for error in errors:
             _complain(error)
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
 
 
-def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
-    for error in group.exceptions:
-        if isinstance(error, ExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors of a group, however deep they stand."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    inner = cast("tuple[BaseException, ...]", error.exceptions)
+    return [leaf for one in inner for leaf in _leaves(one)]
 
 
-def _complain(error: Exception) -> None:
+def _complain(error: BaseException) -> None:
     """One line on stderr; a configuration has one for each problem."""
     match error:
         case ConfigError():

@@ -1,0 +1,123 @@
+"""The command line as a whole: help, exit codes, one line for every failure, nothing slow imported."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal
+
+from shoal.surfaces.cli import main
+
+PROGRAM = str(Path(sys.executable).with_name("shoal"))
+HELP_MODULES_MAX = 250
+
+
+def test_help_lists_every_command(shoal: Shoal) -> None:
+    ran = shoal("--help")
+    assert ran.code == 0
+    assert all(f"  {name} " in ran.out for name in main.COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(main.COMMANDS))
+def test_every_command_has_help(name: str, shoal: Shoal) -> None:
+    ran = shoal(name, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"Usage: shoal {name}")
+
+
+def every_listing() -> list[str]:
+    """Commands that list something, as words."""
+    context = click.Context(main.shoal)
+    found: list[str] = []
+    for name in main.COMMANDS:
+        command = main.shoal.get_command(context, name)
+        found += [f"{name} {inner}" for inner in getattr(command, "commands", {}) if inner == "list"]
+    return found
+
+
+@pytest.mark.parametrize("words", [*every_listing(), "threads show", "audit tail", "audit verify", "usage", "doctor"])
+def test_every_listing_speaks_json(words: str, shoal: Shoal) -> None:
+    assert "--json" in shoal(*words.split(), "--help").out
+
+
+def test_help_imports_little() -> None:
+    code = (
+        "import sys\nfrom shoal.surfaces.cli import main\n"
+        "assert main.run(['--help']) == 0\nprint(len(sys.modules), 'asyncio' in sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    count, has_asyncio = ran.stderr.split()
+    assert int(count) <= HELP_MODULES_MAX
+    assert has_asyncio == "False"
+
+
+def test_an_unknown_command_is_told_with_the_nearest(shoal: Shoal) -> None:
+    ran = shoal("permision")
+    assert ran.code == 2
+    assert "There is no command 'permision'. Did you mean permissions?" in ran.err
+
+
+@pytest.mark.parametrize("words", ["threads show", "init --nonsense", "permissions check", "run --port many"])
+def test_wrong_usage_is_exit_2(words: str, shoal: Shoal) -> None:
+    ran = shoal(*words.split())
+    assert ran.code == 2
+    assert "Usage: shoal" in ran.err
+
+
+def test_a_failure_is_one_line_and_exit_1(shoal: Shoal, home: Path) -> None:
+    ran = shoal("threads", "list")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"shoal: There is no home directory {home}. `shoal init` makes it; --home names another.\n"
+
+
+def test_every_mistake_of_the_configuration_has_its_line(shoal: Shoal, home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text("[turns]\nsteps_max = 'x'\n[modle]\n")
+    ran = shoal("threads", "list")
+    assert ran.code == 1
+    assert [line.split(": ")[2].split(" ")[0] for line in ran.err.splitlines()] == ["turns.steps_max", "modle"]
+
+
+def test_debug_shows_the_traceback(home: Path) -> None:
+    environ = {**os.environ, "SHOAL_HOME": str(home)}
+    ran = subprocess.run([PROGRAM, "--debug", "usage"], check=False, capture_output=True, text=True, env=environ)
+    assert ran.returncode == 1
+    assert "Traceback" in ran.stderr
+    assert "shoal.domain.errors.NotFound" in ran.stderr
+
+
+def test_shoal_home_names_the_home_directory(home: Path) -> None:
+    environ = {**os.environ, "SHOAL_HOME": str(home)}
+    ran = subprocess.run([PROGRAM, "init"], check=True, capture_output=True, text=True, env=environ)
+    assert ran.stdout.startswith(f"Made {home}:")
+    assert (home / "shoal.toml").exists()
+
+
+def test_a_closed_pipe_is_no_traceback(home: Path, shoal: Shoal) -> None:
+    shoal("init")
+    ran = subprocess.run(
+        ["bash", "-c", f"'{PROGRAM}' --home '{home}' skills list --json | head -c 1"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_errors_of_a_group_are_told_one_by_one(
+    shoal: Shoal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from shoal.domain.errors import StoreFull
+
+    def fail(*_: object, **__: object) -> None:
+        inner = ExceptionGroup("inner", [StoreFull("The disk is full. Free some."), OSError(5, "broken", "x")])
+        raise ExceptionGroup("services", [inner])
+
+    monkeypatch.setattr(main.shoal, "main", fail)
+    ran = shoal("usage")
+    assert ran.code == 1
+    assert ran.err.splitlines() == [
+        "shoal: The disk is full. Free some.",
+        "shoal: x: broken. Check that it exists and is yours.",
+    ]
