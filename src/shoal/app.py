@@ -6,7 +6,8 @@ config ─► home, lock, store ─► hub, engine ─► tools, permissions, sa
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal
 
@@ -17,7 +18,7 @@ from shoal.actors.parts import Parts
 from shoal.agents.registry import AgentDefaults, Agents
 from shoal.chat.terminal import TerminalAdapter
 from shoal.chat.web import WebAdapter
-from shoal.config import Config, default_model
+from shoal.config import Config, Secret, default_model
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Sender
 from shoal.domain.agents import AgentSpec, TurnLimits
@@ -29,18 +30,21 @@ from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.rules import Profiles, ProfileSource
-from shoal.providers.catalog import Catalog, ProviderSettings
-from shoal.sandbox.choose import SandboxChoice, choose_sandbox
+from shoal.providers.build import ProviderSettings
+from shoal.providers.catalog import Catalog
+from shoal.providers.http import Timeouts
+from shoal.providers.keys import KeySource
+from shoal.sandbox.choose import Chosen, SandboxChoice, choose_sandbox
 from shoal.sandbox.limits import Limits
 from shoal.store.lock import HomeLock
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
-from shoal.tools.builtin import builtin_tools
+from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor, ExecutorSettings
-from shoal.tools.registry import Registry
-from shoal.triggers.schedule import next_after
+from shoal.tools.standard import standard_tools
+from shoal.triggers.schedule import first_time
 from shoal.triggers.service import TriggerService
 from shoal.turn.context import ContextBuilder
 from shoal.turn.files import FileCache
@@ -82,7 +86,11 @@ class App:
         self.notes: list[str] = []
         self.hub = Hub()
         self.engine = LocalEngine(config.engine.concurrency)
-        self.tools = Registry()
+        self.tools = standard_tools(
+            ShellBounds(
+                timeout_seconds=config.sandbox.timeout_seconds, output_bytes_max=config.sandbox.output_bytes_max
+            )
+        )
         self.adapters: dict[str, ChatAdapter] = {}
         self.senders: dict[str, Sender] = {}
         self.agents: Agents
@@ -104,7 +112,7 @@ class App:
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
-        added = await self.store.triggers.add(trigger, next_after(trigger, self.clock.now()))
+        added = await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
         self.triggers.poke()
         return added
 
@@ -122,7 +130,7 @@ class App:
         except OSError as error:
             log.warning(
                 "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
-                extra={"thread": thread, "why": str(error)},
+                extra={"thread_id": thread, "why": str(error)},
             )
 
     def others(self, thread: ThreadId, agent: AgentSpec) -> tuple[str, ...]:
@@ -141,16 +149,17 @@ class App:
             await self.orchestrator.expire_approvals()
             await self.clock.sleep(EXPIRY_CHECK_SECONDS)
 
-    def services(self) -> list[Coroutine[None, None, None]]:
-        """Everything that runs beside the turns, for ever."""
-        found = [self.orchestrator.deactivate_idle(), self._watch_approvals(), self.triggers.run()]
+    def services(self) -> list[Coroutine[object, object, None]]:
+        """The engine, which ends when drained, and everything that runs beside it for ever."""
+        found = [self.engine.run(self.orchestrator)]
+        found += [self.orchestrator.deactivate_idle(), self._watch_approvals(), self.triggers.run()]
         found += [sender.run() for sender in self.senders.values()]
         found += [adapter.run(self.orchestrator) for adapter in self.adapters.values()]
         return found
 
 
 @asynccontextmanager
-async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncIterator[App]:
+async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncGenerator[App]:
     """Open the home directory and run everything until the block ends; then drain.
 
     Raises HomeLocked, ConfigError and StoreError with what to do about each.
@@ -169,9 +178,8 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncIterat
         stack.push_async_callback(store.close)
         app = App(config, home, clock, store, lock)
         await _wire(app, doubles, stack)
-        async with asyncio.TaskGroup() as tasks:
-            engine = tasks.create_task(app.engine.run(app.orchestrator), name="engine")
-            services = [tasks.create_task(service) for service in app.services()]
+        async with _unwrapped(), asyncio.TaskGroup() as tasks:
+            engine, *services = [tasks.create_task(service) for service in app.services()]
             await app.orchestrator.recover()
             app.state = "running"
             try:
@@ -185,16 +193,25 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncIterat
                 app.state = "stopped"
 
 
+@asynccontextmanager
+async def _unwrapped() -> AsyncGenerator[None]:
+    """What failed in the block, by itself, as long as it was one thing."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group
+        raise
+
+
 async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
     model = default_model(config)
     app.profiles = _profiles(config)
     app.agents = Agents(home, _defaults(config, model))
-    app.models = doubles.models or _catalog(config, home)
+    app.models = doubles.models or make_catalog(config, home, clock)
     app.sandbox = doubles.sandbox or await _sandbox(app)
     stack.push_async_callback(app.sandbox.close)
-    for tool in builtin_tools():
-        app.tools.add(tool)
     settings = ExecutorSettings(
         ask_expires_seconds=config.permissions.ask_expires_seconds,
         ask_commands=not app.sandbox.isolated and config.sandbox.kind == "auto",
@@ -202,12 +219,24 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
     limits = _turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
-    context = ContextBuilder(home, app.executor, app.prompts, app.profiles.effective, clock, app.others)
+    context = ContextBuilder(
+        home,
+        app.executor,
+        app.prompts,
+        lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
+        clock,
+        app.others,
+    )
     loop = TurnLoop(
         ModelStep(app.models, context, clock, limits), ToolStep(app.executor, context, clock, limits), limits
     )
     parts = Parts(store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_senders)
-    for adapter in (WebAdapter(), TerminalAdapter(), *doubles.adapters):
+    for adapter in (
+        WebAdapter(home, clock),
+        WebAdapter(home, clock, "openai"),
+        TerminalAdapter(clock),
+        *doubles.adapters,
+    ):
         app.adapters[adapter.platform] = adapter
         app.senders[adapter.platform] = Sender(adapter, store.outbox, clock)
     app.orchestrator = Orchestrator(
@@ -229,3 +258,62 @@ def _make_directories(home: Home) -> None:
 
 def _turn_limits(config: Config) -> TurnLimits:
     return msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits)
+
+
+def _defaults(config: Config, model: str) -> AgentDefaults:
+    return AgentDefaults(
+        agent=config.agents.default_agent,
+        model=model,
+        profile=config.permissions.default_profile,
+        fallback=config.model.fallback,
+        max_output_tokens=config.model.max_output_tokens,
+        temperature=None if config.model.temperature == 1.0 else config.model.temperature,
+    )
+
+
+def _profiles(config: Config) -> Profiles:
+    sources = {
+        name: msgspec.convert(msgspec.to_builtins(profile), ProfileSource)
+        for name, profile in config.permissions.profiles.items()
+    }
+    return Profiles(sources)
+
+
+def make_catalog(config: Config, home: Home, clock: Clock) -> Catalog:
+    """The providers and models of a configuration; nothing is asked of them here. Raises ConfigError."""
+    settings = [
+        ProviderSettings(
+            name=name,
+            kind=provider.kind,
+            base_url=provider.base_url,
+            key=_key(provider.api_key),
+            models=provider.models,
+            headers=tuple((header, _key(value)) for header, value in provider.headers.items()),
+            timeouts=Timeouts(idle_seconds=provider.timeout_seconds),
+            model_file=str(home.root / provider.model_file) if provider.model_file else "",
+        )
+        for name, provider in config.providers.items()
+    ]
+    return Catalog(settings, listings_file=home.models_file, clock=clock, environ=os.environ)
+
+
+def _key(secret: Secret) -> KeySource:
+    source, detail = secret.parts()
+    return KeySource(**{source: detail}) if detail else KeySource()  # pyright: ignore[reportArgumentType]
+
+
+async def make_sandbox(config: Config) -> Chosen:
+    """The sandbox of a configuration, tried out. Raises SandboxError when one asked for by name does not work."""
+    wanted = config.sandbox
+    limits = Limits(memory_bytes_max=wanted.memory_bytes_max, processes_max=wanted.processes_max)
+    choice = SandboxChoice(
+        kind=wanted.kind, network=wanted.network, limits=limits, image=wanted.image, container=wanted.container
+    )
+    return await choose_sandbox(choice)
+
+
+async def _sandbox(app: App) -> Sandbox:
+    chosen = await make_sandbox(app.config)
+    if chosen.note:
+        app.notes.append(chosen.note)
+    return chosen.sandbox

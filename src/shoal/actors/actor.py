@@ -80,7 +80,7 @@ class Actor:
         try:
             await self._run(lease)
         except StaleEpoch as error:
-            log.info("thread taken over", extra={"thread": self.thread, "why": str(error)})
+            log.info("thread taken over", extra={"thread_id": self.thread, "why": str(error)})
             self.session = None
         except BaseException:
             self.session = None
@@ -128,7 +128,7 @@ class Actor:
         except StoreError:
             raise
         except Exception as error:
-            log.exception("turn failed", extra={"thread": self.thread})
+            log.exception("turn failed", extra={"thread_id": self.thread})
             await self._fail(session, error)
             return "finished"
 
@@ -218,7 +218,7 @@ class Actor:
         if finished is not None:
             log.info(
                 "turn finished",
-                extra={"thread": self.thread, "outcome": finished.outcome, "steps": finished.steps},
+                extra={"thread_id": self.thread, "outcome": finished.outcome, "steps": finished.steps},
             )
 
 

@@ -128,7 +128,7 @@ class Orchestrator:
         try:
             await actor.advance()
         except StoreError as error:
-            log.error("the database failed; the thread is tried again", extra={"thread": thread, "why": str(error)})
+            log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             await self._parts.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
         finally:

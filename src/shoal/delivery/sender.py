@@ -54,6 +54,7 @@ class Sender:
     async def run(self) -> None:
         """Deliver until cancelled."""
         platforms = (self._adapter.platform,)
+        await self._outbox.release(self._adapter.platform)
         while True:
             self._poked.clear()
             rows = await self._outbox.claim(platforms, ROWS_A_CLAIM, CLAIM_SECONDS)
@@ -85,7 +86,7 @@ class Sender:
         except PlatformError as error:
             await self._refused(row, error)
         except Exception as error:
-            log.exception("posting failed", extra={"thread": row.thread, "post": row.id})
+            log.exception("posting failed", extra={"thread_id": row.thread, "post": row.id})
             unknown = PlatformError(f"{type(error).__name__}: {error}", outcome_unknown=True)
             await self._refused(row, unknown)
         return None
@@ -106,7 +107,7 @@ class Sender:
 
     async def _refused(self, row: OutboxRow, error: PlatformError) -> None:
         if error.permanent or row.attempts + 1 >= ATTEMPTS_MAX:
-            log.error("a post was given up", extra={"thread": row.thread, "post": row.id, "why": str(error)})
+            log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
             await self._outbox.fail(row, str(error))
             return
         delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)

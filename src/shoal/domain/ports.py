@@ -9,7 +9,7 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
-from shoal.domain.events import Event, LiveData
+from shoal.domain.events import Event, LiveData, Scope
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Image, Inbound, ModelEvent, ModelInfo, ModelRequest, Prompt, Receipt, ToolSpec, Usage
@@ -245,7 +245,7 @@ class InboxPort(Protocol):
         """Accept a message durably, or say why not; returns in about a millisecond and never waits for a turn."""
         ...
 
-    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: str = "once") -> str:
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already) or Gone (expired)."""
         ...
 

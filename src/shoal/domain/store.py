@@ -115,6 +115,13 @@ class Outbox(Protocol):
         """
         ...
 
+    async def release(self, platform: str) -> None:
+        """Make the claims of a platform's former sender due at once; they come back with `maybe_sent`.
+
+        For a sender that starts, and only while it is the one sender of the platform.
+        """
+        ...
+
     async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
         """Piece `part` is on the platform as `message_id`; `last` ends the row."""
         ...

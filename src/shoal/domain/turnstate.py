@@ -72,6 +72,7 @@ class TurnState:
         "agent",
         "answered",
         "approvals",
+        "asked",
         "author",
         "call_ids",
         "calls",
@@ -97,7 +98,7 @@ class TurnState:
         self.agent = self.model = ""
         self.history = True
         self.author = Author("")
-        self.message_id = ""
+        self.message_id = self.asked = ""
         self.steps = self.errors_in_a_row = 0
         self.usage = Usage()
         self.calls: tuple[ToolCall, ...] = ()
@@ -123,7 +124,7 @@ class TurnState:
             case TurnStarted(agent=agent, model=model, history=history):
                 self.agent, self.model, self.history = agent, model, history
             case UserSaid(backfill=False) as asked:
-                self.author, self.message_id = asked.author, asked.message_id
+                self.author, self.message_id, self.asked = asked.author, asked.message_id, asked.text
             case AssistantSaid() as said:
                 self._apply_assistant(said)
             case Steered():

@@ -43,6 +43,10 @@ class OutboxView:
         until = now + timedelta(seconds=claim_seconds)
         return await self._driver.write(_claim(platforms, limit, to_micros(now), to_micros(until)))
 
+    async def release(self, platform: str) -> None:
+        """Make the claims of a platform's former sender due at once."""
+        await self._driver.write(query("outbox_release", platform=platform, now=to_micros(self._clock.now())))
+
     async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
         """Piece `part` is on the platform."""
         now = to_micros(self._clock.now())

@@ -1,4 +1,4 @@
-"""The built-in tools of every agent, ready to be used: the place where they are given what they work with."""
+"""The tools every agent has to choose from."""
 
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ToolContext
@@ -14,19 +14,28 @@ from shoal.tools.locks import PathLocks
 from shoal.tools.registry import Registry
 
 
-def add_standard_tools(registry: Registry, bounds: ShellBounds | None = None, locks: PathLocks | None = None) -> None:
-    """Register the built-in tools. `view`, `create_file` and `str_replace` are shown to agents that name them only."""
-    held = locks or PathLocks()
-    registry.add(BashTool(_shell_actions, bounds or ShellBounds()))
-    for tool in (ReadTool(), ListTool(), UploadTool(), TimeTool(), RememberTool(), NoteTool(), RemindTool()):
+def standard_tools(bounds: ShellBounds) -> Registry:
+    """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted."""
+    registry = Registry()
+    locks = PathLocks()
+    for tool in (
+        BashTool(_command_actions, bounds),
+        ReadTool(),
+        WriteTool(locks),
+        EditTool(locks),
+        ListTool(),
+        UploadTool(),
+        TimeTool(),
+        RememberTool(),
+        NoteTool(),
+        RemindTool(),
+    ):
         registry.add(tool)
-    registry.add(WriteTool(held))
-    registry.add(EditTool(held))
-    for alias in (ViewTool(), CreateFileTool(held), StrReplaceTool(held)):
+    for alias in (ViewTool(), CreateFileTool(locks), StrReplaceTool(locks)):
         registry.add(alias, listed=False)
+    return registry
 
 
-def _shell_actions(name: str, command: str, context: ToolContext) -> tuple[Action, ...]:
-    return shell_actions(
-        name, command, cwd=context.agent.workspace, mounts=context.mounts, isolated=context.sandbox.isolated
-    )
+def _command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
+    cwd = context.mounts[0].host
+    return shell_actions(tool, command, cwd=cwd, mounts=context.mounts, isolated=context.sandbox.isolated)

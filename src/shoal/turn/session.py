@@ -21,7 +21,6 @@ from shoal.domain.turnstate import TurnState
 from shoal.permissions.taint import TaintState
 from shoal.turn.sections import SystemPrompt
 
-
 NO_APPROVAL = ApprovalId("")
 
 
@@ -159,6 +158,7 @@ class Session:
         for event in events:
             if event.seq > max(self.transcript.last_seq, self.lease.window_seq):
                 self.transcript.add(event)
+                self.taint = self.taint.after(event)
             if self.state is not None:
                 self.state.apply(event)
             self._note_prompts(event)

@@ -19,6 +19,10 @@ update outbox set
 where number in (select number from due)
 returning number, id, thread, payload, part, attempts, created_at, maybe_sent;
 
+-- name: outbox_release
+-- Whoever delivered for a platform is gone: what it held is due at once.
+update outbox set due_at = :now where platform = :platform and state = 'sending';
+
 -- name: outbox_part
 -- A piece was posted.
 update outbox set part = :part, attempts = 0, maybe_sent = 0 where id = :id;

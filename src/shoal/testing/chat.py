@@ -1,0 +1,140 @@
+"""FakeChat: a chat platform in memory, with the troubles of a real one on order."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+
+import msgspec
+
+from shoal.domain.clock import Clock, SystemClock
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt, Receipt
+from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+
+LIMITS = ChatLimits(
+    text_chars_max=2000,
+    idempotent_posts=True,
+    can_edit=True,
+    can_upload=True,
+    has_buttons=True,
+    has_ephemeral=True,
+)
+
+
+class Posted(msgspec.Struct):
+    """A message on the platform; edits change it in place."""
+
+    id: str
+    post: OutboundPost
+    markdown: str
+    buttons: tuple[Button, ...] = ()
+
+
+class FakeChat:
+    """Implements `ChatAdapter`.
+
+    `troubles` are raised by the next posts, one each; with `lost_answer` a post is made all the same, as when the
+    connection breaks after the platform took it. With `limits.idempotent_posts` the same key is posted once.
+    """
+
+    def __init__(
+        self,
+        platform: str = "fake",
+        *,
+        limits: ChatLimits = LIMITS,
+        clock: Clock | None = None,
+        on_post: Callable[[Posted], None] | None = None,
+    ) -> None:
+        self.platform = platform
+        self.limits = limits
+        self.posted: list[Posted] = []
+        self.typed: list[tuple[ThreadId, str]] = []
+        self.past: list[Prompt] = []
+        self.troubles: deque[PlatformError] = deque()
+        self.inbox: InboxPort | None = None
+        self._clock = clock or SystemClock()
+        self._keys: dict[str, str] = {}
+        self._on_post = on_post
+        self._changed = asyncio.Event()
+        self._connected = asyncio.Event()
+
+    async def run(self, inbox: InboxPort) -> None:
+        """Be connected until cancelled."""
+        self.inbox = inbox
+        self._connected.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.inbox = None
+            self._connected.clear()
+
+    async def says(self, channel: str, thread: str, text: str, *, user: str = "ada", message_id: str = "") -> Receipt:
+        """A person writes; the same `message_id` again is the platform delivering a message twice."""
+        await self._connected.wait()
+        assert self.inbox is not None
+        found = message_id or self._clock.new_id()
+        address = make_thread_id(self.platform, channel, thread)
+        author = Author(user, user)
+        return await self.inbox.send(Prompt(address, found, text, author, self._clock.now(), message_id=found))
+
+    async def post(self, post: OutboundPost) -> str:
+        """Post, unless trouble is due. Raises PlatformError."""
+        trouble = self.troubles.popleft() if self.troubles else None
+        if trouble is not None and not trouble.outcome_unknown:
+            raise trouble
+        if len(post.markdown) > self.limits.text_chars_max:
+            raise PlatformError(f"A message may have {self.limits.text_chars_max} characters.", permanent=True)
+        if self.limits.idempotent_posts and post.key in self._keys:
+            return self._keys[post.key]
+        made = Posted(f"m{len(self.posted) + 1}", post, post.markdown, post.buttons)
+        self._keys[post.key] = made.id
+        self.posted.append(made)
+        self._tell()
+        if self._on_post is not None:
+            self._on_post(made)
+        if trouble is not None:
+            raise trouble
+        return made.id
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Change a message. Raises PlatformError when there is none."""
+        for made in self.posted:
+            if made.id == message_id and made.post.thread == thread:
+                made.markdown, made.buttons = markdown, buttons
+                self._tell()
+                return
+        raise PlatformError(f"There is no message {message_id}.", permanent=True)
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        """Remember what was shown."""
+        self.typed.append((thread, status))
+
+    async def open_thread(self, channel: str, text: str) -> ThreadId:
+        """Post to a channel, which opens a thread."""
+        thread = make_thread_id(self.platform, channel, self._clock.new_id())
+        await self.post(OutboundPost(thread, f"open:{thread}", text))
+        return thread
+
+    async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
+        """What `past` holds of a thread, oldest first."""
+        found = [prompt for prompt in self.past if prompt.thread == thread and (after is None or prompt.at > after)]
+        for prompt in found[-limit:]:
+            yield prompt
+
+    def texts(self, thread: ThreadId) -> list[str]:
+        """What stands in a thread now, in the order of posting."""
+        return [made.markdown for made in self.posted if made.post.thread == thread]
+
+    async def sees(self, thread: ThreadId, part: str) -> Posted:
+        """Wait until a message of the thread contains `part`, and return it."""
+        while True:
+            for made in self.posted:
+                if made.post.thread == thread and part in made.markdown:
+                    return made
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()

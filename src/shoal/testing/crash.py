@@ -1,0 +1,211 @@
+"""A small world to be killed in: a child process answers a few people with tools until a chosen durable write.
+
+`python -m shoal.testing.crash` reads orders from standard input, one JSON object a line, and answers each with a line:
+it forks a child that opens the app on the order's home directory, has the same people say the same things, and ends
+when all of them are answered, or by SIGKILL at the ordered write. What the outside world saw is in files under `world`:
+`model.jsonl` (requests), `tools.jsonl` (executions), `chat.jsonl` (messages on the platform, by idempotency key).
+"""
+
+import asyncio
+import json
+import os
+import random
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt, Usage
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Invocation, Route, ToolContext, ToolOutput
+from shoal.sandbox.host import HostSandbox
+from shoal.store.script import Driver
+from shoal.testing.chat import FakeChat, Posted
+from shoal.testing.faults import KillingDriver, Side
+from shoal.testing.model import FakeModel, Reply, Seen, follow_directive
+from shoal.tools.typed import Prepared, TypedTool
+
+ANSWER_SECONDS_MAX = 60.0
+
+
+class Order(msgspec.Struct, frozen=True):
+    """One run. `at` 0 kills nowhere; `threads` people say `messages` things each, in an order drawn from `seed`."""
+
+    home: str
+    world: str
+    side: Side = "before"
+    at: int = 0
+    seed: int = 0
+    threads: int = 2
+    messages: int = 2
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How the child ended: its exit code, or minus the signal; `writes` when it ended by itself."""
+
+    status: int
+    writes: int = 0
+
+
+class World:
+    """What the outside sees, appended to files that survive the child."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def note(self, kind: str, **fields: str | int) -> None:
+        """Append a line, in one write."""
+        line = json.dumps(fields) + "\n"
+        file = os.open(self._folder / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(file, line.encode())
+        os.close(file)
+
+    def read(self, kind: str) -> list[Mapping[str, str | int]]:
+        """All lines."""
+        path = self._folder / f"{kind}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class NoteArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing is needed."""
+
+    text: str = ""
+
+
+class NoteTool(TypedTool[NoteArguments]):
+    """Leaves a mark in the world each time it runs; must never run twice for one call."""
+
+    name = "note"
+    description = "Leave a mark."
+
+    def __init__(self, world: World) -> None:
+        super().__init__(NoteArguments)
+        self._world = world
+
+    def plan(self, arguments: NoteArguments, context: ToolContext) -> Invocation:
+        """See TypedTool."""
+
+        async def work() -> ToolOutput:
+            self._world.note("tools", call=f"{context.turn}/{context.call_id}")
+            return ToolOutput("noted")
+
+        return Prepared((Action(f"tool:note:{arguments.text}"),), "leave a mark", json.dumps(arguments.text), work)
+
+
+class OneModel:
+    """Routes every name to the fake."""
+
+    def __init__(self, model: FakeModel) -> None:
+        self._model = model
+
+    def route(self, name: str) -> Route:
+        """See `domain.ports.Models`."""
+        return Route(self._model, name, 200_000)
+
+    def usd(self, route: Route, usage: Usage) -> float | None:
+        """See `domain.ports.Models`."""
+        return None
+
+
+def thread_of(number: int) -> ThreadId:
+    """The thread of a person."""
+    return make_thread_id("fake", "harbour", f"person-{number}")
+
+
+def sayings(order: Order) -> list[tuple[int, str, str]]:
+    """What is said: person, message id, text; each person's in order, people mixed by the seed."""
+    drawn = random.Random(order.seed)
+    left = {person: 0 for person in range(order.threads)}
+    found: list[tuple[int, str, str]] = []
+    while left:
+        person = drawn.choice(sorted(left))
+        number = left[person]
+        rounds = drawn.choice((0, 1, 2))
+        found.append((person, f"{person}.{number}", f"tools={rounds} tool=note words=3 id={person}.{number}"))
+        left[person] += 1
+        if left[person] == order.messages:
+            del left[person]
+    return found
+
+
+async def live(order: Order) -> int:
+    """Live through the order in this process; returns how many durable writes there were."""
+    world = World(Path(order.world))
+    drivers: list[KillingDriver] = []
+
+    def wrap(driver: Driver) -> Driver:
+        drivers.append(KillingDriver(driver, order.side, order.at))
+        return drivers[0]
+
+    def answer(seen: Seen) -> Reply:
+        name = seen.user_text.split("id=")[1].split()[0]
+        world.note("model", id=name, round=seen.rounds)
+        reply = follow_directive(seen)
+        assert isinstance(reply, Reply)
+        return reply
+
+    def show(posted: Posted) -> None:
+        world.note("chat", key=posted.post.key, thread=posted.post.thread, text=posted.markdown)
+
+    chat = FakeChat(on_post=show)
+    doubles = Doubles(
+        models=OneModel(FakeModel(script=answer)), sandbox=HostSandbox(), adapters=(chat,), wrap_driver=wrap
+    )
+    overrides = {"permissions": {"default_profile": "open"}, "engine": {"drain_seconds": 1.0}}
+    config = load_config(Path(order.home), {}, overrides)
+    async with open_app(config, doubles) as app:
+        app.tools.add(NoteTool(world))
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            for person, key, text in sayings(order):
+                await _say(app, thread_of(person), key, text)
+            await _all_answered(app, world, order)
+    return drivers[0].writes
+
+
+async def _say(app: App, thread: ThreadId, key: str, text: str) -> None:
+    while True:
+        prompt = Prompt(thread, key, text, Author("someone"), app.clock.now(), message_id=key)
+        if (await app.orchestrator.send(prompt)).status != "busy":
+            return
+        await app.clock.sleep(0.01)
+
+
+async def _all_answered(app: App, world: World, order: Order) -> None:
+    wanted = {f"{person}.{number}" for person in range(order.threads) for number in range(order.messages)}
+    while True:
+        answered = {str(line["text"]).split()[2] for line in world.read("chat")}
+        if wanted <= answered and not await app.store.inbox.waiting() and await app.store.outbox.depth() == 0:
+            return
+        await app.clock.sleep(0.02)
+
+
+def run_forked(order: Order) -> Outcome:
+    """Run an order in a forked child and wait for its end."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receive)
+        writes = asyncio.run(live(order))
+        os.write(send, str(writes).encode())
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as answers:
+        text = answers.read()
+    _, status = os.waitpid(child, 0)
+    return Outcome(os.waitstatus_to_exitcode(status), int(text or 0))
+
+
+def main() -> None:
+    """Serve orders until standard input ends."""
+    for line in sys.stdin:
+        outcome = run_forked(msgspec.json.decode(line, type=Order))
+        sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Fault injection: a driver that kills the process, for real, right before or right after a durable write."""
+
+import os
+import signal
+from typing import Literal, TypeVar
+
+from shoal.store.script import Driver, Script
+
+T = TypeVar("T")
+
+Side = Literal["before", "after"]
+
+
+class KillingDriver:
+    """Passes everything on to a driver; write number `at` (from 1) never returns, for the process is gone.
+
+    `before`: the write is not made. `after`: it is durable, but nobody learns so. `writes` counts them.
+    """
+
+    def __init__(self, driver: Driver, side: Side, at: int) -> None:
+        self._driver = driver
+        self._side = side
+        self._at = at
+        self.writes = 0
+
+    async def write(self, script: Script[T]) -> T:
+        """Write, or die."""
+        self.writes += 1
+        mine = self.writes == self._at
+        if mine and self._side == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = await self._driver.write(script)
+        if mine:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    async def read(self, script: Script[T]) -> T:
+        """Read."""
+        return await self._driver.read(script)
+
+    async def close(self) -> None:
+        """Close."""
+        await self._driver.close()

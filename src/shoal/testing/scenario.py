@@ -1,0 +1,151 @@
+"""Scenarios: the whole app with a scripted model and a chat in memory, told as people experience it.
+
+async with scenario(tmp_path, answers("Hello")) as world:
+    await world.ada.says("hi")
+    await world.ada.sees("Hello")
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.clock import Clock
+from shoal.domain.events import Event
+from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
+from shoal.domain.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import Route, Sandbox, Tool
+from shoal.domain.records import Approval
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.chat import FakeChat, Posted
+from shoal.testing.model import FakeModel
+
+SECONDS_MAX = 20.0
+"""How long a scenario waits (in real time) for something to be seen before it fails."""
+
+
+class FakeModels:
+    """Routes names to fakes; any name goes to the first one unless it is listed."""
+
+    def __init__(self, *models: FakeModel, named: Mapping[str, FakeModel] | None = None) -> None:
+        self._default = models[0]
+        self._named = dict(named or {})
+        self.context_tokens = 200_000
+
+    def route(self, name: str) -> Route:
+        """See `domain.ports.Models`."""
+        return Route(self._named.get(name, self._default), name, self.context_tokens)
+
+    def usd(self, route: Route, usage: Usage) -> float | None:
+        """Nothing has a price here."""
+        return None
+
+
+class Person:
+    """Somebody in a thread of the fake platform."""
+
+    def __init__(self, world: "World", name: str, thread: str) -> None:
+        self.name = name
+        self.thread: ThreadId = make_thread_id(world.chat.platform, "harbour", thread)
+        self._world = world
+        self._where = thread
+
+    async def says(self, text: str, *, message_id: str = "") -> Receipt:
+        """Write a message."""
+        return await self._world.chat.says("harbour", self._where, text, user=self.name, message_id=message_id)
+
+    async def sees(self, part: str) -> Posted:
+        """Wait for a message that contains `part`."""
+        async with asyncio.timeout(SECONDS_MAX):
+            return await self._world.chat.sees(self.thread, part)
+
+    async def steers(self, text: str) -> Receipt:
+        """Say something to the running turn."""
+        clock = self._world.app.clock
+        return await self._world.app.orchestrator.send(
+            Steer(self.thread, clock.new_id(), text, Author(self.name), clock.now())
+        )
+
+    async def follows_up(self, text: str) -> Receipt:
+        """Say something for the end of the running turn."""
+        clock = self._world.app.clock
+        return await self._world.app.orchestrator.send(
+            FollowUp(self.thread, clock.new_id(), text, Author(self.name), clock.now())
+        )
+
+    async def stops(self, *, everything: bool = False) -> Receipt:
+        """/stop, or /stop all."""
+        return await self._world.app.orchestrator.send(Abort(self.thread, Author(self.name), everything))
+
+    async def is_asked(self) -> Approval:
+        """Wait until an approval of the thread is open, and return it."""
+        await self._world.happens(self.thread, "approval_requested")
+        found = await self._world.app.store.approvals.search(thread=self.thread)
+        return found[0]
+
+    async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
+        """Click a button of an approval card."""
+        scope = "thread" if whole_thread else "once"
+        return await self._world.app.orchestrator.decide(approval, allow, Asker(user=self.name), scope)
+
+
+class World:
+    """The running app of a scenario and who is in it."""
+
+    def __init__(self, app: App, chat: FakeChat, model: FakeModel) -> None:
+        self.app = app
+        self.chat = chat
+        self.model = model
+        self.ada = self.person("ada", "1")
+
+    def person(self, name: str, thread: str) -> Person:
+        """Somebody in a thread."""
+        return Person(self, name, thread)
+
+    async def journal(self, thread: ThreadId | None = None) -> list[Event]:
+        """The events of a thread, ada's unless told."""
+        return await self.app.store.journal.events(thread or self.ada.thread)
+
+    async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
+        """Wait until the journal has an event of this type that many times; returns the last."""
+        async with asyncio.timeout(SECONDS_MAX):
+            with self.app.hub.subscribe(thread) as coming:
+                found = [event for event in await self.journal(thread) if event.type == kind]
+                seen = found[-1].seq if found else 0
+                if len(found) >= times:
+                    return found[times - 1]
+                async for item in coming:
+                    if isinstance(item, Event) and item.type == kind and item.seq > seen:
+                        found.append(item)
+                    if len(found) >= times:
+                        return found[-1]
+        raise AssertionError("the hub closed")
+
+    async def types(self, thread: ThreadId | None = None) -> list[str]:
+        """The types of a thread's events."""
+        return [event.type for event in await self.journal(thread)]
+
+
+@asynccontextmanager
+async def scenario(
+    home: Path,
+    model: FakeModel,
+    *,
+    profile: str = "open",
+    tools: Iterable[Tool] = (),
+    sandbox: Sandbox | None = None,
+    clock: Clock | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> AsyncGenerator[World]:
+    """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`."""
+    chat = FakeChat(clock=clock)
+    overrides: dict[str, object] = {"permissions": {"default_profile": profile}, **(settings or {})}
+    config = load_config(home, {}, overrides)
+    doubles = Doubles(clock=clock, models=FakeModels(model), sandbox=sandbox or HostSandbox(), adapters=(chat,))
+    async with open_app(config, doubles) as app:
+        for tool in tools:
+            app.tools.add(tool)
+        yield World(app, chat, model)

@@ -1,0 +1,126 @@
+"""Killed around every durable write and started again: everybody is answered once, nothing finished is redone."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.testing.crash import Order, Outcome, World, sayings
+
+pytestmark = pytest.mark.slow
+
+
+class Server:
+    """The process that forks the children."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "shoal.testing.crash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, order: Order) -> Outcome:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(order).decode() + "\n")
+        self._process.stdin.flush()
+        return msgspec.json.decode(self._process.stdout.readline(), type=Outcome)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()
+
+
+def order_in(folder: Path, seed: int) -> Order:
+    (folder / "home").mkdir(parents=True)
+    (folder / "world").mkdir()
+    return Order(str(folder / "home"), str(folder / "world"), seed=seed)
+
+
+class Journal:
+    """What the database holds, read past the product's own code."""
+
+    def __init__(self, order: Order) -> None:
+        with sqlite3.connect(Path(order.home) / "shoal.db") as database:
+            self.rows = database.execute("select thread, seq, turn, type, data from events order by thread, seq")
+            self.events = [(*row[:4], json.loads(row[4])) for row in self.rows]
+            self.waiting = database.execute("select count(*) from threads where open_turn <> ''").fetchone()[0]
+        database.close()
+
+    def asked(self) -> list[str]:
+        return [data["message_id"] for _, _, _, kind, data in self.events if kind == "user_message"]
+
+    def finished_models(self) -> set[tuple[str, int]]:
+        """Per finished model call: the message it answers and its round."""
+        found: set[tuple[str, int]] = set()
+        current: dict[str, str] = {}
+        rounds: dict[str, int] = {}
+        for _, _, turn, kind, data in self.events:
+            if kind == "user_message":
+                current[turn], rounds[turn] = data["message_id"], 0
+            elif kind == "assistant_message":
+                found.add((current[turn], rounds[turn]))
+                rounds[turn] += 1
+        return found
+
+    def touched_calls(self) -> set[str]:
+        """Calls that were started, finished or not."""
+        return {f"{turn}/{data['call_id']}" for _, _, turn, kind, data in self.events if kind == "tool_started"}
+
+
+def check_after(order: Order, before: Journal, seen_models: int, seen_tools: int) -> None:
+    world, journal = World(Path(order.world)), Journal(order)
+    keys = sorted(key for _, key, _ in sayings(order))
+    assert sorted(journal.asked()) == keys, "every message is taken into the journal once"
+    assert journal.waiting == 0
+    by_thread: dict[str, list[int]] = {}
+    for thread, seq, *_ in journal.events:
+        by_thread.setdefault(thread, []).append(seq)
+    assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in by_thread.values()), "the journal has no gap"
+    for person in range(order.threads):
+        mine = [key for key in journal.asked() if key.startswith(f"{person}.")]
+        assert mine == sorted(mine), "each person's messages are answered in order"
+    posts = {line["key"]: str(line["text"]).split()[2] for line in world.read("chat")}
+    assert sorted(posts.values()) == keys, "every message has one reply"
+    assert len(world.read("chat")) - len(posts) <= order.threads, "only what was in flight is sent again"
+    redone = {(line["id"], line["round"]) for line in world.read("model")[seen_models:]} & before.finished_models()
+    assert not redone, "no finished model call is repeated"
+    ran = [line["call"] for line in world.read("tools")]
+    assert len(ran) == len(set(ran)), "no tool call runs twice"
+    again = {line["call"] for line in world.read("tools")[seen_tools:]} & before.touched_calls()
+    assert not again, "no started call of a tool that is not idempotent runs again"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_kill_at_every_durable_write_loses_and_repeats_nothing(
+    server: Server, tmp_path: Path, side: str, seed: int
+) -> None:
+    whole = order_in(tmp_path / "whole", seed)
+    outcome = server.run(whole)
+    assert outcome.status == 0
+    assert outcome.writes > 20
+    for at in range(1, outcome.writes + 1):
+        order = order_in(tmp_path / str(at), seed)
+        killed = server.run(msgspec.structs.replace(order, side=side, at=at))
+        if killed.status == 0:  # timing grouped the writes of this run otherwise, and it had fewer
+            assert at > outcome.writes // 2
+            continue
+        assert killed.status == -9
+        world = World(Path(order.world))
+        seen_models, seen_tools = len(world.read("model")), len(world.read("tools"))
+        before = Journal(order)
+        assert server.run(order).status == 0, f"killed {side} write {at}: not everybody is answered after the restart"
+        check_after(order, before, seen_models, seen_tools)
