@@ -7,7 +7,7 @@ config ─► home, lock, store ─► hub, engine ─► tools, permissions, sa
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal
 
@@ -34,7 +34,7 @@ from shoal.providers.build import ProviderSettings
 from shoal.providers.catalog import Catalog
 from shoal.providers.http import Timeouts
 from shoal.providers.keys import KeySource
-from shoal.sandbox.choose import Chosen, SandboxChoice, choose_sandbox
+from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sandbox
 from shoal.sandbox.limits import Limits
 from shoal.store.lock import HomeLock
 from shoal.store.projections import Projections
@@ -149,7 +149,7 @@ class App:
             await self.orchestrator.expire_approvals()
             await self.clock.sleep(EXPIRY_CHECK_SECONDS)
 
-    def services(self) -> list[Coroutine[object, object, None]]:
+    def services(self) -> Sequence[Coroutine[object, object, None]]:
         """The engine, which ends when drained, and everything that runs beside it for ever."""
         found = [self.engine.run(self.orchestrator)]
         found += [self.orchestrator.deactivate_idle(), self._watch_approvals(), self.triggers.run()]
@@ -307,7 +307,11 @@ async def make_sandbox(config: Config) -> Chosen:
     wanted = config.sandbox
     limits = Limits(memory_bytes_max=wanted.memory_bytes_max, processes_max=wanted.processes_max)
     choice = SandboxChoice(
-        kind=wanted.kind, network=wanted.network, limits=limits, image=wanted.image, container=wanted.container
+        kind=msgspec.convert(wanted.kind, SandboxKind),
+        network=wanted.network,
+        limits=limits,
+        image=wanted.image,
+        container=wanted.container,
     )
     return await choose_sandbox(choice)
 

@@ -31,9 +31,7 @@ class Server:
         return msgspec.json.decode(self._process.stdout.readline(), type=Outcome)
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
 
 
 @pytest.fixture
