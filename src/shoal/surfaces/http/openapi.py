@@ -16,6 +16,7 @@ Schema: TypeAlias = dict[str, Json]
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _EVENT_LIST = list[Event]
+_PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
     "thread": "platform:channel:thread; unsafe characters in a part are written %HH (so %25HH in an address).",
     "path": "A path as the listing gives it; it may hold slashes.",
@@ -122,7 +123,7 @@ def _path_parameters(path: str) -> list[Json]:
             "in": "path",
             "required": True,
             "description": _PARAMETER_TEXTS.get(found[1], ""),
-            "schema": {"type": "string", "minLength": 1},
+            "schema": {"type": "string", "minLength": 1, **_PARAMETER_SCHEMAS.get(found[1], {})},
         }
         for found in _PARAMETER.finditer(path)
     ]

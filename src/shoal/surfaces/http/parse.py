@@ -1,7 +1,8 @@
 """From a request to typed values: bounded bodies, JSON, query, path parameters."""
 
 from collections.abc import AsyncIterator
-from typing import TypeVar
+from datetime import datetime
+from typing import Annotated, TypeVar
 
 import anyio
 import msgspec
@@ -102,6 +103,14 @@ def checked_text(text: str, field: str = "text") -> str:
     if not text.strip():
         raise InvalidInput(f"`{field}` is empty; write what the agent should read.")
     return text
+
+
+def parse_moment(text: str, field: str) -> datetime:
+    """An ISO 8601 time with its offset. Raises InvalidInput."""
+    try:
+        return msgspec.convert(text, Annotated[datetime, msgspec.Meta(tz=True)])
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"`{field}` must be a time like 2026-01-31T09:00:00Z.") from error
 
 
 def wants_event_stream(request: Request) -> bool:

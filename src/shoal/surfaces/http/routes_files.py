@@ -72,7 +72,7 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
 ENDPOINTS = (
     Endpoint(
         method="POST", path="/api/threads/{thread}/attachments", handler=_upload, query=UploadQuery,
-        body=bytes, body_media_type="application/octet-stream",
+        body=bytes, body_optional=True, body_media_type="application/octet-stream",
         summary="Store a file, the body as it is, for a message of this thread; at most 25 MiB.",
         answer=Answer("The stored file.", Uploaded, 201),
     ),

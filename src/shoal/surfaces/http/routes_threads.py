@@ -18,6 +18,7 @@ from shoal.surfaces.http.endpoints import JSON, Answer, Endpoint, json_answer
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.parse import (
     checked_text,
+    parse_moment,
     path_part,
     path_thread,
     read_json,
@@ -119,7 +120,7 @@ class ThreadsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=THREADS_MAX)] = 200
     agent: str = ""
-    before: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    before: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -236,7 +237,8 @@ async def _send_to_channel(web: Web, request: Request) -> Response:
 
 async def _threads(web: Web, request: Request) -> Response:
     query = read_query(request, ThreadsQuery)
-    found = await web.core.store.journal.threads(query.limit, agent=query.agent, before=query.before)
+    before = None if query.before is None else parse_moment(query.before, "before")
+    found = await web.core.store.journal.threads(query.limit, agent=query.agent, before=before)
     return json_answer([thread_view(info) for info in found])
 
 

@@ -1,0 +1,299 @@
+"""The OpenAI-compatible faces, used by OpenAI's own client."""
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import openai
+import pytest
+from tests.e2e.http_stand import TOKEN, Served, served
+
+from shoal.domain.events import AssistantSaid, Failed, TextStreamed
+from shoal.domain.ids import CallId
+from shoal.domain.messages import Abort, Author, Prompt, ToolCall
+from shoal.surfaces.http.core import WebOptions
+
+PIXEL = base64.b64encode(b"pixels").decode()
+
+
+@pytest.fixture
+async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as stand:
+        stand.orchestrator.on_prompt = stand.echo
+        yield stand
+
+
+@pytest.fixture
+async def client(shoal: Served) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{shoal.address}/v1", api_key=TOKEN, max_retries=2, timeout=20) as found:
+        yield found
+
+
+def prompts(shoal: Served) -> list[Prompt]:
+    """What arrived."""
+    return [message for message in shoal.orchestrator.received if isinstance(message, Prompt)]
+
+
+async def chat(client: openai.AsyncOpenAI, *texts: str, **more: str) -> str:
+    """One call with a conversation whose user speaks first; returns the answer."""
+    roles = ("user", "assistant")
+    messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
+    done = await client.chat.completions.create(model="main", messages=messages, **more)  # pyright: ignore
+    return done.choices[0].message.content or ""
+
+
+async def test_the_agents_are_the_models(client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == ["main"]
+    assert (await client.models.retrieve("main")).owned_by == "shoal"
+
+
+async def test_a_completion(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(model="main", messages=[{"role": "user", "content": "hello"}])
+    assert done.choices[0].message.content == "You said: hello"
+    assert done.choices[0].finish_reason == "stop"
+    assert done.usage is not None
+    assert (done.usage.prompt_tokens, done.usage.completion_tokens, done.usage.total_tokens) == (12, 3, 15)
+    assert prompts(shoal)[0].thread.startswith("openai:api:")
+    assert prompts(shoal)[0].agent == "main"
+
+
+async def test_a_completion_streams(client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(
+        model="main",
+        messages=[{"role": "user", "content": "hello"}],
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    texts = [choice.delta.content for chunk in chunks for choice in chunk.choices if choice.delta.content]
+    assert "".join(texts) == "You said: hello"
+    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == 15
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_a_conversation_stays_in_its_thread(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    first = await chat(client, "hello")
+    second = await chat(client, "hello", first, "and now?")
+    await chat(client, "hello", first, "and now?", second, "and then?")
+    assert len({prompt.thread for prompt in prompts(shoal)}) == 1
+    assert [prompt.text for prompt in prompts(shoal)] == ["hello", "and now?", "and then?"]
+
+
+async def test_a_streamed_conversation_stays_in_its_thread(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(
+        model="main", messages=[{"role": "user", "content": "hello"}], stream=True
+    )
+    texts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    await chat(client, "hello", "".join(texts), "and now?")
+    assert len({prompt.thread for prompt in prompts(shoal)}) == 1
+
+
+async def test_conversations_that_begin_alike_are_apart(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    for _ in range(2):
+        await chat(client, "hello")
+    assert len({prompt.thread for prompt in prompts(shoal)}) == 2
+
+
+async def test_a_conversation_from_elsewhere_brings_its_past(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    await chat(client, "my name is Kelp", "Noted.", "what is my name?")
+    (prompt,) = prompts(shoal)
+    assert "user: my name is Kelp\nassistant: Noted." in prompt.text
+    assert prompt.text.endswith("what is my name?")
+
+
+async def test_instructions_come_first(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    system = {"role": "system", "content": "Answer in French."}
+    await client.chat.completions.create(model="main", messages=[system, {"role": "user", "content": "hi"}])  # pyright: ignore
+    assert prompts(shoal)[0].text == "[Instructions of the calling program]\nAnswer in French.\n\nhi"
+
+
+@pytest.mark.parametrize(
+    ("more", "thread"),
+    [
+        ({"user": "ann"}, "openai:api:ann"),
+        ({"user": "ann/b"}, "openai:api:ann%2Fb"),
+        ({"metadata": {"thread": "web:lobby:one"}}, "web:lobby:one"),
+        ({"metadata": {"thread": "desk"}, "user": "ann"}, "openai:api:desk"),
+    ],
+)
+async def test_the_caller_may_choose_the_thread(
+    shoal: Served, client: openai.AsyncOpenAI, more: dict[str, str], thread: str
+) -> None:
+    await chat(client, "hello", **more)
+    await chat(client, "another beginning", **more)
+    assert [prompt.thread for prompt in prompts(shoal)] == [thread] * 2
+
+
+async def test_images_are_stored_with_the_message(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    parts = [
+        {"type": "text", "text": "what is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
+    ]
+    await client.chat.completions.create(model="main", messages=[{"role": "user", "content": parts}])  # pyright: ignore
+    (attachment,) = prompts(shoal)[0].attachments
+    assert (attachment.name, attachment.media_type) == ("image.png", "image/png")
+    assert Path(attachment.path).read_bytes() == b"pixels"
+
+
+async def test_text_between_tool_calls_is_streamed_too(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    async def work(prompt: Prompt) -> None:
+        turn = await shoal.open(prompt)
+        shoal.hub.show(prompt.thread, turn, TextStreamed("Let me look.", 1))
+        await shoal.add(prompt.thread, turn, AssistantSaid("Let me look.", (ToolCall(CallId("c"), "ls", "{}"),)))
+        shoal.hub.show(prompt.thread, turn, TextStreamed("It is", 2))
+        shoal.hub.show(prompt.thread, turn, TextStreamed("It was", 3))  # the call is tried again
+        await shoal.add(prompt.thread, turn, AssistantSaid("It is there."))
+        await shoal.finish(prompt.thread, turn, "It is there.")
+
+    shoal.orchestrator.on_prompt = work
+    stream = await client.chat.completions.create(
+        model="main", messages=[{"role": "user", "content": "look"}], stream=True
+    )
+    texts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    assert "".join(texts) == "Let me look.\n\nIt is there."
+
+
+async def fail(shoal: Served, prompt: Prompt) -> None:
+    """A turn that ends badly."""
+    turn = await shoal.open(prompt)
+    await shoal.add(prompt.thread, turn, Failed("overloaded", "The model is busy."))
+    await shoal.finish(prompt.thread, turn, "The model is busy.", "failed")
+
+
+async def test_a_failed_turn_is_an_error_and_not_tried_again(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
+    with pytest.raises(openai.InternalServerError, match="The model is busy"):
+        await chat(client, "hello")
+    assert len(prompts(shoal)) == 1
+
+
+async def test_a_failed_turn_ends_its_stream_with_an_error(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
+    stream = await client.chat.completions.create(
+        model="main", messages=[{"role": "user", "content": "hello"}], stream=True
+    )
+    with pytest.raises(openai.APIError, match="The model is busy"):
+        async for _ in stream:
+            pass
+
+
+async def test_a_stopped_turn_is_an_error(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    async def stop(prompt: Prompt) -> None:
+        turn = await shoal.open(prompt)
+        await shoal.store.inbox.abort(Abort(prompt.thread, Author("owner")))
+        await shoal.finish(prompt.thread, turn, "", "aborted")
+
+    shoal.orchestrator.on_prompt = stop
+    with pytest.raises(openai.ConflictError):
+        await chat(client, "hello")
+    assert len(prompts(shoal)) == 1
+
+
+async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> None:
+    async with served(tmp_path, WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)) as stand:
+        stand.orchestrator.on_prompt = lambda prompt: stand.store.inbox.abort(Abort(prompt.thread, Author("o"), True))
+        async with openai.AsyncOpenAI(base_url=f"{stand.address}/v1", api_key=TOKEN) as client:
+            with pytest.raises(openai.ConflictError, match="taken out of the queue"):
+                await chat(client, "hello")
+
+
+async def test_a_call_repeated_under_its_key_is_the_same_message(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    keyed = client.with_options(default_headers={"Idempotency-Key": "k1"})
+    assert await chat(keyed, "hello") == await chat(keyed, "hello") == "You said: hello"
+    events = (await shoal.client.get(f"/api/threads/{prompts(shoal)[0].thread}/events")).json()
+    assert [event["type"] for event in events].count("turn_started") == 1
+
+
+async def test_the_token_is_the_api_key(shoal: Served) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{shoal.address}/v1", api_key="wrong") as client:
+        with pytest.raises(openai.AuthenticationError):
+            await chat(client, "hello")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"model": "nobody", "messages": [{"role": "user", "content": "hi"}]}, 404),
+        ({"model": "main", "messages": []}, 400),
+        ({"model": "main", "messages": [{"role": "user", "content": " "}]}, 400),
+        ({"model": "main", "messages": [{"role": "assistant", "content": "hi"}]}, 400),
+        ({"model": "main", "messages": [{"role": "system", "content": "hi"}]}, 400),
+        ({"model": "main", "messages": [{"role": "user", "content": "hi"}], "n": 2}, 400),
+        ({"model": "main", "messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}]}, 400),
+        ({"messages": [{"role": "user", "content": "hi"}]}, 400),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused_in_openais_form(
+    shoal: Served, body: dict[str, object], status: int
+) -> None:
+    answer = await shoal.client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "code", "param"}
+    assert prompts(shoal) == []
+
+
+async def test_a_full_mailbox_is_a_rate_limit(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    shoal.orchestrator.on_prompt = None
+    shoal.orchestrator.prompts_max = 0
+    with pytest.raises(openai.RateLimitError):
+        await chat(client.with_options(max_retries=0), "hello")
+
+
+async def test_a_response(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    done = await client.responses.create(model="main", input="hello", instructions="Be brief.")
+    assert done.output_text == "You said: [Instructions of the calling program]\nBe brief.\n\nhello"
+    assert done.status == "completed"
+    assert done.usage is not None
+    assert (done.usage.input_tokens, done.usage.input_tokens_details.cached_tokens) == (12, 4)
+    again = await client.responses.create(model="main", input="go on", previous_response_id=done.id)
+    assert again.output_text == "You said: go on"
+    assert len({prompt.thread for prompt in prompts(shoal)}) == 1
+
+
+async def test_a_response_streams(client: openai.AsyncOpenAI) -> None:
+    async with client.responses.stream(model="main", input="hello") as stream:
+        kinds = [event.type async for event in stream]
+        done = await stream.get_final_response()
+    assert done.output_text == "You said: hello"
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert "response.output_text.delta" in kinds
+
+
+async def test_a_response_takes_a_list_of_messages(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    parts = [
+        {"type": "input_text", "text": "what is this?"},
+        {"type": "input_image", "image_url": f"data:image/jpeg;base64,{PIXEL}"},
+    ]
+    done = await client.responses.create(model="main", input=[{"role": "user", "content": parts}])  # pyright: ignore
+    assert done.output_text == "You said: what is this?"
+    assert prompts(shoal)[0].attachments[0].media_type == "image/jpeg"
+
+
+async def test_a_failed_response_says_so_in_its_stream(shoal: Served, client: openai.AsyncOpenAI) -> None:
+    shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
+    stream = await client.responses.create(model="main", input="hello", stream=True)
+    last = [event async for event in stream][-1]
+    assert last.type == "response.failed"
+    assert last.response.error is not None
+    assert last.response.error.message == "The model is busy."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"previous_response_id": "resp_x"},
+        {"previous_response_id": "nonsense"},
+        {"input": [{"type": "function_call_output", "output": "x"}]},
+        {"input": []},
+        {"input": ""},
+        {"tools": [{"type": "web_search"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://example.org/a.png"}]}]},
+    ],
+)
+async def test_a_wrong_response_is_refused(shoal: Served, change: dict[str, object]) -> None:
+    answer = await shoal.client.post("/v1/responses", json={"model": "main", "input": "hi", **change})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
