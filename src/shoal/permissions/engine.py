@@ -43,7 +43,7 @@ def _nearer(one: Rule | None, other: Rule) -> Rule:
 
 def _reaches(rule: Rule, action: Action, text: str) -> bool:
     """Whether an allow rule counts: an opaque action has to be named."""
-    return not action.opaque or rule.names(action.naming or text)
+    return not action.opaque or rule.names(text, action.naming or text)
 
 
 def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, tuple[Ruling, ...]]:

@@ -62,8 +62,8 @@ def _holds(wanted: tuple[str, ...], *found: str) -> bool:
 # Paths in actions are those of the sandbox (see docs/permissions.md): the workspace is /workspace wherever it lies. A
 # path without a slash in front is taken as below the workspace; the file tools never write one.
 _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
-_READABLE = rf"((/(workspace|scratch|skills|docs)(/|$))|(?![/~])){_NO_DOTS}.*"
-_WRITABLE = rf"(/(workspace|scratch)/|(?![/~])){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
+_READABLE = rf"((/(workspace|scratch|skills|docs)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
+_WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
 _READ = "(read|view|list|ls|glob|grep|search|find)"
 _EDIT = "(write|edit|create_file|str_replace|append)"

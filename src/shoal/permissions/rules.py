@@ -41,11 +41,13 @@ class Rule(msgspec.Struct, frozen=True):
         """The list and the pattern, as answers and the audit log name it."""
         return f"{self.list} {self.pattern}"
 
-    def names(self, naming: str) -> bool:
-        """Whether the rule is about exactly this: all its matches begin with one of some texts that begin so."""
+    def names(self, text: str, naming: str) -> bool:
+        """Whether the rule, which matches `text`, is about exactly `naming`, the text's beginning: in each of its
+        alternatives that can match the text, that much is spelled out."""
         if self.pattern == EVERYTHING:
             return True
-        return any(prefix.startswith(naming) for prefix in self.prefixes)
+        fitting = [prefix for prefix in self.prefixes if text.startswith(prefix)]
+        return bool(fitting) and all(prefix.startswith(naming) for prefix in fitting)
 
 
 class Profile:

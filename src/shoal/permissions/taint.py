@@ -182,7 +182,7 @@ def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profi
 def trusted(profile: Profile, action: Action) -> bool:
     """Whether a `trusted_allow` rule covers the action."""
     return any(
-        rule.list == "trusted_allow" and (not action.opaque or rule.names(action.naming or text))
+        rule.list == "trusted_allow" and (not action.opaque or rule.names(text, action.naming or text))
         for text in (action.text, *action.also)
         for rule in profile.matching(text)
     )

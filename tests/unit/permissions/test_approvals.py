@@ -1,0 +1,163 @@
+"""An approval is bound to one thing, shown as it is, and given by the right people."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.permissions import Asker
+from shoal.domain.records import Approval
+from shoal.permissions.approvals import (
+    Answer,
+    approval_digest,
+    expires_at,
+    has_expired,
+    may_decide,
+    parse_answer,
+    shown_form,
+    strip_controls,
+)
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+APPROVAL = Approval(
+    id=ApprovalId("a1"),
+    thread=ThreadId("slack:c:t"),
+    turn=TurnId("t1"),
+    call_id=CallId("c1"),
+    tool="bash",
+    actions=("tool:bash:ls",),
+    digest="d",
+    shown="ls",
+    asked_by="ann",
+    state="pending",
+    created_at=NOW,
+    expires_at=NOW,
+)
+
+
+def test_a_digest_changes_with_everything_it_covers() -> None:
+    digests = {
+        approval_digest("bash", "{}", "main"),
+        approval_digest("bash", "{}", "other"),
+        approval_digest("bash", "{} ", "main"),
+        approval_digest("bash", "{}"),
+        approval_digest("bash", "{}", "ma", "in"),
+        approval_digest("bas", "h{}", "main"),
+        approval_digest("bash", '{}","main'),
+    }
+    assert len(digests) == 7
+    assert approval_digest("bash", "{}", "main") == approval_digest("bash", "{}", "main")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("rm -rf x", "rm -rf x"),
+        ("a\tb\nc", "a\tb\nc"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("x\x1b[2Ky", "xy"),
+        ("ls\x08\x08rm", "ls\\u{8}\\u{8}rm"),
+        ("safe\rrm -rf", "safe\\u{d}rm -rf"),
+        ("\x1b]0;title\x07x", "\\u{1b}]0;title\\u{7}x"),
+        ("a\u202eb", "a\\u{202e}b"),
+        ("a\u200bb\u2060c", "a\\u{200b}b\\u{2060}c"),
+        ("r\u00adm", "r\\u{ad}m"),
+        ("\x9b31mx", "\\u{9b}31mx"),
+        ("x\u2028y\u00a0z\u3164", "x\\u{2028}y\\u{a0}z\\u{3164}"),
+        ("\U000e0041", "\\u{e0041}"),
+        ("größe 値 😀", "größe 値 😀"),
+        ("\ud800", "\\u{d800}"),
+        ("\x00", "\\u{0}"),
+    ],
+)
+def test_what_a_person_sees_hides_nothing(text: str, shown: str) -> None:
+    assert strip_controls(text) == shown
+
+
+@given(st.text())
+def test_nothing_invisible_is_left(text: str) -> None:
+    shown = strip_controls(text)
+    assert all(char in "\n\t" or char.isprintable() for char in shown)
+    assert strip_controls(shown) == shown
+
+
+@given(st.text(min_size=0, max_size=300), st.integers(30, 100))
+def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> None:
+    plain = strip_controls(text)
+    shown, is_cut = shown_form(text, chars_max)
+    assert is_cut == (len(plain) > chars_max)
+    if is_cut:
+        begin, _, rest = shown.partition("\n… ")
+        left_out, _, end = rest.partition(" characters are not shown here …\n")
+        assert len(plain) == len(begin) + int(left_out) + len(end)
+        assert plain.startswith(begin)
+        assert plain.endswith(end)
+    else:
+        assert shown == plain
+
+
+@pytest.mark.parametrize(
+    ("by", "approvers", "owner", "allowed"),
+    [
+        (Asker(user="ann", platform="slack"), (), "", True),
+        (Asker(user="bob", platform="slack"), (), "", False),
+        (Asker(user="ann", platform="telegram"), (), "", False),
+        (Asker(user="", platform="slack"), ("slack:",), "slack:", False),
+        (Asker(user="bob", platform="slack"), ("slack:bob",), "", True),
+        (Asker(user="bob", platform="telegram"), ("slack:bob",), "", False),
+        (Asker(user="bob", platform="slack", roles=("ops",)), ("role:ops",), "", True),
+        (Asker(user="bob", platform="slack", roles=("ops",)), ("slack:role:ops",), "", True),
+        (Asker(user="bob", platform="discord", roles=("ops",)), ("slack:role:ops",), "", False),
+        (Asker(user="bob", platform="slack"), ("role:ops",), "", False),
+        (Asker(user="role:ops", platform="slack"), ("role:ops",), "", False),
+        (Asker(user="olga", platform="web"), (), "web:olga", True),
+        (Asker(user="olga", platform="slack"), (), "web:olga", False),
+        (Asker(), (), "", False),
+        (Asker(), ("", ":"), ":", False),
+    ],
+)
+def test_who_may_decide(by: Asker, approvers: tuple[str, ...], owner: str, allowed: bool) -> None:
+    assert may_decide(APPROVAL, by, approvers, owner) is allowed
+
+
+def test_who_asked_on_another_platform_may_decide_there() -> None:
+    approval = msgspec.structs.replace(APPROVAL, asked_by="telegram:4711")
+    assert may_decide(approval, Asker(user="4711", platform="telegram"))
+    assert not may_decide(approval, Asker(user="4711", platform="slack"))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("allow 01ABCD", Answer("01ABCD", True)),
+        ("  DENY  01abcd. ", Answer("01abcd", False)),
+        ("/allow 01ABCD", Answer("01ABCD", True)),
+        ("yes #01ABCD", Answer("01ABCD", True)),
+        ("Erlauben `01ABCD`", Answer("01ABCD", True)),
+        ("拒绝 01ABCD", Answer("01ABCD", False)),
+        ("allow 01ABCD always", Answer("01ABCD", True, "thread")),
+        ("allow always 01ABCD", Answer("01ABCD", True, "thread")),
+        ("deny 01ABCD always", Answer("01ABCD", False)),
+        ("allow", None),
+        ("allow x", None),
+        ("please allow 01ABCD", None),
+        ("allow 01ABCD and then delete it", None),
+        ("I would not allow 01ABCD", None),
+        ("allowed 01ABCD", None),
+        ("allow 01ABCD\ndeny 01ABCE", None),
+        ("allow " + "x" * 300, None),
+        ("", None),
+    ],
+)
+def test_an_answer_as_text(text: str, answer: Answer | None) -> None:
+    assert parse_answer(text) == answer
+
+
+def test_a_question_is_open_until_its_time_is_up() -> None:
+    until = expires_at(NOW, 3600)
+    assert until == NOW + timedelta(hours=1)
+    assert not has_expired(until - timedelta(microseconds=1), until)
+    assert has_expired(until, until)

@@ -1,0 +1,236 @@
+"""What holds for every profile and every action."""
+
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.domain.permissions import STRICTNESS, Action, Decision
+from shoal.permissions.engine import decide, decide_all, hidden
+from shoal.permissions.rules import Profile, ProfileSource, compile_profile
+
+PATTERNS = [
+    "tool:bash:.*", "tool:bash:ls.*", "tool:bash:rm .*", "tool:bash:sudo .*", "tool:.*", "(?s:.*)", "tool:read:.*", ".*",
+    "tool:bash:(ls|rm).*", "tool:bash:ls", "tool:write:/workspace/.*", "tool:[a-z]+:.*", "(?s:tool:bash:.*)", "nothing",
+]  # fmt: skip
+TEXTS = [
+    "tool:bash:ls", "tool:bash:ls -l", "tool:bash:rm x", "tool:bash:sudo ls", "tool:bash:", "tool:read:/x", "tool:time:",
+    "tool:write:/workspace/a", "tool:write:/etc/a", "tool:bash:ls\nrm x", "", "nothing", "tool:bash:sudo",
+]  # fmt: skip
+
+lists = st.lists(st.sampled_from(PATTERNS), max_size=3).map(tuple)
+sources = st.builds(ProfileSource, deny=lists, allow=lists, ask=lists)
+plain = st.builds(Action, st.sampled_from(TEXTS))
+actions = st.builds(
+    Action,
+    st.sampled_from(TEXTS),
+    opaque=st.booleans(),
+    whole=st.booleans(),
+    naming=st.sampled_from(["", "tool:bash:sudo"]),
+    also=st.lists(st.sampled_from(TEXTS), max_size=1).map(tuple),
+)
+
+
+def profile(*layers: ProfileSource) -> Profile:
+    """Layers, the first to be asked first."""
+    return Profile("test", layers)
+
+
+def strictness(layers: tuple[ProfileSource, ...], action: Action) -> int:
+    """How strict the answer is."""
+    return STRICTNESS[decide(profile(*layers), action).decision]
+
+
+def test_the_order_is_deny_allow_ask_deny() -> None:
+    everything = ("tool:x:.*",)
+    assert decide(profile(ProfileSource(everything, everything, everything)), Action("tool:x:y")).decision == "deny"
+    assert decide(profile(ProfileSource((), everything, everything)), Action("tool:x:y")).decision == "allow"
+    assert decide(profile(ProfileSource((), (), everything)), Action("tool:x:y")).decision == "ask"
+    assert decide(profile(ProfileSource()), Action("tool:x:y")).decision == "deny"
+
+
+def test_the_rule_that_decided_is_named() -> None:
+    found = profile(ProfileSource(("tool:a:.*",), ("tool:b:.*", "tool:.:.*"), ("tool:c:.*",)))
+    assert decide(found, Action("tool:a:x")).rule == "deny tool:a:.*"
+    assert decide(found, Action("tool:b:x")).rule == "allow tool:b:.*"
+    assert decide(profile(ProfileSource(ask=("tool:c:.*",))), Action("tool:c:x")).rule == "ask tool:c:.*"
+    assert decide(found, Action("tool:cc:x")).rule == ""
+
+
+def test_a_pattern_has_to_match_the_whole_action() -> None:
+    found = profile(ProfileSource(allow=("tool:bash:ls",)))
+    assert decide(found, Action("tool:bash:ls")).decision == "allow"
+    assert decide(found, Action("tool:bash:ls -l")).decision == "deny"
+    assert decide(found, Action("xtool:bash:ls")).decision == "deny"
+
+
+def test_allow_and_ask_do_not_match_across_lines_and_deny_does() -> None:
+    text = Action("tool:bash:ls\nrm -rf x")
+    assert decide(profile(ProfileSource(allow=("tool:bash:ls.*",))), text).decision == "deny"
+    assert decide(profile(ProfileSource(ask=("tool:bash:ls.*",))), text).rule == ""
+    denied = decide(profile(ProfileSource(deny=("tool:bash:.*rm.*",), allow=("(?s:.*)",))), text)
+    assert denied.rule == "deny tool:bash:.*rm.*"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(sources, min_size=1, max_size=3), actions)
+def test_every_action_gets_the_same_one_of_three_answers(layers: list[ProfileSource], action: Action) -> None:
+    one, other = decide(profile(*layers), action), decide(profile(*layers), action)
+    assert one == other
+    assert one.decision in get_args(Decision)
+    assert one.action == action.text
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=30))
+def test_without_rules_everything_is_denied(text: str) -> None:
+    assert decide(profile(ProfileSource()), Action(text)).decision == "deny"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(sources, min_size=1, max_size=3), actions, st.sampled_from(PATTERNS), st.integers(0, 2))
+def test_adding_a_deny_never_widens(layers: list[ProfileSource], action: Action, pattern: str, place: int) -> None:
+    place %= len(layers)
+    more = msgspec.structs.replace(layers[place], deny=(*layers[place].deny, pattern))
+    changed = (*layers[:place], more, *layers[place + 1 :])
+    assert strictness(changed, action) >= strictness(tuple(layers), action)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(sources, min_size=1, max_size=3), actions, st.sampled_from(PATTERNS), st.integers(0, 2))
+def test_adding_an_allow_never_narrows(layers: list[ProfileSource], action: Action, pattern: str, place: int) -> None:
+    place %= len(layers)
+    more = msgspec.structs.replace(layers[place], allow=(*layers[place].allow, pattern))
+    changed = (*layers[:place], more, *layers[place + 1 :])
+    assert strictness(changed, action) <= strictness(tuple(layers), action)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(sources, min_size=1, max_size=3), actions)
+def test_a_deny_of_any_layer_wins(layers: list[ProfileSource], action: Action) -> None:
+    for layer in layers:
+        if decide(profile(ProfileSource(deny=layer.deny)), action).rule:
+            assert decide(profile(*layers), action).decision == "deny"
+
+
+@settings(max_examples=100, deadline=None)
+@given(sources, actions)
+def test_an_opaque_action_is_never_freer_than_a_plain_one(source: ProfileSource, action: Action) -> None:
+    opaque, clear = (msgspec.structs.replace(action, opaque=value) for value in (True, False))
+    assert strictness((source,), opaque) >= strictness((source,), clear)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sources, st.lists(actions, max_size=4))
+def test_the_strictest_part_wins(source: ProfileSource, several: list[Action]) -> None:
+    rules = profile(source)
+    decision, rulings = decide_all(rules, several)
+    parts = [decide(rules, action) for action in several if not action.whole]
+    denied_views = [found for found in (decide(rules, a) for a in several if a.whole) if found.rule.startswith("deny ")]
+    if parts:
+        assert decision == max((ruling.decision for ruling in [*parts, *denied_views]), key=lambda one: STRICTNESS[one])
+    else:
+        assert decision == "deny"
+    assert sorted(rulings, key=repr) == sorted([*parts, *denied_views], key=repr)
+
+
+def test_views_alone_never_allow() -> None:
+    everything = profile(ProfileSource(allow=("(?s:.*)",)))
+    assert decide_all(everything, [])[0] == "deny"
+    assert decide_all(everything, [Action("tool:bash:ls", whole=True)])[0] == "deny"
+    assert decide_all(everything, [Action("tool:bash:ls", whole=True), Action("tool:bash:ls")])[0] == "allow"
+
+
+def test_a_view_only_denies() -> None:
+    rules = profile(ProfileSource(deny=("tool:bash:.*evil.*",), allow=("tool:bash:ls",), ask=("tool:bash:.*",)))
+    part = Action("tool:bash:ls")
+    assert decide_all(rules, [part, Action("tool:bash:ls; pwd", whole=True)])[0] == "allow"
+    decision, rulings = decide_all(rules, [part, Action("tool:bash:ls; evil", whole=True)])
+    assert decision == "deny"
+    assert rulings[1].rule == "deny tool:bash:.*evil.*"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed"),
+    [
+        ("tool:bash:.*", False),
+        ("tool:bash:s.*", False),
+        ("(?s:tool:bash:.*)", False),
+        ("tool:bash:(.*)sudo.*", False),
+        ("tool:bash:sud[o] .*", True),
+        ("tool:bash:sudo ls", True),
+        ("tool:bash:sudo .*", True),
+        ("tool:bash:(sudo|doas) .*", True),
+        ("tool:bash:(sudo|.*) ls", False),
+        ("tool:bash:(.*|sudo) ls", False),
+        ("tool:bash:(sudo|s)(.*| ls)", False),
+        ("(?s:.*)", True),
+    ],
+)
+def test_an_opaque_action_has_to_be_named(pattern: str, allowed: bool) -> None:
+    action = Action("tool:bash:sudo ls", opaque=True, naming="tool:bash:sudo")
+    rules = profile(ProfileSource(allow=(pattern,)))
+    assert decide(rules, action).decision == ("allow" if allowed else "deny")
+    assert decide(rules, Action("tool:bash:sudo ls")).decision == "allow"
+
+
+def test_an_opaque_action_without_a_name_has_to_be_spelled_out() -> None:
+    action = Action("tool:bash:ls 'x", opaque=True)
+    assert decide(profile(ProfileSource(allow=("tool:bash:ls .*",))), action).decision == "deny"
+    assert decide(profile(ProfileSource(allow=("tool:bash:ls 'x",))), action).decision == "allow"
+
+
+def test_an_opaque_action_can_be_asked_for_without_naming_it() -> None:
+    action = Action("tool:bash:eval x", opaque=True, naming="tool:bash:eval")
+    assert decide(profile(ProfileSource(allow=(".*",), ask=(".*",))), action).decision == "ask"
+
+
+def test_either_name_of_an_action_counts() -> None:
+    action = Action("tool:bash:> /workspace/x", also=("tool:write:/workspace/x",))
+    assert decide(profile(ProfileSource(allow=("tool:write:/workspace/.*",))), action).decision == "allow"
+    assert decide(profile(ProfileSource(allow=("tool:bash:.*",))), action).decision == "allow"
+    both = ProfileSource(deny=("tool:write:/workspace/x",), allow=("tool:bash:.*",))
+    assert decide(profile(both), action).rule == "deny tool:write:/workspace/x"
+
+
+def test_a_nearer_layer_is_asked_first() -> None:
+    asking, allowing = ProfileSource(ask=("tool:x:.*",)), ProfileSource(allow=("tool:x:.*",))
+    assert decide(profile(asking, allowing), Action("tool:x:y")).decision == "ask"
+    assert decide(profile(allowing, asking), Action("tool:x:y")).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("source", "is_hidden"),
+    [
+        (ProfileSource(), True),
+        (ProfileSource(allow=("tool:bash:ls",)), False),
+        (ProfileSource(ask=("tool:bash:ls",)), False),
+        (ProfileSource(ask=("tool:b.*",)), False),
+        (ProfileSource(trusted_allow=("tool:bash:.*",)), True),
+        (ProfileSource(allow=("tool:read:.*",)), True),
+        (ProfileSource(allow=("tool:bas:.*",)), True),
+        (ProfileSource(allow=(".*",), deny=("tool:bash:.*",)), True),
+        (ProfileSource(allow=(".*",), deny=("tool:ba.*",)), True),
+        (ProfileSource(allow=(".*",), deny=("tool:bash:r.*",)), False),
+        (ProfileSource(allow=(".*",), deny=("tool:bash:.+",)), False),
+        (ProfileSource(allow=(".*",), deny=("tool:bash:(?!ls).*",)), False),
+        (ProfileSource(allow=(".*",), deny=(".*x",)), False),
+    ],
+)
+def test_a_tool_is_hidden_when_nothing_of_it_can_be_allowed_or_asked(source: ProfileSource, is_hidden: bool) -> None:
+    assert hidden(profile(source), "bash") is is_hidden
+
+
+@settings(max_examples=100, deadline=None)
+@given(sources, st.sampled_from(TEXTS))
+def test_what_is_hidden_is_denied(source: ProfileSource, text: str) -> None:
+    rules = profile(source)
+    tool = text.removeprefix("tool:").split(":")[0]
+    if text.startswith("tool:") and hidden(rules, tool):
+        assert decide(rules, Action(text)).decision == "deny"
+
+
+def test_a_profile_is_compiled_from_its_source() -> None:
+    assert compile_profile("mine", ProfileSource(allow=("x",))).matching("x")[0].shown == "allow x"

@@ -1,0 +1,150 @@
+"""Profiles are checked when they are loaded; extending and overriding never lose a deny."""
+
+import pytest
+
+from shoal.domain.errors import ConfigError
+from shoal.domain.permissions import Action, Asker, Decision
+from shoal.permissions.engine import decide
+from shoal.permissions.rules import BUILTIN_PROFILES, Override, Profile, Profiles, ProfileSource, compile_profile
+
+
+def answer(profile: Profile, text: str) -> Decision:
+    """The decision on a plain action."""
+    return decide(profile, Action(text)).decision
+
+
+def test_every_bad_pattern_is_named_with_its_profile_and_list() -> None:
+    source = ProfileSource(deny=("(",), allow=("fine", r"(x)\1"), ask=("a{5000}",))
+    with pytest.raises(ConfigError) as caught:
+        compile_profile("mine", source)
+    assert len(caught.value.problems) == 3
+    text = str(caught.value)
+    assert "'mine', deny: the pattern '('" in text
+    assert "allow: the pattern '(x)\\\\1'" in text
+    assert "a{5000}" in text
+
+
+def test_all_profiles_and_overrides_are_checked_together() -> None:
+    sources = {"one": ProfileSource(allow=("(",)), "open": ProfileSource(), "two": ProfileSource(extends="nowhere")}
+    with pytest.raises(ConfigError) as caught:
+        Profiles(sources, [Override(deny=("[",))])
+    assert len(caught.value.problems) == 4
+    assert any("'open' is built in" in problem for problem in caught.value.problems)
+    assert any("extends 'nowhere', which does not exist" in problem for problem in caught.value.problems)
+    assert any("override 1" in problem for problem in caught.value.problems)
+
+
+def test_profiles_that_extend_each_other_are_refused() -> None:
+    others = {"a": ProfileSource(extends="b"), "b": ProfileSource(extends="a")}
+    with pytest.raises(ConfigError, match="a → b → a"):
+        compile_profile("a", others["a"], others)
+
+
+def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match=r"'other'; known: guarded, locked, open, standard"):
+        Profiles().get("other")
+
+
+def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
+    parent = ProfileSource(deny=("tool:bash:rm.*",), allow=("tool:read:.*",), ask=("tool:bash:.*",))
+    child = ProfileSource(allow=("tool:bash:(ls|rm).*",), ask=("tool:read:/secret.*",), extends="parent")
+    profile = compile_profile("child", child, {"parent": parent})
+    assert answer(profile, "tool:bash:ls -l") == "allow"
+    assert answer(profile, "tool:bash:rm x") == "deny"
+    assert answer(profile, "tool:bash:make") == "ask"
+    assert answer(profile, "tool:read:/secret/x") == "ask"
+    assert answer(profile, "tool:read:/x") == "allow"
+
+
+def test_denies_survive_a_long_line_of_ancestors() -> None:
+    others = {f"p{n}": ProfileSource(deny=(f"x{n}",), extends=f"p{n + 1}" if n < 9 else "open") for n in range(10)}
+    profile = compile_profile("child", ProfileSource(allow=("x.*",), extends="p0"), others)
+    assert [answer(profile, f"x{n}") for n in range(10)] == ["deny"] * 10
+    assert answer(profile, "y") == "allow"
+
+
+@pytest.mark.parametrize(
+    ("override", "asker", "holds"),
+    [
+        (Override(), Asker(), True),
+        (Override(agents=("main",)), Asker(), True),
+        (Override(agents=("other",)), Asker(), False),
+        (Override(platforms=("telegram",)), Asker(platform="telegram"), True),
+        (Override(platforms=("telegram",)), Asker(platform="slack"), False),
+        (Override(channels=("c1",)), Asker(platform="slack", channel="c1"), True),
+        (Override(channels=("slack:c1",)), Asker(platform="slack", channel="c1"), True),
+        (Override(channels=("slack:c1",)), Asker(platform="discord", channel="c1"), False),
+        (Override(kinds=("group",)), Asker(kind="group"), True),
+        (Override(kinds=("group",)), Asker(kind="direct"), False),
+        (Override(users=("slack:u",)), Asker(platform="slack", user="u"), True),
+        (Override(users=("slack:u",)), Asker(platform="web", user="u"), False),
+        (Override(roles=("admin", "ops")), Asker(roles=("dev", "ops")), True),
+        (Override(roles=("admin",)), Asker(roles=("dev",)), False),
+        (Override(platforms=("slack",), roles=("admin",)), Asker(platform="slack"), False),
+    ],
+)
+def test_an_override_holds_where_all_its_selectors_do(override: Override, asker: Asker, holds: bool) -> None:
+    assert override.applies(asker, "main") is holds
+
+
+def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
+    base = ProfileSource(deny=("tool:x:never",), allow=("tool:x:.*",))
+    first = Override(kinds=("group",), ask=("tool:x:.*",))
+    second = Override(roles=("admin",), allow=("tool:x:.*",), deny=("tool:x:not even they",))
+    profiles = Profiles({"mine": base}, [first, second])
+    alone, group = Asker(), Asker(kind="group")
+    admin = Asker(kind="group", roles=("admin",))
+    assert answer(profiles.effective("mine", alone, "main"), "tool:x:1") == "allow"
+    assert answer(profiles.effective("mine", group, "main"), "tool:x:1") == "ask"
+    assert answer(profiles.effective("mine", admin, "main"), "tool:x:1") == "allow"
+    assert answer(profiles.effective("mine", admin, "main"), "tool:x:never") == "deny"
+    assert answer(profiles.effective("mine", admin, "main"), "tool:x:not even they") == "deny"
+
+
+def test_combinations_are_compiled_once_and_a_bounded_number_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.permissions.rules.COMBINATIONS_KEPT_MAX", 2)
+    overrides = [Override(users=(f"u{n}",), ask=(f"{n}",)) for n in range(4)]
+    profiles = Profiles({}, overrides)
+    found = profiles.effective("locked", Asker(user="u1"), "main")
+    assert profiles.effective("locked", Asker(user="u1"), "other") is found
+    for number in range(4):
+        assert answer(profiles.effective("locked", Asker(user=f"u{number}"), "main"), f"{number}") == "ask"
+        assert len(profiles._combined) <= 2
+    assert profiles.effective("locked", Asker(), "main") is profiles.get("locked")
+
+
+EXPECTED: dict[str, dict[str, Decision]] = {
+    "tool:read:/workspace/a.txt": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "allow"},
+    "tool:list:/docs": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "allow"},
+    "tool:read:/etc/passwd": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:read:/workspace/../etc/passwd": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:read:host:/workspace/x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:edit:host:/workspace/x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:read:~/x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:read:/workspaces/x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:time:": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "allow"},
+    "tool:edit:/workspace/a.txt": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:write:/scratch/x": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:write:/workspace/.git/hooks/x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:write:/skills/x/SKILL.md": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:create_file:/etc/x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:remember:global likes\ntea": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:remind:in 5 minutes": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:bash:ls": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:bash:git push origin": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:bash:git -C x push": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:bash:npm publish": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:bash:curl -X POST http://x": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:bash:curl http://x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:read_url:https://x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:self_edit_permissions:open": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:message:slack:c:t": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:mcp_files:x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:made_up:x": {"open": "allow", "standard": "deny", "guarded": "allow", "locked": "deny"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(BUILTIN_PROFILES))
+@pytest.mark.parametrize("action", sorted(EXPECTED))
+def test_built_in_profiles(name: str, action: str) -> None:
+    assert answer(Profiles().get(name), action) == EXPECTED[action][name]
