@@ -71,7 +71,7 @@ class Orchestrator:
             case Prompt():
                 receipt = await inbox.accept(message, self._prompts_max)
                 if receipt.status == "accepted":
-                    await self._engine.wake(message.thread)
+                    await self._engine.woken(message.thread)
             case Steer() | FollowUp():
                 receipt = await inbox.accept_now(message)
                 await self._tell(receipt, message.thread, "steer")
@@ -100,14 +100,14 @@ class Orchestrator:
         """Settle an approval. Raises NotFound, Conflict when it was decided, Gone when it has expired."""
         settlement = await self._parts.store.approvals.settle(approval, "allow" if allow else "deny", scope, by.user)
         self._parts.hub.publish([settlement.event])
-        await self._engine.wake(settlement.approval.thread)
+        await self._engine.woken(settlement.approval.thread)
         return settlement.approval.state
 
     async def expire_approvals(self) -> None:
         """Settle what nobody answered in time."""
         for settlement in await self._parts.store.approvals.expire():
             self._parts.hub.publish([settlement.event])
-            await self._engine.wake(settlement.approval.thread)
+            await self._engine.woken(settlement.approval.thread)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
         """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
@@ -159,4 +159,4 @@ class Orchestrator:
     async def _tell(self, receipt: Receipt, thread: ThreadId, kind: SignalKind) -> None:
         if receipt.delivered:
             await self._engine.signal(thread, kind, TurnId(receipt.turn))
-            await self._engine.wake(thread)
+            await self._engine.woken(thread)

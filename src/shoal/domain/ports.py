@@ -315,6 +315,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def woken(self, thread: ThreadId) -> None:
+        """Told after a transaction of the store that made work; wakes the thread where that was not part of it."""
+        ...
+
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Tell whoever advances the thread that a row about this turn of it changed."""
         ...

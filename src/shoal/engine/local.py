@@ -41,6 +41,10 @@ class LocalEngine:
         else:
             self._running[thread] = self._tasks.create_task(self._advance(thread), name=f"thread {thread}")
 
+    async def woken(self, thread: ThreadId) -> None:
+        """The same: the store's transaction does not reach this engine."""
+        await self.wake(thread)
+
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Tell the running turn; what does not run reads the rows when it is woken."""
         if self._handler is not None:

@@ -1,0 +1,275 @@
+"""The engine of many machines: procrastinate's jobs, one a thread, over PostgreSQL.
+
+what happens                            what this worker does
+-------------------------------------   -----------------------------------------------------------------------
+a job is todo (NOTIFY, or a look        fetches it when a slot is free, and advances the thread; meanwhile the
+  every POLL_SECONDS)                   job's lock keeps every other worker off it
+work comes while the thread runs        nothing: the store's transaction made the next job, fetched afterwards
+a turn waits for a person               `advance` returns, the job is gone, the decision makes a new one
+a signal (NOTIFY)                       tells the handler; what was missed is read from the rows on reconnect
+a worker is silent too long             makes its jobs todo again (every worker looks after the others)
+this one was taken for dead             drops what it runs (the journal refuses it anyway), starts as a new worker
+the database is away                    running turns go on until they have to write; then tries again
+drain                                   fetches no more, waits, cancels the rest and makes those jobs todo again
+"""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import anyio
+import msgspec
+import psycopg
+from anyio.abc import TaskGroup
+
+from shoal.domain.errors import StoreError, StoreUnavailable
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ports import SignalKind, ThreadHandler
+from shoal.engine.jobs import CHANNEL, JobError, Jobs, Pool
+from shoal.engine.listener import Listener
+
+log = logging.getLogger(__name__)
+
+SIGNALS = "shoal_signals"
+POLL_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+GIVE_BACK_SECONDS = 3.0
+"""How long a stopping worker tries to give a job back; afterwards the others find it by its silence."""
+
+_AWAY = (psycopg.Error, JobError)
+
+
+class EngineSettings(msgspec.Struct, frozen=True):
+    """`heartbeat_seconds` is the pause between signs of life, `stalled_seconds` the silence that means death.
+
+    With a `concurrency` of 0 the process only wakes and signals.
+    """
+
+    concurrency: int = 1000
+    heartbeat_seconds: float = 2.0
+    stalled_seconds: float = 10.0
+
+
+class _Signal(msgspec.Struct, array_like=True):
+    thread: str
+    kind: SignalKind
+    turn: str
+
+
+_signal = msgspec.json.Decoder(_Signal)
+
+
+class _Running(NamedTuple):
+    """An advance under way: its scope, and what is set when it has returned."""
+
+    scope: anyio.CancelScope
+    over: anyio.Event
+
+
+class PostgresEngine:
+    """Implements `domain.ports.Engine`. The app runs the listener beside it."""
+
+    def __init__(self, pool: Pool, listener: Listener, settings: EngineSettings) -> None:
+        self._jobs = Jobs(pool)
+        self._settings = settings
+        self._handler: ThreadHandler | None = None
+        self._running: dict[ThreadId, _Running] = {}
+        self._taken: dict[int, _Running] = {}
+        self._stir = anyio.Event()
+        self._draining = self._missed = self._unsure = False
+        if settings.concurrency:
+            listener.listen(CHANNEL, self._hear_job, self._stir_up)
+            listener.listen(SIGNALS, self._hear_signal, self._hear_again)
+
+    @property
+    def running(self) -> int:
+        """How many threads are being advanced here."""
+        return len(self._running)
+
+    async def wake(self, thread: ThreadId) -> None:
+        """See to it that the thread is advanced soon, somewhere. Raises StoreError when the database is away."""
+        with _translated():
+            await self._jobs.wake(thread)
+
+    async def woken(self, thread: ThreadId) -> None:
+        """The store's transaction made the job already."""
+
+    async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
+        """Tell the worker that advances the thread, wherever it is. Raises StoreError when the database is away."""
+        signal = _Signal(thread, kind, turn)
+        self._pass_on(signal)
+        with _translated():
+            await self._jobs.notify(SIGNALS, msgspec.json.encode(signal).decode())
+
+    async def run(self, handler: ThreadHandler) -> None:
+        """Serve until drained or cancelled; a cancelled one gives back what it runs."""
+        self._handler = handler
+        try:
+            await self._register()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._live)
+                await self._work(handler, tasks)
+                await self._all_over()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._handler = None
+            await self._leave()
+
+    async def drain(self, seconds: float) -> None:
+        """Fetch no more, wait for what runs, then cancel the rest; others go on with it at once."""
+        self._draining = True
+        self._stir_up()
+        with anyio.move_on_after(seconds):
+            await self._all_over()
+        self._cancel_all()
+        await self._all_over()
+
+    # ---- fetching and advancing ----
+
+    async def _work(self, handler: ThreadHandler, tasks: TaskGroup) -> None:
+        while not self._draining:
+            self._stir = anyio.Event()
+            try:
+                await self._catch_up()
+                job = await self._jobs.fetch() if len(self._taken) < self._settings.concurrency else None
+            except _AWAY as error:
+                log.warning("no work can be fetched; trying again", extra={"why": str(error)})
+                self._unsure = self._missed = True
+                await anyio.sleep(RETRY_SECONDS)
+                continue
+            if job is not None:
+                await self._take(handler, tasks, *job)
+                continue
+            with anyio.move_on_after(POLL_SECONDS):
+                await self._stir.wait()
+
+    async def _take(self, handler: ThreadHandler, tasks: TaskGroup, job: int, thread: ThreadId) -> None:
+        if self._draining:
+            await self._give_back(job, again=True)
+            return
+        mine = self._taken[job] = _Running(anyio.CancelScope(), anyio.Event())
+        tasks.start_soon(self._advance, handler, job, thread, mine)
+
+    async def _advance(self, handler: ThreadHandler, job: int, thread: ThreadId, mine: _Running) -> None:
+        again = False
+        try:
+            with mine.scope:
+                while (before := self._running.get(thread)) is not None:  # one that was cancelled and still unwinds
+                    await before.over.wait()
+                self._running[thread] = mine
+                await handler.advance(thread)
+            again = mine.scope.cancelled_caught
+        except StoreError as error:
+            log.warning("the thread is tried again", extra={"thread": thread, "why": str(error)})
+            again = True
+            await anyio.sleep(RETRY_SECONDS)
+        except anyio.get_cancelled_exc_class():
+            again = True
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._give_back(job, again=again)
+            if self._running.get(thread) is mine:
+                del self._running[thread]
+            del self._taken[job]
+            mine.over.set()
+            self._stir_up()
+
+    async def _give_back(self, job: int, *, again: bool) -> None:
+        while True:
+            try:
+                with anyio.fail_after(GIVE_BACK_SECONDS):
+                    return await self._jobs.finish(job, again=again)
+            except (*_AWAY, TimeoutError) as error:
+                log.warning("a finished job cannot be noted", extra={"job": job, "why": str(error)})
+                if self._draining:
+                    return None
+                await anyio.sleep(RETRY_SECONDS)
+
+    async def _all_over(self) -> None:
+        while self._taken:
+            await next(iter(self._taken.values())).over.wait()
+
+    def _cancel_all(self) -> None:
+        for running in self._taken.values():
+            running.scope.cancel()
+
+    # ---- being alive ----
+
+    async def _register(self) -> None:
+        while self._settings.concurrency:
+            try:
+                await self._jobs.register()
+                return
+            except _AWAY as error:
+                log.warning("this worker cannot register; trying again", extra={"why": str(error)})
+                await anyio.sleep(RETRY_SECONDS)
+
+    async def _leave(self) -> None:
+        if not self._settings.concurrency:
+            return
+        with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
+            try:
+                await self._jobs.unregister()
+            except _AWAY as error:
+                log.warning("this worker leaves without a word", extra={"why": str(error)})
+
+    async def _live(self) -> None:
+        while True:
+            await anyio.sleep(self._settings.heartbeat_seconds)
+            try:
+                if not await self._jobs.beat():
+                    await self._be_reborn()
+                for thread in await self._jobs.revive(self._settings.stalled_seconds):
+                    log.warning("a worker fell silent; its thread is taken over", extra={"thread": thread})
+            except _AWAY as error:
+                log.warning("no sign of life could be given", extra={"why": str(error)})
+
+    async def _be_reborn(self) -> None:
+        log.warning("this worker was taken for dead; it drops what it runs", extra={"running": self.running})
+        self._cancel_all()
+        await self._jobs.register()
+        self._stir_up()
+
+    # ---- what is heard ----
+
+    def _stir_up(self) -> None:
+        self._stir.set()
+
+    def _hear_job(self, payload: str) -> None:
+        self._stir.set()
+
+    def _hear_signal(self, payload: str) -> None:
+        self._pass_on(_signal.decode(payload))
+
+    def _hear_again(self) -> None:
+        self._missed = True
+        self._stir.set()
+
+    def _pass_on(self, signal: _Signal) -> None:
+        thread = ThreadId(signal.thread)
+        if self._handler is not None and thread in self._running:
+            self._handler.signal(thread, signal.kind, TurnId(signal.turn))
+
+    async def _catch_up(self) -> None:
+        """After an outage: give back what was fetched unnoticed, and read from the rows what signals were missed."""
+        if self._unsure:
+            await self._jobs.give_back_strays(list(self._taken))
+            self._unsure = False
+        if not self._missed:
+            return
+        self._missed = False
+        for thread, turn, is_aborting, has_steers in await self._jobs.asked_of(list(self._running)):
+            if has_steers:
+                self._pass_on(_Signal(thread, "steer", turn))
+            if is_aborting:
+                self._pass_on(_Signal(thread, "abort", turn))
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except _AWAY as error:
+        raise StoreUnavailable(f"The database cannot be reached: {error}. Is the server up?") from error

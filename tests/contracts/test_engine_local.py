@@ -1,0 +1,44 @@
+"""The engine's contract over one process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shoal.domain.ports import Engine, ThreadHandler
+from shoal.engine.local import LocalEngine
+from shoal.testing.contracts.engine import Cluster, EngineContract
+
+
+class LocalCluster:
+    """One engine: it is the whole cluster."""
+
+    workers_max = 1
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._engines: list[LocalEngine] = []
+
+    async def start(self, handler: ThreadHandler, *, concurrency: int = 100) -> Engine:
+        """Run an engine."""
+        engine = LocalEngine(concurrency)
+        self._engines.append(engine)
+        self._tasks.create_task(engine.run(handler))
+        return engine
+
+    async def stop(self) -> None:
+        """Stop it."""
+        for engine in self._engines:
+            await engine.drain(0)
+
+
+class TestLocalEngine(EngineContract):
+    """Everything in one event loop."""
+
+    @pytest.fixture
+    async def cluster(self) -> AsyncIterator[Cluster]:
+        """A fresh engine."""
+        async with asyncio.TaskGroup() as tasks:
+            cluster = LocalCluster(tasks)
+            yield cluster
+            await cluster.stop()
