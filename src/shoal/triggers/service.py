@@ -1,0 +1,218 @@
+"""Starts turns when their triggers are due, each occurrence once over all workers.
+
+what was found                               what happens
+------------------------------------------   ----------------------------------------------------------------------
+due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
+a single time, later than that               recorded as missed
+a cron line that missed several              one is sent if the last of them is not too late, else all are missed
+claimed, but the process died before         sent again at the next start; the key makes it one message
+sending fails (mailbox full, platform)       tried again after 30 s, 2 min, 10 min, unless it comes again sooner
+an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
+                                             switched off and somebody is told
+"""
+
+import heapq
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from shoal.domain.clock import Clock, iso, to_micros
+from shoal.domain.errors import InvalidInput, PlatformError, ShoalError, StoreError
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author, Inbound, Prompt, Receipt
+from shoal.domain.records import Occurrence, Trigger
+from shoal.domain.store import Triggers
+from shoal.triggers.alarm import Alarm
+from shoal.triggers.schedule import next_after
+
+POLL_SECONDS = 60.0
+"""Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
+LATE_SECONDS_MIN = 120.0
+"""An occurrence this late is still on time, whatever catch_up_seconds says."""
+LATE_TOLD_SECONDS = 300.0
+"""From here on the message says that it comes late."""
+RETRY_SECONDS = (30.0, 120.0, 600.0)
+FAILURES_MAX = 5
+BACKOFF_SECONDS_MAX = 3600.0
+BATCH = 100
+
+log = logging.getLogger(__name__)
+
+
+class Target(Protocol):
+    """Where messages enter; the orchestrator."""
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Accept a message durably."""
+        ...
+
+    async def send_to_channel(
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+    ) -> ThreadId:
+        """Post to a channel, which opens a thread, and start a turn there."""
+        ...
+
+
+Tell = Callable[[Trigger, str], Awaitable[None]]
+"""Says a sentence about a trigger to whoever should know, such as its thread."""
+
+
+class TriggerService:
+    """The timer loop over the stored triggers."""
+
+    def __init__(
+        self,
+        triggers: Triggers,
+        target: Target,
+        clock: Clock,
+        *,
+        catch_up_seconds: float = 3600,
+        poll_seconds: float = POLL_SECONDS,
+        tell: Tell | None = None,
+    ) -> None:
+        self._triggers = triggers
+        self._target = target
+        self._clock = clock
+        self._late_max = timedelta(seconds=max(catch_up_seconds, LATE_SECONDS_MIN))
+        self._poll_seconds = poll_seconds
+        self._tell = tell or _log
+        self._alarm = Alarm(clock)
+        self._retries: list[tuple[datetime, str, int, Occurrence]] = []
+
+    def poke(self) -> None:
+        """A trigger was added or changed; never waits."""
+        self._alarm.ring()
+
+    async def run(self) -> None:
+        """Serve until cancelled. A store that fails ends it with a StoreError."""
+        await self.recover()
+        while True:
+            await self.fire_due()
+            await self._alarm.wait(await self._seconds_to_next())
+
+    async def recover(self) -> None:
+        """Send again what was claimed shortly before the process ended; what had been sent is a duplicate and drops."""
+        now = self._clock.now()
+        for trigger in await self._triggers.all():
+            claimed_at = trigger.last_at
+            if trigger.spec.thread is None or claimed_at is None or trigger.state not in ("active", "done"):
+                continue
+            if now - claimed_at < self._late_max:
+                await self._deliver(Occurrence(trigger, claimed_at, key_of(trigger, claimed_at)), attempt=0)
+
+    async def fire_due(self) -> None:
+        """Claim and send everything that is due now, first what is to be tried again."""
+        while self._retries and self._retries[0][0] <= self._clock.now():
+            _, _, attempt, occurrence = heapq.heappop(self._retries)
+            await self._deliver(occurrence, attempt)
+        while due := await self._triggers.due(BATCH):
+            for trigger in due:
+                await self._fire(trigger)
+
+    async def _fire(self, trigger: Trigger) -> None:
+        now = self._clock.now()
+        try:
+            next_at = next_after(trigger.spec, now + _backoff(trigger.failures))
+            is_late = not self._in_time(trigger, now)
+        except InvalidInput as error:
+            await self._triggers.settle(trigger, error=str(error), disable=True)
+            await self._tell(trigger, f"The trigger {title(trigger)} was switched off: {error}")
+            return
+        occurrence = await self._triggers.claim(trigger, next_at, missed=is_late)
+        if occurrence is not None and is_late:
+            log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
+        elif occurrence is not None:
+            await self._deliver(occurrence, attempt=0)
+
+    def _in_time(self, trigger: Trigger, now: datetime) -> bool:
+        earliest = now - self._late_max
+        if trigger.next_at is None or trigger.next_at > earliest:
+            return True
+        if trigger.spec.kind == "one-shot":
+            return False
+        latest = next_after(trigger.spec, earliest)
+        return latest is not None and latest <= now
+
+    async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
+        trigger = occurrence.trigger
+        try:
+            problem, can_retry = await self._send(occurrence), True
+        except StoreError:
+            raise
+        except ShoalError as error:
+            problem, can_retry = str(error), isinstance(error, PlatformError) and not error.permanent
+            can_retry = can_retry and not (isinstance(error, PlatformError) and error.outcome_unknown)
+        if not problem:
+            if trigger.failures or trigger.error:
+                await self._triggers.settle(trigger)
+            log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
+            return
+        retry_at = self._retry_at(trigger, attempt) if can_retry else None
+        if retry_at is not None:
+            heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
+            return
+        await self._fail(trigger, problem)
+
+    def _retry_at(self, trigger: Trigger, attempt: int) -> datetime | None:
+        """When to try an occurrence again; None when that was the last try or the trigger comes again sooner."""
+        if attempt >= len(RETRY_SECONDS):
+            return None
+        now = self._clock.now()
+        at = now + timedelta(seconds=RETRY_SECONDS[attempt])
+        coming = next_after(trigger.spec, now)
+        return at if coming is None or at < coming else None
+
+    async def _send(self, occurrence: Occurrence) -> str:
+        """Send it; returns what stands against that for now, empty when it was accepted (also earlier)."""
+        spec, now = occurrence.trigger.spec, self._clock.now()
+        author = Author(spec.created_by or "shoal", f"trigger {title(occurrence.trigger)}")
+        text = spec.text
+        if now - occurrence.due_at > timedelta(seconds=LATE_TOLD_SECONDS):
+            text += f"\n\n(This was due at {iso(occurrence.due_at)} and comes late.)"
+        if spec.thread is None:
+            await self._target.send_to_channel(spec.platform, spec.channel, text, author, spec.agent)
+            return ""
+        prompt = Prompt(
+            spec.thread,
+            occurrence.key,
+            text,
+            author,
+            now,
+            agent=spec.agent,
+            origin=spec.origin,
+            message_id=occurrence.key,
+        )
+        receipt = await self._target.send(prompt)
+        return "The conversation's queue is full." if receipt.status == "busy" else ""
+
+    async def _fail(self, trigger: Trigger, problem: str) -> None:
+        gives_up = trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"
+        await self._triggers.settle(trigger, error=problem, disable=gives_up)
+        if gives_up:
+            await self._tell(trigger, f"The trigger {title(trigger)} was switched off, since it failed: {problem}")
+
+    async def _seconds_to_next(self) -> float:
+        times = [self._retries[0][0]] if self._retries else []
+        due_at = await self._triggers.next_due_at()
+        times += [due_at] if due_at is not None else []
+        now = self._clock.now()
+        return min([self._poll_seconds, *(max(0.0, (at - now).total_seconds()) for at in times)])
+
+
+def key_of(trigger: Trigger, due_at: datetime) -> str:
+    """The key of an occurrence, as the store makes it."""
+    return f"{trigger.id}@{to_micros(due_at)}"
+
+
+def title(trigger: Trigger) -> str:
+    """How a trigger is called: its name, else the end of its id."""
+    return trigger.spec.name or trigger.id[-6:]
+
+
+def _backoff(failures: int) -> timedelta:
+    return timedelta(seconds=min(60.0 * 2**failures, BACKOFF_SECONDS_MAX) if failures else 0.0)
+
+
+async def _log(trigger: Trigger, text: str) -> None:
+    log.warning("a trigger was switched off; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})

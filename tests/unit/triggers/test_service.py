@@ -1,0 +1,377 @@
+"""The timer loop: what fires when, once, after downtime, and what happens when sending fails."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from shoal.domain.errors import InvalidInput, PlatformError, StoreUnavailable
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author, Inbound, Prompt, Receipt
+from shoal.domain.records import NewTrigger, Trigger
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.triggers.alarm import Alarm
+from shoal.triggers.schedule import next_after
+from shoal.triggers.service import FAILURES_MAX, POLL_SECONDS, RETRY_SECONDS, TriggerService, key_of
+
+THREAD = ThreadId("web:lobby:a")
+START = datetime(2026, 10, 25, tzinfo=UTC)
+
+
+class Inbox:
+    """Takes messages as the orchestrator does: once a key. `fails` and `full` make it refuse."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.keys: set[str] = set()
+        self.prompts: list[Prompt] = []
+        self.posts: list[tuple[datetime, str, str, str]] = []
+        self.fired: list[tuple[datetime, str]] = []
+        self.full = False
+        self.fails: Exception | None = None
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Accept a prompt."""
+        assert isinstance(message, Prompt)
+        if self.fails:
+            raise self.fails
+        if message.key in self.keys:
+            return Receipt("duplicate")
+        if self.full:
+            return Receipt("busy")
+        self.keys.add(message.key)
+        self.prompts.append(message)
+        self.fired.append((self.clock.now(), message.text))
+        return Receipt("accepted")
+
+    async def send_to_channel(
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+    ) -> ThreadId:
+        """Post to a channel."""
+        self.fired.append((self.clock.now(), text))
+        if self.fails:
+            raise self.fails
+        self.posts.append((self.clock.now(), platform, channel, text))
+        return THREAD
+
+
+class Stand:
+    """A real store, a manual clock, and services over them."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock(START)
+        self.store = DatabaseStore(SqliteDriver(path / "shoal.db", synchronous="OFF"), self.clock)
+        self.inbox = Inbox(self.clock)
+        self.told: list[str] = []
+
+    async def tell(self, trigger: Trigger, text: str) -> None:
+        """Note what somebody was told."""
+        self.told.append(text)
+
+    def service(self, *, catch_up_seconds: float = 3600, poll_seconds: float = POLL_SECONDS) -> TriggerService:
+        """One worker."""
+        return TriggerService(
+            self.store.triggers,
+            self.inbox,
+            self.clock,
+            catch_up_seconds=catch_up_seconds,
+            poll_seconds=poll_seconds,
+            tell=self.tell,
+        )
+
+    async def add(self, schedule: str, text: str = "go", zone: str = "UTC", *, channel: str = "") -> Trigger:
+        """Store a trigger into the thread, or into a channel."""
+        kind = "periodic" if " " in schedule else "one-shot"
+        where = NewTrigger(kind, schedule, text, timezone=zone)
+        spec = replace(where, platform="slack", channel=channel) if channel else replace(where, thread=THREAD)
+        at = next_after(spec, self.clock.now())
+        assert at is not None
+        return await self.store.triggers.add(spec, at)
+
+    async def one(self) -> Trigger:
+        """The only trigger as it is now."""
+        (trigger,) = await self.store.triggers.all()
+        return trigger
+
+    @asynccontextmanager
+    async def running(self, service: TriggerService) -> AsyncGenerator[None]:
+        """Run a worker for the length of a block."""
+        task = asyncio.create_task(service.run())
+        try:
+            await self.clock.sleepers()
+            yield
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def let_pass(self, seconds: float, workers: int = 1) -> None:
+        """Let time pass from sleep to sleep, each worker asleep again before the clock moves on."""
+        end = self.clock.now() + timedelta(seconds=seconds)
+        await self.clock.sleepers(workers)
+        while (wake_at := self.clock.next_wake_at()) is not None and wake_at <= end:
+            await self.clock.advance_to(wake_at)
+            await self.clock.sleepers(workers)
+        await self.clock.advance_to(end)
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    stand = Stand(tmp_path)
+    yield stand
+    await stand.store.close()
+
+
+def utc(day: int, hour: int, minute: int = 0, month: int = 10) -> datetime:
+    return datetime(2026, month, day, hour, minute, tzinfo=UTC)
+
+
+async def test_a_week_over_two_zones_that_change_their_clocks(stand: Stand) -> None:
+    await stand.add("30 2 * * *", "berlin night", "Europe/Berlin")
+    await stand.add("30 1 * * *", "new york night", "America/New_York")
+    await stand.add("0 9 * * 1-5", "new york morning", "America/New_York")
+    await stand.add("0 */12 * * 0", "sundays", "Europe/Berlin")
+    await stand.add("2026-10-28T12:00", "once", "Europe/Berlin")
+    async with stand.running(stand.service(poll_seconds=6 * 3600)):
+        await stand.let_pass(7.5 * 86_400)
+    expected = [(utc(25, 0, 30), "berlin night"), *((utc(day, 1, 30), "berlin night") for day in range(26, 32))]
+    expected += [(utc(1, 1, 30, 11), "berlin night")]
+    expected += [(utc(day, 5, 30), "new york night") for day in range(25, 32)]
+    expected += [(utc(1, 5, 30, 11), "new york night")]
+    expected += [(utc(day, 13), "new york morning") for day in range(26, 31)]
+    expected += [(utc(25, 11), "sundays"), (utc(31, 23), "sundays"), (utc(1, 11, 0, 11), "sundays")]
+    expected += [(utc(28, 11), "once")]
+    assert sorted(stand.inbox.fired) == sorted(expected)
+
+
+async def test_two_workers_fire_each_occurrence_once(stand: Stand) -> None:
+    await stand.add("*/10 * * * *")
+    await stand.add("*/10 * * * *", channel="C1")
+    async with stand.running(stand.service()), stand.running(stand.service()):
+        await stand.let_pass(3600, workers=2)
+    assert len(stand.inbox.prompts) == 6
+    assert len(stand.inbox.posts) == 6
+
+
+async def test_what_is_sent(stand: Stand) -> None:
+    spec = NewTrigger("one-shot", "2026-10-25T01:00", "Look", thread=THREAD, agent="ops", name="watch", created_by="u7")
+    trigger = await stand.store.triggers.add(spec, utc(25, 1))
+    async with stand.running(stand.service()):
+        await stand.let_pass(3600)
+    (prompt,) = stand.inbox.prompts
+    assert prompt == Prompt(
+        THREAD, key_of(trigger, utc(25, 1)), "Look", Author("u7", "trigger watch"), utc(25, 1), agent="ops",
+        origin="trigger", message_id=prompt.key,
+    )  # fmt: skip
+    assert (await stand.one()).state == "done"
+
+
+async def test_a_new_trigger_is_seen_at_a_poke_and_by_polling(stand: Stand) -> None:
+    service = stand.service()
+    async with stand.running(service):
+        await stand.let_pass(1)
+        await stand.add("2026-10-25T00:00:05Z", "poked")
+        service.poke()
+        await stand.clock.advance(0)
+        await stand.let_pass(5)
+        await stand.add("2026-10-25T00:00:10Z", "polled")
+        await stand.let_pass(POLL_SECONDS)
+    assert [text for _, text in stand.inbox.fired] == ["poked", "polled"]
+    assert stand.inbox.fired[0][0] == START + timedelta(seconds=5)
+
+
+# ---- after downtime ----
+
+
+@pytest.mark.parametrize(("late_seconds", "state"), [(3599, "done"), (3600, "missed"), (86_400, "missed")])
+async def test_a_single_time_runs_late_only_up_to_the_limit(stand: Stand, late_seconds: int, state: str) -> None:
+    await stand.add("2026-10-25T01:00")
+    stand.clock.jump(3600 + late_seconds)
+    async with stand.running(stand.service()):
+        pass
+    assert len(stand.inbox.prompts) == (1 if state == "done" else 0)
+    assert (await stand.one()).state == state
+
+
+async def test_a_late_message_says_so(stand: Stand) -> None:
+    await stand.add("2026-10-25T01:00", "Look")
+    stand.clock.jump(3600 + 1800)
+    async with stand.running(stand.service()):
+        pass
+    assert stand.inbox.prompts[0].text == "Look\n\n(This was due at 2026-10-25T01:00:00.000Z and comes late.)"
+
+
+@pytest.mark.parametrize(("schedule", "runs"), [("*/5 * * * *", 1), ("0 1 * * *", 0), ("30 9 * * *", 1)])
+async def test_a_cron_line_runs_at_most_one_missed_occurrence(stand: Stand, schedule: str, runs: int) -> None:
+    await stand.add(schedule)
+    stand.clock.jump(3 * 86_400 + 10 * 3600)
+    async with stand.running(stand.service()):
+        pass
+    assert len(stand.inbox.prompts) == runs
+    trigger = await stand.one()
+    assert trigger.state == "active"
+    assert trigger.next_at is not None
+    assert trigger.next_at > stand.clock.now()
+
+
+async def test_being_a_minute_late_is_on_time_even_without_catching_up(stand: Stand) -> None:
+    await stand.add("2026-10-25T01:00")
+    stand.clock.jump(3600 + 60)
+    async with stand.running(stand.service(catch_up_seconds=0)):
+        pass
+    assert len(stand.inbox.prompts) == 1
+
+
+async def test_what_was_claimed_and_not_sent_is_sent_at_the_next_start_and_never_twice(stand: Stand) -> None:
+    trigger = await stand.add("0 * * * *")
+    assert trigger.next_at is not None
+    stand.clock.jump(3600)
+    assert await stand.store.triggers.claim(trigger, utc(25, 2))
+    for _ in range(3):
+        async with stand.running(stand.service()):
+            pass
+    assert [prompt.key for prompt in stand.inbox.prompts] == [key_of(trigger, utc(25, 1))]
+    stand.inbox.keys.clear()
+    stand.clock.jump(3599)
+    async with stand.running(stand.service(catch_up_seconds=0)):
+        pass
+    assert len(stand.inbox.prompts) == 1
+
+
+async def test_a_post_to_a_channel_is_not_repeated_after_a_crash(stand: Stand) -> None:
+    trigger = await stand.add("0 * * * *", channel="C1")
+    stand.clock.jump(3600)
+    assert await stand.store.triggers.claim(trigger, utc(25, 2))
+    async with stand.running(stand.service()):
+        pass
+    assert stand.inbox.posts == []
+
+
+# ---- failures ----
+
+
+async def test_a_full_queue_is_tried_again(stand: Stand) -> None:
+    await stand.add("2026-10-25T01:00")
+    stand.inbox.full = True
+    async with stand.running(stand.service()):
+        await stand.let_pass(3600 + RETRY_SECONDS[0])
+        stand.inbox.full = False
+        await stand.let_pass(RETRY_SECONDS[1])
+    assert [at for at, _ in stand.inbox.fired] == [utc(25, 1) + timedelta(seconds=sum(RETRY_SECONDS[:2]))]
+
+
+async def test_a_single_time_that_keeps_failing_is_given_up_and_told(stand: Stand) -> None:
+    await stand.add("2026-10-25T01:00", channel="C1")
+    stand.inbox.fails = PlatformError("Slack is away.")
+    async with stand.running(stand.service()):
+        await stand.let_pass(3600 + sum(RETRY_SECONDS))
+    assert len(stand.inbox.fired) == 1 + len(RETRY_SECONDS)
+    trigger = await stand.one()
+    assert (trigger.state, trigger.error) == ("failed", "Slack is away.")
+    assert len(stand.told) == 1
+    assert stand.told[0].endswith("was switched off, since it failed: Slack is away.")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PlatformError("No such channel.", permanent=True),
+        PlatformError("Maybe posted.", outcome_unknown=True),
+        InvalidInput("Platform 'slack' is not connected."),
+    ],
+)
+async def test_what_cannot_help_is_not_tried_again(stand: Stand, error: Exception) -> None:
+    await stand.add("2026-10-25T01:00", channel="C1")
+    stand.inbox.fails = error
+    async with stand.running(stand.service()):
+        await stand.let_pass(7200)
+    assert len(stand.inbox.fired) == 1
+    assert (await stand.one()).state == "failed"
+
+
+async def test_a_cron_line_that_keeps_failing_comes_less_often_and_is_switched_off(stand: Stand) -> None:
+    await stand.add("* * * * *", channel="C1")
+    stand.inbox.fails = PlatformError("No such channel.", permanent=True)
+    async with stand.running(stand.service()):
+        await stand.let_pass(86_400)
+    trigger = await stand.one()
+    assert (trigger.state, trigger.failures) == ("failed", FAILURES_MAX)
+    times = [at for at, _ in stand.inbox.fired]
+    waits = [(later - at).total_seconds() / 60 for at, later in pairwise(times)]
+    assert len(times) == FAILURES_MAX
+    assert waits == sorted(waits)
+    assert waits[-1] > 8
+    assert len(stand.told) == 1
+
+
+async def test_a_cron_line_is_not_tried_again_after_it_has_come_anew(stand: Stand) -> None:
+    await stand.add("* * * * *", channel="C1")
+    stand.inbox.fails = PlatformError("Slack is away.")
+    async with stand.running(stand.service()):
+        await stand.let_pass(170)
+    seconds = [(at - START).total_seconds() for at, _ in stand.inbox.fired]
+    assert seconds == [60, 90, 120, 150]
+
+
+async def test_success_ends_the_count_of_failures(stand: Stand) -> None:
+    await stand.add("0 * * * *", channel="C1")
+    stand.inbox.fails = PlatformError("No such channel.", permanent=True)
+    async with stand.running(stand.service()):
+        await stand.let_pass(3600)
+        assert (await stand.one()).failures == 1
+        stand.inbox.fails = None
+        await stand.let_pass(3600)
+    trigger = await stand.one()
+    assert (trigger.failures, trigger.error, trigger.state) == (0, "", "active")
+
+
+async def test_a_schedule_that_no_longer_can_be_read_is_switched_off(stand: Stand) -> None:
+    spec = NewTrigger("periodic", "0 * * * *", "go", thread=THREAD, timezone="Mars/Olympus")
+    await stand.store.triggers.add(spec, utc(25, 1))
+    async with stand.running(stand.service()):
+        await stand.let_pass(3600)
+    assert (await stand.one()).state == "failed"
+    assert "Mars/Olympus" in stand.told[0]
+
+
+async def test_a_failing_store_ends_the_service_loudly(stand: Stand) -> None:
+    await stand.add("2026-10-25T01:00")
+    stand.inbox.fails = StoreUnavailable("The database cannot be reached.")
+    task = asyncio.create_task(stand.service().run())
+    await stand.clock.sleepers()
+    await stand.clock.advance(3600)
+    with pytest.raises(StoreUnavailable):
+        await task
+
+
+# ---- the alarm ----
+
+
+async def ended(clock: ManualClock, work: Awaitable[None], act: Callable[[], None]) -> float:
+    """How far the clock stands when `work` ends after `act`."""
+    task = asyncio.ensure_future(work)
+    await clock.sleepers()
+    act()
+    await task
+    return clock.monotonic()
+
+
+async def test_a_ring_ends_the_wait_and_one_before_it_is_kept() -> None:
+    clock = ManualClock()
+    alarm = Alarm(clock)
+    assert await ended(clock, alarm.wait(60), alarm.ring) == 0
+    alarm.ring()
+    await alarm.wait(60)
+    task = asyncio.ensure_future(alarm.wait(60))
+    await clock.sleepers()
+    await clock.advance(59)
+    assert not task.done()
+    await clock.advance(1)
+    await task
