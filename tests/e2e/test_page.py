@@ -134,10 +134,12 @@ async def test_a_card_says_what_became_of_it(browser: Browser, api: PageApi, ver
         await expect(page.locator(".approval")).to_be_visible()
         await api.watched(THREAD)
         by = "owner" if verdict == "deny" else ""
+        await page.get_by_role("button", name="Allow once").focus()
         api.append(THREAD, ApprovalSettled(ApprovalId("a1"), CallId("c1"), verdict, "once", by))
         api.append(THREAD, ToolFinished(CallId("c1"), "bash", "Not allowed.", True))
         await expect(page.locator(".verdict")).to_have_text(said)
         await expect(page.locator(".approval")).to_have_count(0)
+        await expect(page.locator(".tool-line")).to_be_focused()
         await expect(page.locator(".tool-state")).to_have_text("denied" if verdict == "deny" else verdict)
 
 

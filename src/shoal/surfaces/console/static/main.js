@@ -12,7 +12,7 @@ import { Schedules } from "./views/schedules.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
 
 const LAST = "shoal.last";
-const SUGGESTIONS = ["What can you do?", "List the files in your workspace", "Remind me in ten minutes to stretch"];
+const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
 /** Where an address leads: `{place, thread}`; an unknown or empty one to the last thread. Pure but for `last`. */
 export function routeOf(hash, last) {

@@ -1,6 +1,6 @@
 // The card that asks a person, and afterwards says what really happened.
 
-import { html, useState } from "../dom.js";
+import { html, useEffect, useRef, useState } from "../dom.js";
 import { ago, duration, fullTime, visible } from "../format.js";
 import { TextBlock } from "./textblock.js";
 
@@ -51,7 +51,16 @@ export function ApprovalCard({ approval, tool, result, session }) {
 function OpenCard({ approval, tool, session }) {
   const [sent, setSent] = useState("");
   const [problem, setProblem] = useState("");
+  const card = useRef(null);
+  useEffect(
+    () => () => {
+      // The card goes once it is answered; who answered by keyboard stays where it was.
+      if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line").focus();
+    },
+    [],
+  );
   const decide = async (decision, scope) => {
+    if (sent) return;
     setSent(`${decision}-${scope}`);
     setProblem("");
     const failure = await session.decide(approval.id, decision, scope);
@@ -59,12 +68,12 @@ function OpenCard({ approval, tool, session }) {
     if (failure) setSent("");
   };
   const button = (label, kind, decision, scope) => html`
-    <button type="button" class=${kind} disabled=${Boolean(sent)} onClick=${() => decide(decision, scope)}>
+    <button type="button" class=${kind} aria-disabled=${Boolean(sent)} onClick=${() => decide(decision, scope)}>
       ${sent === `${decision}-${scope}` ? "Sending…" : label}
     </button>
   `;
   return html`
-    <section class="approval" aria-label=${`${tool} asks for approval`}>
+    <section class="approval" ref=${card} aria-label=${`${tool} asks for approval`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
       <${TextBlock} label="As it will run" text=${approval.shown || approval.actions.join("\n")} open=${true} />
       ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}

@@ -1,0 +1,144 @@
+"""The page over a real `shoal run` with the demo model: a chat, an approval, and a process killed in the middle."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.e2e.page_kit import opened, violations
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+SHOAL = Path(sys.executable).with_name("shoal")
+START_SECONDS = 60
+BACK_MS = 30_000
+SHOWN = ".by, .said, .prose, .verdict, .tool-line, .end-line"
+
+
+class Running:
+    """A `shoal run` on a home directory; started again, it listens on the same port."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._process: Process | None = None
+        self._port = 0
+        self.address = ""
+
+    async def start(self) -> None:
+        """Start it and wait until it says that it serves."""
+        # Commands run on this machine, so that the test does not depend on what sandbox it has.
+        environment = {**os.environ, "SHOAL_HOME": str(self._home), "SHOAL_SANDBOX__KIND": "host"}
+        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
+            environment.pop(name, None)
+        arguments = ("run", "--port", str(self._port))
+        self._process = await asyncio.create_subprocess_exec(
+            SHOAL, *arguments, env=environment, stdout=PIPE, stderr=DEVNULL
+        )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_SECONDS):
+            async for line in self._process.stdout:
+                word, _, address = line.decode().strip().partition(" ")
+                if word == "ready":
+                    self.address = address
+                    self._port = int(address.partition("/?")[0].rpartition(":")[2])
+                    return
+        raise AssertionError("shoal run ended before it served")
+
+    async def end(self, how: signal.Signals) -> int:
+        """Send it a signal and wait for its end."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(how)
+        return await self._process.wait()
+
+
+@asynccontextmanager
+async def running(home: Path) -> AsyncGenerator[Running]:
+    """Shoal on a fresh home directory, killed at the end if it still runs."""
+    shoal = Running(home)
+    await shoal.start()
+    try:
+        yield shoal
+    finally:
+        await shoal.end(signal.SIGKILL)
+
+
+async def say(page: Page, text: str) -> None:
+    """Send a message."""
+    await page.get_by_label("Message").fill(text)
+    await page.keyboard.press("Enter")
+
+
+async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser, tmp_path: Path) -> None:
+    async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
+        await say(page, "What can you do?")
+        await expect(page.locator(".row.assistant").first).to_contain_text("demo model")
+        await expect(page.locator(".end-line")).to_have_count(1)
+        await expect(page.locator(".outgoing")).to_have_count(0)
+
+        await say(page, "run echo from-the-shell")
+        await page.get_by_role("button", name="Allow once").click()
+        await expect(page.locator(".verdict")).to_contain_text("Allowed once by you, and ran")
+        await page.locator(".tool-line").click()
+        await expect(page.locator(".tool-panel")).to_contain_text("from-the-shell")
+
+        await say(page, "run echo after-the-kill")
+        await expect(page.locator(".approval pre")).to_have_text("echo after-the-kill")
+        await shoal.end(signal.SIGKILL)
+        await expect(page.locator(".offline")).to_be_visible()
+        await say(page, "what time is it?")
+        await expect(page.locator(".outgoing")).to_contain_text("Not sent yet")
+        await shoal.start()
+        await expect(page.locator(".offline")).to_have_count(0, timeout=BACK_MS)
+        await expect(page.locator(".outgoing")).to_contain_text("Queued", timeout=BACK_MS)
+
+        await page.get_by_role("button", name="Allow for this thread").click()
+        await expect(page.locator(".verdict").last).to_contain_text("Allowed for this thread by you, and ran")
+        await expect(page.locator(".end-line")).to_have_count(4, timeout=BACK_MS)
+        await expect(page.locator(".outgoing")).to_have_count(0)
+        said = [text.strip() for text in await page.locator(".said").all_inner_texts()]
+        assert said == ["What can you do?", "run echo from-the-shell", "run echo after-the-kill", "what time is it?"]
+        assert await violations(page) == []
+        before = await page.locator(SHOWN).all_inner_texts()
+        await page.reload()
+        await expect(page.locator(".end-line")).to_have_count(4)
+        assert await page.locator(SHOWN).all_inner_texts() == before
+        assert await shoal.end(signal.SIGTERM) == 0
+
+
+async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) -> None:
+    async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
+        await say(page, "run echo never")
+        await page.get_by_role("button", name="Deny").click()
+        await expect(page.locator(".verdict")).to_have_text("Denied by you; it did not run")
+        await expect(page.locator(".end-line")).to_have_count(1)
+
+        await say(page, "run echo not-now")
+        await expect(page.locator(".places .count")).to_contain_text("1")
+        await page.get_by_role("button", name="Stop", exact=True).click()
+        await expect(page.locator(".end-line").last).to_contain_text("Stopped")
+        await expect(page.locator(".verdict").last).to_have_text("Cancelled; it did not run")
+
+        await page.get_by_role("link", name="Audit").click()
+        await expect(page.locator(".audit tbody tr").first).to_contain_text("tool:bash:echo")
+        await page.get_by_role("link", name="Usage").click()
+        await expect(page.get_by_role("rowheader", name="demo")).to_be_visible()
+        await page.get_by_role("link", name="Agents").click()
+        await expect(page.locator(".card")).to_contain_text("main")
+        await page.get_by_role("link", name="Schedules").click()
+        await page.get_by_label("What to send").fill("Good morning")
+        await page.get_by_label("Again and again").check()
+        await page.get_by_label("Cron line").fill("61 9 * * *")
+        await page.get_by_role("button", name="Add schedule").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await page.get_by_label("Cron line").fill("0 9 * * *")
+        await page.get_by_role("button", name="Add schedule").click()
+        await expect(page.locator(".cards .card")).to_contain_text("Good morning")
+        assert await violations(page) == []
+        assert await shoal.end(signal.SIGTERM) == 0
