@@ -275,6 +275,16 @@ async def test_agents_are_listed(shoal: Served) -> None:
     assert (await shoal.client.get("/api/agents/nobody")).status_code == 404
 
 
+async def test_an_agent_whose_file_is_broken_is_listed_with_what_is_wrong(shoal: Served) -> None:
+    folder = shoal.home.agent("broken")
+    folder.mkdir(parents=True)
+    (folder / "agent.toml").write_text("model = 7")
+    listed = (await shoal.client.get("/api/agents")).json()
+    assert [agent["name"] for agent in listed] == ["broken", "main"]
+    assert "agent.toml" in listed[0]["error"]
+    assert listed[1]["error"] == ""
+
+
 async def test_use_and_audit_are_listed(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal))
     lease = await shoal.store.journal.lease(THREAD)
@@ -286,6 +296,7 @@ async def test_use_and_audit_are_listed(shoal: Served) -> None:
     await shoal.store.journal.commit(lease, Commit(turn, audit=(entry,), spend=spend))
     usage = (await shoal.client.get("/api/usage")).json()
     assert [(row["model"], row["calls"], row["usd"]) for row in usage] == [("fake", 1, None)]
+    assert (usage[0]["usage"]["input_tokens"], usage[0]["usage"]["reasoning_tokens"]) == (12, 0)
     audit = (await shoal.client.get("/api/audit?limit=10")).json()
     assert [(row["chain"], row["number"], row["entry"]["action"]) for row in audit] == [(THREAD, 1, "tool:bash:ls")]
 

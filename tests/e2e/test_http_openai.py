@@ -114,6 +114,7 @@ async def test_instructions_come_first(shoal: Served, client: openai.AsyncOpenAI
     [
         ({"user": "ann"}, "openai:api:ann"),
         ({"user": "ann/b"}, "openai:api:ann%2Fb"),
+        ({"user": "日本"}, "openai:api:日本"),
         ({"metadata": {"thread": "web:lobby:one"}}, "web:lobby:one"),
         ({"metadata": {"thread": "desk"}, "user": "ann"}, "openai:api:desk"),
     ],

@@ -9,10 +9,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import os
-import secrets
 from collections import OrderedDict
-from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -37,26 +34,6 @@ UNGUESSABLE_CHARS_MIN = 32
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
-
-
-def load_token(path: Path, configured: str = "") -> str:
-    """The configured token, else the one in the file `path`, which is made (mode 0600) when it is missing."""
-    if configured:
-        return configured
-    try:
-        return path.read_text(encoding="ascii").strip() or _make_token(path)
-    except FileNotFoundError:
-        return _make_token(path)
-
-
-def _make_token(path: Path) -> str:
-    token = secrets.token_urlsafe(32)
-    fresh = path.with_name(f"{path.name}.new")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(token + "\n")
-    fresh.replace(path)
-    return token
 
 
 class FailureLimit:

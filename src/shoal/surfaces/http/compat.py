@@ -11,6 +11,7 @@ from binascii import Error as Base64Error
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TypeAlias
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -63,6 +64,11 @@ class Begun(msgspec.Struct, frozen=True):
     after: int
     conversation: Conversation
     fresh: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What an answer's head tells: the thread, percent-encoded."""
+        return {"X-Shoal-Thread": quote(self.thread, safe=":")}
 
 
 def chosen_thread(metadata: Mapping[str, str] | None, user: str | None) -> str:

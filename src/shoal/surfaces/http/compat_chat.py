@@ -111,14 +111,13 @@ async def _chat(web: Web, request: Request) -> Response:
     admitted = web.streams.admit()
     begun = await begin(web, request, conversation)
     completion = _Completion(web, f"chatcmpl-{web.core.clock.new_id()}", body.model)
-    headers = {"X-Shoal-Thread": begun.thread}
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         chunks = _chunks(web, begun, completion, with_usage=with_usage)
-        return EventStream(chunks, web.streams, admitted, headers)
+        return EventStream(chunks, web.streams, admitted, begun.headers)
     with admitted:
         response = json_answer(await _whole(web, begun, completion))
-    response.headers.update(headers)
+    response.headers.update(begun.headers)
     return response
 
 

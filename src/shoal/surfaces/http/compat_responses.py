@@ -113,13 +113,12 @@ async def _responses(web: Web, request: Request) -> Response:
     admitted = web.streams.admit()
     begun = await begin(web, request, conversation)
     result = _Result(web, begun, body)
-    headers = {"X-Shoal-Thread": begun.thread}
     if body.stream:
         frames = _frames(web, begun, result)
-        return EventStream(frames, web.streams, admitted, headers)
+        return EventStream(frames, web.streams, admitted, begun.headers)
     with admitted:
         response = json_answer(await _whole(web, begun, result))
-    response.headers.update(headers)
+    response.headers.update(begun.headers)
     return response
 
 

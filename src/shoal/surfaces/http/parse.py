@@ -115,4 +115,4 @@ def parse_moment(text: str, field: str) -> datetime:
 
 def wants_event_stream(request: Request) -> bool:
     """Whether the client asks for server-sent events."""
-    return "text/event-stream" in request.headers.get("accept", "").lower()
+    return request.method == "GET" and "text/event-stream" in request.headers.get("accept", "").lower()

@@ -7,11 +7,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, parse_thread_id
-from shoal.domain.messages import Usage
 from shoal.domain.records import Approval, AuditEntry, AuditRow, NewTrigger, Trigger, UsageRow
 from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
 from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
@@ -110,13 +108,24 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """An agent. An empty `model` is the default one, empty `tools` are all."""
+    """An agent. Empty `tools` are all; `error` says what is wrong with its file, then the rest is empty."""
 
     name: str
-    model: str
-    profile: str
-    tools: tuple[str, ...]
-    fallback: tuple[str, ...]
+    model: str = ""
+    profile: str = ""
+    tools: tuple[str, ...] = ()
+    fallback: tuple[str, ...] = ()
+    error: str = ""
+
+
+class TokensView(msgspec.Struct, frozen=True):
+    """Tokens used; `input_tokens` includes the cached ones."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
 
 
 class UsageView(msgspec.Struct, frozen=True):
@@ -126,7 +135,7 @@ class UsageView(msgspec.Struct, frozen=True):
     agent: str
     model: str
     calls: int
-    usage: Usage
+    usage: TokensView
     usd: float | None
 
 
@@ -251,24 +260,31 @@ async def _remove_trigger(web: Web, request: Request) -> Response:
     return json_answer(Removed(True))
 
 
-def _agent_view(spec: AgentSpec) -> AgentView:
+def _agent_view(web: Web, name: str) -> AgentView:
+    try:
+        spec = web.core.agents.spec(name)
+    except InvalidInput as error:
+        return AgentView(name, error=str(error))
     return AgentView(spec.name, spec.model, spec.profile, spec.tools, spec.fallback)
 
 
 async def _agents(web: Web, _: Request) -> Response:
-    agents = web.core.agents
-    return json_answer([_agent_view(agents.spec(name)) for name in agents.names()])
+    return json_answer([_agent_view(web, name) for name in web.core.agents.names()])
 
 
 async def _agent(web: Web, request: Request) -> Response:
     name = path_part(request, "name")
     if name not in web.core.agents.names():
         raise NotFound(f"There is no agent {name[:80]!r}. GET /api/agents lists them.")
-    return json_answer(_agent_view(web.core.agents.spec(name)))
+    return json_answer(_agent_view(web, name))
 
 
 def _usage_view(row: UsageRow) -> UsageView:
-    return UsageView(row.day, row.agent, row.model, row.calls, row.usage, row.usd)
+    used = row.usage
+    tokens = TokensView(
+        used.input_tokens, used.output_tokens, used.cached_tokens, used.cache_write_tokens, used.reasoning_tokens
+    )
+    return UsageView(row.day, row.agent, row.model, row.calls, tokens, row.usd)
 
 
 async def _usage(web: Web, request: Request) -> Response:

@@ -1,0 +1,62 @@
+"""The text of a turn as an OpenAI-compatible stream sends it: whole in the end, whatever was streamed before."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.events import AssistantSaid
+from shoal.domain.ids import CallId
+from shoal.domain.messages import ToolCall
+from shoal.surfaces.http.compat import Growing
+
+CALL = (ToolCall(CallId("c"), "ls", "{}"),)
+words = st.text(alphabet="ab \n", min_size=1, max_size=8)
+steps = st.lists(
+    st.tuples(st.lists(words, max_size=4), st.lists(st.lists(words, max_size=3), max_size=2), st.integers(0, 4)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(steps)
+def test_every_steps_text_is_sent_once_and_in_order(
+    turn: list[tuple[list[str], list[list[str]], int]],
+) -> None:
+    growing, number = Growing(), 0
+    for pieces, failed_tries, heard in turn:
+        sent_before = growing.sent
+        for attempt in (*failed_tries, pieces[:heard]):
+            number += 1
+            for piece in attempt:
+                growing.stream(piece, number)
+        text = "".join(pieces)
+        growing.finish_step(AssistantSaid(text, CALL))
+        new = growing.sent[len(sent_before) :]
+        assert new.endswith(text)
+        if not failed_tries:
+            assert new in (text, f"\n\n{text}")
+
+
+def test_steps_are_apart_and_a_continued_answer_is_not() -> None:
+    growing = Growing()
+    growing.finish_step(AssistantSaid("Look:", CALL))
+    growing.finish_step(AssistantSaid("one, ", stop="max_tokens"))
+    growing.finish_step(AssistantSaid("two."))
+    assert growing.finish_turn("one, two.") == ""
+    assert growing.sent == "Look:\n\none, two."
+
+
+def test_a_reply_that_no_step_said_is_sent() -> None:
+    growing = Growing()
+    assert growing.finish_turn("Sorry.") == "Sorry."
+    growing = Growing()
+    growing.stream("hal", 1)
+    growing.finish_step(AssistantSaid("half"))
+    assert growing.finish_turn("Stopped.") == "\n\nStopped."
+
+
+def test_a_tried_again_answer_that_differs_is_sent_whole() -> None:
+    growing = Growing()
+    growing.stream("It is", 1)
+    assert growing.stream("No", 2) == ""
+    growing.finish_step(AssistantSaid("No, it was."))
+    assert growing.sent == "It is\n\nNo, it was."
