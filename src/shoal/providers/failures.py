@@ -157,7 +157,7 @@ def read_complaint(body: bytes) -> Complaint:
     values = (error.type, error.code, error.status, *(detail.reason for detail in details))
     codes = frozenset(str(value).lower() for value in values if value)
     waits = [_span_seconds(detail.retry_delay) for detail in details if detail.retry_delay]
-    daily = any(b"PerDay" in detail.violations for detail in details)
+    daily = any(b"PerDay" in bytes(detail.violations) for detail in details)
     return Complaint(words, codes, waits[0] if waits else _wait_in(words), daily)
 
 

@@ -7,11 +7,11 @@ model is several times slower, since its threads wait for each other.
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ProviderDown
@@ -51,10 +51,9 @@ class _Params(Protocol):
     endpoint_slots: bool
 
 
-class _Library(Protocol):
-    def CommonParams(self) -> _Params: ...  # noqa: N802 -- the library's name
-
-    def Server(self, params: _Params) -> _Server: ...  # noqa: N802
+class _Library(NamedTuple):
+    new_params: Callable[[], _Params]
+    start: Callable[[_Params], _Server]
 
 
 def threads() -> int:
@@ -127,14 +126,15 @@ class LocalProvider:
 
 def _library() -> _Library:
     try:
-        return cast("_Library", import_module("xllamacpp"))
+        found = vars(import_module("xllamacpp"))
     except ImportError as error:
         raise ProviderDown("Local models need the extra `local`: install `shoal[local]`.") from error
+    return _Library(found["CommonParams"], found["Server"])
 
 
 def _start(file: Path, key: str) -> _Server:
     library = _library()
-    params = library.CommonParams()
+    params = library.new_params()
     params.model.path = str(file)
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads()
     params.hostnames = ["127.0.0.1"]
@@ -145,6 +145,6 @@ def _start(file: Path, key: str) -> _Server:
     params.verbosity = -1
     params.ui = params.endpoint_slots = False
     try:
-        return library.Server(params)
+        return library.start(params)
     except RuntimeError as error:
         raise ProviderDown(f"{file} cannot be loaded as a GGUF model: {error}") from error

@@ -95,12 +95,13 @@ def _split(message: _Message) -> list[SeenMessage]:
     return [*results, SeenMessage("user", _text(rest), images=_images(rest))] if rest else list(results)
 
 
-def _thinking_problem(messages: list[_Message]) -> str:
+def _check_thinking(seen: Seen, messages: list[_Message]) -> None:
     for message in messages:
-        blocks = [] if isinstance(message.content, str) else message.content
-        if any(block.type == "thinking" and block.signature != sign(block.thinking) for block in blocks):
-            return "Invalid `signature` in `thinking` block"
-    return ""
+        for block in [] if isinstance(message.content, str) else message.content:
+            if block.type == "thinking" and block.signature != sign(block.thinking):
+                seen.problem = "Invalid `signature` in `thinking` block"
+            elif block.type == "thinking":
+                seen.signed += 1
 
 
 def _thread_key(raw: _RawRequest) -> str:
@@ -122,7 +123,7 @@ class AnthropicWire:
         seen.stream = request.stream
         seen.key = request.metadata.user_id or _thread_key(raw)
         seen.prompt = b"\n".join((bytes(raw.tools), bytes(raw.system), *(bytes(message) for message in raw.messages)))
-        seen.problem = _thinking_problem(request.messages)
+        _check_thinking(seen, request.messages)
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:

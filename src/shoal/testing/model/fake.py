@@ -86,6 +86,7 @@ class FakeModel:
         self.requests: deque[ModelRequest] = deque(maxlen=self.settings.log_max)
         self.log: deque[Seen] = deque(maxlen=self.settings.log_max)
         self.calls = 0
+        self.accepted = 0
         self.url = ""
         self._name = name
         self._steps = deque(steps)
@@ -106,6 +107,10 @@ class FakeModel:
         """Append steps to the script."""
         self._scripted = True
         self._steps.extend(steps)
+
+    def follow(self, script: Script) -> None:
+        """Ask this function from now on."""
+        self._script = script
 
     async def wait_for_calls(self, count: int) -> None:
         """Return once the model has been called `count` times in all."""
@@ -166,9 +171,13 @@ class FakeModel:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen; returns the address, without a path. `/v1` and `/v1beta` work below it."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._respond, self._connections), host, port)
+        self._server = await loop.create_server(self._connect, host, port)
         self.url = f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
         return self.url
+
+    def _connect(self) -> Connection:
+        self.accepted += 1
+        return Connection(self._respond, self._connections)
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
@@ -275,7 +284,12 @@ class FakeModel:
             }
             self.settings = msgspec.convert(known, FakeSettings, strict=False)
         cancelled = sum(seen.cancelled.is_set() for seen in self.log)
-        stats = {"calls": self.calls, "connections": len(self._connections), "cancelled": cancelled}
+        stats = {
+            "calls": self.calls,
+            "connections": len(self._connections),
+            "accepted": self.accepted,
+            "cancelled": cancelled,
+        }
         return Plan([document(200, _encode(stats))])
 
     def _refused_key(self, incoming: Incoming) -> Refusal | None:

@@ -15,6 +15,9 @@ _STATUS = {
     429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
 }  # fmt: skip
 
+SKIP = "skip_thought_signature_validator"
+"""What a client sends for a call that another model made."""
+
 
 class _FunctionCall(msgspec.Struct):
     name: str
@@ -95,17 +98,22 @@ def _split(content: _Content) -> list[SeenMessage]:
         if part.function_response
     ]
     images = sum(part.inline_data is not None for part in content.parts)
-    said = [SeenMessage("user", text, images=images)] if text or (images and not results) else []
+    if results and images and not text:
+        results[-1] = msgspec.structs.replace(results[-1], images=images)
+    said = [SeenMessage("user", text, images=images)] if text or not results else []
     return [*results, *said]
 
 
-def _signature_problem(contents: list[_Content]) -> str:
+def _check_signatures(seen: Seen, contents: list[_Content]) -> None:
     for content in contents:
         for part in content.parts:
             call = part.function_call
-            if call is not None and part.thought_signature and part.thought_signature != sign(call.name):
-                return "Thought signature is not valid."
-    return ""
+            if call is None or not part.thought_signature:
+                continue
+            if part.thought_signature == sign(call.name):
+                seen.signed += 1
+            elif part.thought_signature != SKIP:
+                seen.problem = "Thought signature is not valid."
 
 
 def usage_json(usage: Usage) -> bytes:
@@ -140,7 +148,7 @@ class GeminiWire:
         seen.key = repr((bytes(raw.system_instruction), *(bytes(content) for content in raw.contents[:1])))
         parts = (bytes(content) for content in raw.contents)
         seen.prompt = b"\n".join((bytes(raw.system_instruction), bytes(raw.tools), *parts))
-        seen.problem = _signature_problem(request.contents)
+        _check_signatures(seen, request.contents)
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:

@@ -94,11 +94,12 @@ def _messages(items: list[_Item]) -> list[SeenMessage]:
     return found
 
 
-def _reasoning_problem(items: list[_Item]) -> str:
+def _check_reasoning(seen: Seen, items: list[_Item]) -> None:
     for item in items:
         if item.type == "reasoning" and item.encrypted_content != encrypt(_text(item.summary)):
-            return "The encrypted content could not be verified."
-    return ""
+            seen.problem = "The encrypted content could not be verified."
+        elif item.type == "reasoning":
+            seen.signed += 1
 
 
 def usage_json(usage: Usage) -> bytes:
@@ -129,7 +130,7 @@ class ResponsesWire:
         parts = [bytes(raw.input)] if isinstance(request.input, str) else [bytes(r) for r in _items.decode(raw.input)]
         seen.key = request.prompt_cache_key or request.user or repr((bytes(raw.instructions), parts[:1]))
         seen.prompt = b"\n".join((bytes(raw.instructions), bytes(raw.tools), *parts))
-        seen.problem = _reasoning_problem(items)
+        _check_reasoning(seen, items)
         return seen
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:

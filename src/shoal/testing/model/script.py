@@ -109,10 +109,11 @@ class SeenMessage(msgspec.Struct, frozen=True):
 
 
 class Seen:
-    """A request that reached the fake. `rounds` counts the tool rounds since the last user message."""
+    """A request that reached the fake. `signed` counts the pieces of thinking that came back with a good signature."""
 
     __slots__ = (
-        "body", "cancelled", "headers", "key", "messages", "model", "path", "problem", "prompt", "stream", "system",
+        "body", "cancelled", "headers", "key", "messages", "model", "path", "problem", "prompt", "signed", "stream",
+        "system",
         "tools", "wants_usage", "wire",
     )  # fmt: skip
 
@@ -127,6 +128,7 @@ class Seen:
         self.key = ""
         self.prompt = b""
         self.problem = ""
+        self.signed = 0
         self.body = b""
         self.path = ""
         self.headers: Mapping[str, str] = {}

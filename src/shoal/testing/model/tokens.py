@@ -9,7 +9,7 @@ THREADS_MAX = 4096
 MARK = b',"cache_control":{"type":"ephemeral"}'
 
 
-def common_prefix(one: bytes, other: bytes) -> int:
+def shared_prefix_bytes(one: bytes, other: bytes) -> int:
     """How many bytes at the start are equal."""
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -30,7 +30,7 @@ class PromptCache:
     def implicit(self, key: str, prompt: bytes) -> tuple[int, int]:
         """Tokens in all, and how many of them the previous prompt of the thread began with."""
         before = self._swap(key, (prompt,))
-        shared = common_prefix(before[0], prompt) if before else 0
+        shared = shared_prefix_bytes(before[0], prompt) if before else 0
         return len(prompt) // BYTES_PER_TOKEN, shared // BYTES_PER_TOKEN
 
     def explicit(self, key: str, marked: bytes) -> tuple[int, int, int]:

@@ -1,0 +1,369 @@
+"""What every Provider must do, played against a scripted model; HttpProviderContract adds what a server can do to it.
+
+class TestMine(HttpProviderContract):
+    kind = "openai"  # the interface that the fake speaks with it
+
+    def build(self, url: str, *, key: str, idle_seconds: float) -> Provider: ...
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import pytest
+
+from shoal.domain.errors import ProviderDown, ProviderRefused
+from shoal.domain.messages import (
+    AssistantMessage,
+    FailureKind,
+    Image,
+    ModelDone,
+    ModelEvent,
+    ModelFailed,
+    ModelMessage,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from shoal.domain.ports import Provider
+from shoal.testing.contracts.provider_frames import damage, frames_of
+from shoal.testing.model import Call, FakeModel, FakeSettings, Gate, Recorded, Refusal, Reply
+
+KEY = "sk-right-0123456789"
+TOOLS = (
+    ToolSpec("bash", "Run a command.", '{"type":"object","properties":{"command":{"type":"string"}}}'),
+    ToolSpec("read", "Read a file.", '{"type":"object","properties":{"path":{"type":"string"}}}'),
+)
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c020000000b4944415478da6364f80f00010501012718e366"
+    "0000000049454e44ae426082"
+)
+WIDE = "Größe – 大きさ – 🐟 "
+
+
+class Stage(NamedTuple):
+    """The scripted model and the provider that reaches it."""
+
+    fake: FakeModel
+    provider: Provider
+
+
+def request(*messages: ModelMessage, tools: tuple[ToolSpec, ...] = TOOLS, key: str = "thread") -> ModelRequest:
+    """A request like those of the turn loop."""
+    return ModelRequest("model-1", "You are terse.", messages, tools, cache_key=key)
+
+
+async def collect(provider: Provider, asked: ModelRequest) -> list[ModelEvent]:
+    """All events of one call."""
+    return [event async for event in provider.stream(asked)]
+
+
+async def answer(provider: Provider, asked: ModelRequest) -> ModelDone:
+    """The answer of a call that must succeed."""
+    last = (await collect(provider, asked))[-1]
+    assert isinstance(last, ModelDone), last
+    return last
+
+
+async def failure(provider: Provider, asked: ModelRequest) -> ModelFailed:
+    """The failure of a call that must fail."""
+    last = (await collect(provider, asked))[-1]
+    assert isinstance(last, ModelFailed), last
+    return last
+
+
+def shown(events: Sequence[ModelEvent]) -> str:
+    """The streamed text."""
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+class ProviderContract:
+    """Holds in process and over HTTP alike; a subclass gives the fixture `stage`."""
+
+    async def test_text_is_streamed_and_then_whole(self, stage: Stage) -> None:
+        stage.fake.add(Reply(WIDE * 5))
+        events = await collect(stage.provider, request(UserMessage("hi")))
+        done = events[-1]
+        assert isinstance(done, ModelDone)
+        assert done.message.text == shown(events) == WIDE * 5
+        assert (done.stop, done.message.tool_calls) == ("end", ())
+        assert sum(isinstance(event, ModelDone | ModelFailed) for event in events) == 1
+
+    async def test_thinking_is_shown_apart_from_the_text(self, stage: Stage) -> None:
+        stage.fake.add(Reply("Six.", thinking="two times three"))
+        events = await collect(stage.provider, request(UserMessage("2*3?")))
+        done = events[-1]
+        assert isinstance(done, ModelDone)
+        assert (done.thinking, done.message.text) == ("two times three", "Six.")
+        assert "".join(event.text for event in events if isinstance(event, ThinkingDelta)) == "two times three"
+
+    async def test_several_calls_in_one_message_keep_order_and_arguments(self, stage: Stage) -> None:
+        long = '{"command":"' + "echo 大 " * 9000 + '"}'
+        stage.fake.add(Reply("Both:", (Call("bash", long), Call("read", '{"path":"a.txt"}'), Call("read", "{}"))))
+        done = await answer(stage.provider, request(UserMessage("go")))
+        assert done.stop == "tool_calls"
+        assert done.message.text == "Both:"
+        calls = done.message.tool_calls
+        assert [(call.name, call.arguments) for call in calls] == [
+            ("bash", long),
+            ("read", '{"path":"a.txt"}'),
+            ("read", "{}"),
+        ]
+        assert len({call.id for call in calls}) == 3
+
+    async def test_the_conversation_comes_across_with_calls_and_results(self, stage: Stage) -> None:
+        stage.fake.add(Reply(calls=(Call("bash", '{"command":"ls"}'), Call("read", "{}"))), "Done.", "Bye.")
+        said = UserMessage("list")
+        first = await answer(stage.provider, request(said))
+        one, two = first.message.tool_calls
+        results = (ToolMessage(one.id, "bash", "a.txt"), ToolMessage(two.id, "read", "no such file", is_error=True))
+        second = await answer(stage.provider, request(said, first.message, *results))
+        more = UserMessage("thanks")
+        await answer(stage.provider, request(said, first.message, *results, second.message, more))
+        seen = stage.fake.log[-1]
+        assert seen.system == "You are terse."
+        assert seen.tools == ("bash", "read")
+        assert [(message.role, message.text) for message in seen.messages] == [
+            ("user", "list"),
+            ("assistant", ""),
+            ("tool", "a.txt"),
+            ("tool", "no such file"),
+            ("assistant", "Done."),
+            ("user", "thanks"),
+        ]
+        assert [call.arguments for call in seen.messages[1].calls] == ['{"command":"ls"}', "{}"]
+        assert [message.call_id for message in seen.messages[2:4]] == [call.id for call in seen.messages[1].calls]
+
+    async def test_no_tools_offered_reaches_the_model(self, stage: Stage) -> None:
+        stage.fake.add("Well.")
+        await answer(stage.provider, request(UserMessage("hi"), tools=()))
+        assert stage.fake.log[-1].tools == ()
+
+    async def test_usage_counts_what_was_cached(self, stage: Stage) -> None:
+        stage.fake.add("One.", "Two.")
+        said = UserMessage("Tell me something. " * 50)
+        first = await answer(stage.provider, request(said))
+        second = await answer(stage.provider, request(said, first.message, UserMessage("more")))
+        assert first.usage.cached_tokens == 0
+        assert first.usage.input_tokens <= second.usage.cached_tokens + 4
+        assert second.usage.cached_tokens < second.usage.input_tokens
+        assert second.usage.output_tokens > 0
+
+    async def test_an_answer_cut_off_says_so(self, stage: Stage) -> None:
+        stage.fake.add(Reply("half of", stop="max_tokens"))
+        done = await answer(stage.provider, request(UserMessage("hi")))
+        assert (done.stop, done.message.text) == ("max_tokens", "half of")
+
+    async def test_an_empty_answer_is_an_answer(self, stage: Stage) -> None:
+        stage.fake.add(Reply(""))
+        done = await answer(stage.provider, request(UserMessage("hi")))
+        assert (done.message.text, done.message.tool_calls, done.stop) == ("", (), "end")
+
+    async def test_images_are_sent(self, stage: Stage, tmp_path: Path) -> None:
+        path = tmp_path / "pixel.png"
+        path.write_bytes(PIXEL)
+        image = Image(str(path), "image/png")
+        stage.fake.add(Reply(calls=(Call("read", "{}"),)), "I see.")
+        said = UserMessage("Look.", (image, image))
+        first = await answer(stage.provider, request(said))
+        result = ToolMessage(first.message.tool_calls[0].id, "read", "an image", images=(image,))
+        await answer(stage.provider, request(said, first.message, result))
+        assert stage.fake.log[0].messages[-1].images == 2
+        assert sum(message.images for message in stage.fake.log[1].messages) == 3
+
+    @pytest.mark.parametrize(
+        ("status", "kind"),
+        [(400, "invalid_request"), (401, "auth"), (402, "quota"), (404, "invalid_request"), (429, "rate_limited"),
+         (500, "overloaded"), (503, "overloaded"), (504, "timeout"), (529, "overloaded")],
+    )  # fmt: skip
+    async def test_a_refusal_is_an_outcome_of_its_kind(self, stage: Stage, status: int, kind: FailureKind) -> None:
+        stage.fake.add(Refusal(status, "because"))
+        failed = await failure(stage.provider, request(UserMessage("hi")))
+        assert failed.kind == kind
+        assert "because" in failed.message
+
+    async def test_the_wait_that_is_asked_for_is_told(self, stage: Stage) -> None:
+        stage.fake.add(Refusal(429, headers=(("retry-after", "17"),)))
+        failed = await failure(stage.provider, request(UserMessage("hi")))
+        assert (failed.kind, failed.retry_after_seconds) == ("rate_limited", 17.0)
+
+    async def test_a_break_before_the_answer_is_dropped(self, stage: Stage) -> None:
+        stage.fake.add(Reply("never", drop_after=0))
+        events = await collect(stage.provider, request(UserMessage("hi")))
+        assert shown(events) == ""
+        assert isinstance(events[-1], ModelFailed)
+        assert events[-1].kind == "dropped"
+
+    async def test_after_a_failure_the_next_call_works(self, stage: Stage) -> None:
+        stage.fake.add(Reply("never", drop_after=0), Refusal(500), "Fine.")
+        said = UserMessage("hi")
+        for _ in range(2):
+            await failure(stage.provider, request(said))
+        assert (await answer(stage.provider, request(said))).message.text == "Fine."
+
+    async def test_many_calls_at_once_do_not_mix(self, stage: Stage) -> None:
+        count = 60
+
+        async def one(number: int) -> str:
+            done = await answer(stage.provider, request(UserMessage(f"n{number}"), key=f"thread-{number}"))
+            return done.message.text
+
+        stage.fake.follow(lambda seen: f"reply to {seen.user_text}")
+        replies = await asyncio.gather(*(one(number) for number in range(count)))
+        assert replies == [f"reply to n{number}" for number in range(count)]
+
+
+class HttpProviderContract(ProviderContract):
+    """What a server can do to a provider."""
+
+    kind: ClassVar[str]
+
+    def build(self, url: str, *, key: str, idle_seconds: float) -> Provider:
+        """The provider under test, with this key, at the fake's address `url` (without a path)."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def stage(self) -> AsyncIterator[Stage]:
+        """The fake's server, and the provider connected to it."""
+        fake = FakeModel(settings=FakeSettings(api_key=KEY, models=("model-1", "model-2")))
+        async with fake.serve() as url:
+            provider = self.build(url, key=KEY, idle_seconds=30.0)
+            yield Stage(fake, provider)
+            await provider.close()
+
+    async def test_thinking_goes_back_as_it_came(self, stage: Stage) -> None:
+        """The fake refuses thinking that comes back changed; here it has to come back at all where it is signed."""
+        thinking = "Ein Gedanke: 大\n"
+        stage.fake.add(
+            Reply("I look.", (Call("bash", "{}"),), thinking=thinking, redacted_thinking="hidden=="), "Done."
+        )
+        said = UserMessage("go")
+        first = await answer(stage.provider, request(said))
+        result = ToolMessage(first.message.tool_calls[0].id, "bash", "ok")
+        # As it is after a restart: the same content, other objects.
+        opaque = first.message.opaque
+        again = AssistantMessage(first.message.text, first.message.tool_calls, opaque)
+        await answer(stage.provider, request(said, again, result))
+        assert stage.fake.log[-1].signed == (0 if self.kind == "openai" else 1)
+
+    async def test_malformed_arguments_are_told_and_do_not_spoil_the_history(self, stage: Stage) -> None:
+        stage.fake.add(Reply(calls=(Call("bash", '{"command": "ls'),)), "Sorry.")
+        said = UserMessage("go")
+        first = await answer(stage.provider, request(said))
+        call = first.message.tool_calls[0]
+        assert '{\\"command\\": \\"ls' in call.arguments or call.arguments == '{"command": "ls'
+        result = ToolMessage(call.id, "bash", "malformed JSON", is_error=True)
+        await answer(stage.provider, request(said, first.message, result))
+        assert stage.fake.log[-1].messages[1].calls[0].arguments.startswith('{"malformed":')
+
+    async def test_repeated_call_ids_are_made_unique(self, stage: Stage) -> None:
+        same = (Call("bash", "{}", "call_0"), Call("read", "{}", "call_0"))
+        stage.fake.add(Reply(calls=same), Reply(calls=same[:1]), "Done.")
+        said = UserMessage("go")
+        first = await answer(stage.provider, request(said))
+        one, two = first.message.tool_calls
+        results = (ToolMessage(one.id, "bash", "1"), ToolMessage(two.id, "read", "2"))
+        second = await answer(stage.provider, request(said, first.message, *results))
+        third = second.message.tool_calls[0]
+        assert len({one.id, two.id, third.id}) == 3
+        await answer(
+            stage.provider, request(said, first.message, *results, second.message, ToolMessage(third.id, "bash", "3"))
+        )
+
+    @pytest.mark.parametrize("drop_after", [3, 5])
+    async def test_a_break_in_the_answer_is_dropped(self, stage: Stage, drop_after: int) -> None:
+        stage.fake.add(Reply("one two three four five six", drop_after=drop_after))
+        events = await collect(stage.provider, request(UserMessage("hi")))
+        assert isinstance(events[-1], ModelFailed)
+        assert events[-1].kind == "dropped"
+        assert "one two three four five six".startswith(shown(events))
+
+    async def test_an_error_inside_the_stream_is_a_failure(self, stage: Stage) -> None:
+        code = {"anthropic": "overloaded_error", "gemini": "UNAVAILABLE"}.get(self.kind, "server_error")
+        stage.fake.add(Refusal(503, "too many fish", code, in_stream=True))
+        failed = await failure(stage.provider, request(UserMessage("hi")))
+        assert failed.kind == "overloaded"
+        assert "too many fish" in failed.message
+
+    async def test_a_conversation_too_long_is_told_apart(self, stage: Stage) -> None:
+        stage.fake.settings = FakeSettings(context_tokens=200)
+        failed = await failure(stage.provider, request(UserMessage("word " * 1000)))
+        assert failed.kind == "context_overflow"
+
+    async def test_a_refused_key_is_not_repeated(self, stage: Stage) -> None:
+        provider = self.build(stage.fake.url, key="sk-wrong-abcdefghijkl", idle_seconds=30.0)
+        failed = await failure(provider, request(UserMessage("hi")))
+        assert failed.kind == "auth"
+        assert "wrong" not in failed.message
+        with pytest.raises(ProviderRefused) as refused:
+            await provider.models()
+        assert "wrong" not in str(refused.value)
+        await provider.close()
+
+    async def test_models_are_listed(self, stage: Stage) -> None:
+        assert [model.id for model in await stage.provider.models()] == ["model-1", "model-2"]
+
+    async def test_a_server_that_is_not_there_is_unreachable(self, stage: Stage) -> None:
+        await stage.fake.stop()
+        failed = await failure(stage.provider, request(UserMessage("hi")))
+        assert failed.kind == "unreachable"
+        with pytest.raises(ProviderDown):
+            await stage.provider.models()
+
+    @pytest.mark.parametrize("gate_at", [0, 4])
+    async def test_a_stalled_answer_times_out(self, stage: Stage, gate_at: int) -> None:
+        provider = self.build(stage.fake.url, key=KEY, idle_seconds=0.05)
+        stage.fake.add(Reply("one two three four", gate=Gate(), gate_at=gate_at))
+        failed = await failure(provider, request(UserMessage("hi")))
+        assert failed.kind == "timeout"
+        await stage.fake.log[-1].cancelled.wait()
+        await provider.close()
+
+    @pytest.mark.parametrize("gate_at", [0, 4])
+    async def test_cancelling_ends_the_call_at_the_server(self, stage: Stage, gate_at: int) -> None:
+        gate = Gate()
+        stage.fake.add(Reply("one two three four", gate=gate, gate_at=gate_at), "Next.")
+        said = UserMessage("hi")
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(collect(stage.provider, request(said)))
+            await gate.reached.wait()
+            running.cancel()
+        assert running.cancelled()
+        await stage.fake.log[-1].cancelled.wait()
+        assert (await answer(stage.provider, request(said))).message.text == "Next."
+
+    async def test_closing_the_iterator_ends_the_call_at_the_server(self, stage: Stage) -> None:
+        stage.fake.add(Reply("one two three four five six seven eight nine", gate=Gate(), gate_at=8))
+        stream = stage.provider.stream(request(UserMessage("hi")))
+        async with aclosing(stream):  # pyright: ignore[reportArgumentType]
+            async for _ in stream:
+                break
+        await stage.fake.log[-1].cancelled.wait()
+
+    async def test_one_connection_serves_call_after_call(self, stage: Stage) -> None:
+        stage.fake.add("1", Refusal(500), "2", "3")
+        for _ in range(4):
+            await collect(stage.provider, request(UserMessage("hi")))
+        assert stage.fake.accepted == 1
+
+    @pytest.mark.parametrize("how", ["bytes", "crlf", "cr", "comments", "lines", "no last line"])
+    async def test_the_form_of_the_stream_does_not_matter(self, stage: Stage, how: str) -> None:
+        reply = Reply(WIDE * 3, (Call("bash", '{"command":"echo 🐟, \\n ok"}'),), thinking="大")
+        frames = frames_of(self.kind, reply)
+        stage.fake.add(Recorded(damage(frames, how)))
+        done = await answer(stage.provider, request(UserMessage("hi")))
+        assert done.message.text == WIDE * 3
+        assert [json.loads(call.arguments) for call in done.message.tool_calls] == [{"command": "echo 🐟, \n ok"}]
+        assert (done.stop, done.thinking, done.usage.output_tokens > 0) == ("tool_calls", "大", True)
+
+    @pytest.mark.parametrize("body", [b"<html>busy</html>", b'{"hello":1}', b""])
+    async def test_what_is_no_stream_is_a_failure(self, stage: Stage, body: bytes) -> None:
+        stage.fake.add(Recorded((body,) if body else (), content_type="text/html"), Recorded((b"data: {{{\n\n",)))
+        assert (await failure(stage.provider, request(UserMessage("hi")))).kind == "dropped"
+        assert (await failure(stage.provider, request(UserMessage("hi")))).kind == "dropped"

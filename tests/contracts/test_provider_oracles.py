@@ -1,0 +1,190 @@
+"""The same streams read by our adapters and by the providers' own packages: text, calls, stop and usage must agree."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.contracts.test_provider_adapters import build
+
+from shoal.domain.messages import Usage, UserMessage
+from shoal.testing.contracts.provider import TOOLS, answer, request
+from shoal.testing.contracts.provider_frames import frames_of
+from shoal.testing.model import Call, FakeModel, Recorded, Reply
+
+# The Gemini package subclasses what aiohttp would rather not have subclassed.
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")
+
+STREAMS_DIRECTORY = Path(__file__).parent / "streams"
+STREAMS = sorted(STREAMS_DIRECTORY.glob("*.sse"))
+"""Streams shaped as the providers send them, with the fields and events that nobody needs."""
+
+REPLIES = {
+    "text": Reply("A short – and 大 wide – answer.", usage=Usage(1000, 12, 700, 0, 0)),
+    "thinking": Reply("Six.", thinking="two times three", usage=Usage(50, 30, 0, 0, 20)),
+    "calls": Reply(
+        "Both:",
+        (Call("bash", '{"command":"echo \\"🐟\\""}', "call_a"), Call("read", '{"path":"a","limit":3}', "call_b")),
+        usage=Usage(2000, 90, 1500, 200, 0),
+    ),
+    "cut": Reply("half of it", stop="max_tokens", usage=Usage(10, 4096)),
+    "empty": Reply("", usage=Usage(10, 0)),
+}
+
+
+class Read(NamedTuple):
+    """What somebody made of a stream."""
+
+    text: str
+    calls: list[tuple[str, object]]
+    stop: str
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeModel]:
+    model = FakeModel()
+    async with model.serve():
+        yield model
+
+
+async def read_by_us(fake: FakeModel, kind: str) -> Read:
+    path = {"anthropic": "", "gemini": "/v1beta"}.get(kind, "/v1")
+    provider = build(kind, fake.url + path, "key", 30.0)
+    done = await answer(provider, request(UserMessage("hi")))
+    await provider.close()
+    usage = done.usage
+    calls = [(call.name, json.loads(call.arguments)) for call in done.message.tool_calls]
+    return Read(done.message.text, calls, done.stop, usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+
+
+async def read_by_openai(fake: FakeModel) -> Read:
+    from openai import AsyncOpenAI
+
+    final = None
+    async with (
+        AsyncOpenAI(base_url=f"{fake.url}/v1", api_key="key", max_retries=0) as client,
+        client.chat.completions.stream(
+            model="model-1",
+            messages=[{"role": "user", "content": "hi"}],
+            stream_options={"include_usage": True},
+            tools=[{"type": "function", "function": {"name": tool.name, "parameters": {}}} for tool in TOOLS],
+        ) as stream,
+    ):
+        async for event in stream:
+            final = stream.current_completion_snapshot if event.type == "chunk" else final
+    assert final is not None
+    assert final.usage is not None
+    choice = final.choices[0]
+    calls = [(call.function.name, json.loads(call.function.arguments)) for call in choice.message.tool_calls or ()]
+    stop = {"stop": "end", "length": "max_tokens"}.get(choice.finish_reason, choice.finish_reason)
+    details = final.usage.prompt_tokens_details
+    cached = details.cached_tokens if details is not None else 0
+    return Read(
+        choice.message.content or "",
+        calls,
+        stop,
+        final.usage.prompt_tokens,
+        final.usage.completion_tokens,
+        cached or 0,
+    )
+
+
+async def read_by_openai_responses(fake: FakeModel) -> Read:
+    from openai import AsyncOpenAI
+    from openai.types.responses import ResponseCompletedEvent, ResponseIncompleteEvent
+
+    final = None
+    async with AsyncOpenAI(base_url=f"{fake.url}/v1", api_key="key", max_retries=0) as client:
+        stream = await client.responses.create(model="model-1", input="hi", stream=True)
+        async for event in stream:
+            if isinstance(event, ResponseCompletedEvent | ResponseIncompleteEvent):
+                final = event.response
+    assert final is not None
+    assert final.usage is not None
+    calls = [(item.name, json.loads(item.arguments)) for item in final.output if item.type == "function_call"]
+    reason = final.incomplete_details.reason if final.incomplete_details else None
+    stop = "tool_calls" if calls else {None: "end", "max_output_tokens": "max_tokens"}.get(reason, "refusal")
+    usage = final.usage
+    cached = usage.input_tokens_details.cached_tokens
+    return Read(final.output_text, calls, stop, usage.input_tokens, usage.output_tokens, cached)
+
+
+async def read_by_anthropic(fake: FakeModel) -> Read:
+    from anthropic import AsyncAnthropic
+
+    async with (
+        AsyncAnthropic(base_url=fake.url, api_key="key", max_retries=0) as client,
+        client.messages.stream(
+            model="model-1", max_tokens=4096, messages=[{"role": "user", "content": "hi"}]
+        ) as stream,
+    ):
+        final = await stream.get_final_message()
+    text = "".join(block.text for block in final.content if block.type == "text")
+    calls: list[tuple[str, object]] = [(block.name, block.input) for block in final.content if block.type == "tool_use"]
+    stops = {"end_turn": "end", "tool_use": "tool_calls", "max_tokens": "max_tokens"}
+    usage = final.usage
+    cached = usage.cache_read_input_tokens or 0
+    written = usage.cache_creation_input_tokens or 0
+    stop = stops[str(final.stop_reason)]
+    return Read(text, calls, stop, usage.input_tokens + cached + written, usage.output_tokens, cached)
+
+
+async def read_by_gemini(fake: FakeModel) -> Read:
+    from google import genai
+    from google.genai import types
+
+    client = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=fake.url, api_version="v1beta"))
+    text, calls, stop, usage = "", list[tuple[str, object]](), "", None
+    try:
+        stream = await client.aio.models.generate_content_stream(model="model-1", contents="hi")
+        async for chunk in stream:
+            candidate = (chunk.candidates or [None])[0]
+            for part in (candidate.content.parts if candidate and candidate.content else None) or ():
+                if part.function_call is not None:
+                    calls.append((str(part.function_call.name), part.function_call.args))
+                elif part.text and not part.thought:
+                    text += part.text
+            stop = str(candidate.finish_reason.value) if candidate and candidate.finish_reason else stop
+            usage = chunk.usage_metadata or usage
+    finally:
+        await client.aio.aclose()
+        client.close()
+    assert usage is not None
+    named = "tool_calls" if calls else {"STOP": "end", "MAX_TOKENS": "max_tokens"}[stop]
+    output = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
+    return Read(text, calls, named, usage.prompt_token_count or 0, output, usage.cached_content_token_count or 0)
+
+
+ORACLES = {
+    "openai": read_by_openai,
+    "openai-responses": read_by_openai_responses,
+    "anthropic": read_by_anthropic,
+    "gemini": read_by_gemini,
+}
+
+
+@pytest.mark.parametrize("name", REPLIES)
+@pytest.mark.parametrize("kind", ORACLES)
+async def test_ours_and_theirs_read_the_same(fake: FakeModel, kind: str, name: str) -> None:
+    recorded = Recorded(tuple(frames_of(kind, REPLIES[name])))
+    fake.add(recorded, recorded)
+    ours = await read_by_us(fake, kind)
+    theirs = await ORACLES[kind](fake)
+    assert ours == theirs
+    assert ours.text == REPLIES[name].text
+
+
+@pytest.mark.parametrize("name", [path.name for path in STREAMS])
+async def test_streams_as_the_providers_send_them(fake: FakeModel, name: str) -> None:
+    kind = name.split(".", maxsplit=1)[0]
+    recorded = Recorded(((STREAMS_DIRECTORY / name).read_bytes(),))
+    fake.add(recorded, recorded)
+    ours = await read_by_us(fake, kind)
+    theirs = await ORACLES[kind](fake)
+    assert ours == theirs
+    assert ours.text
+    assert ours.input_tokens
