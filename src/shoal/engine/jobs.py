@@ -4,7 +4,8 @@
    ------------------------------------------------------   ---------------------------------------------------------
    todo      at most one a thread (queueing_lock)            shoal_wake, in the store's transactions, or `wake` here
    doing     at most one a thread (lock), has a worker       procrastinate's fetch
-   gone      its thread was advanced                         `finish`, only by the worker that still has it
+   gone      its thread was advanced                         `finish` or `hand_over`, only by the worker that has it
+   gone, and a new one todo                                  `return_it`, by a worker that stops
    gone, and a new one todo                                  `revive`, when its worker gave no sign of life for long
 
 A worker that was taken for dead and is not finds its row gone at the next sign of life (`beat` says so), and what it
@@ -28,7 +29,17 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 JobError = ConnectorException
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
-_AGAIN = b"with done as (" + _FINISH + b") select shoal_wake(lock) from done"
+_RETURN = b"with done as (" + _FINISH + b") select shoal_wake(lock) from done"
+_HAND_OVER = (
+    b"with done as ("
+    + _FINISH
+    + b""")
+select pg_notify('"""
+    + CHANNEL.encode()
+    + b"""', '') from done
+where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
+"""
+)
 _STRAYS = b"""
 with strays as (
     delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
@@ -75,10 +86,21 @@ class Jobs:
             return None
         return None if job is None or job.id is None else (job.id, ThreadId(job.lock or ""))
 
-    async def finish(self, job: int, *, again: bool = False) -> None:
-        """The job is done or, with `again`, to be done by whoever comes first. Nothing when it is no longer ours."""
+    async def finish(self, job: int) -> None:
+        """The job is done, and this worker looks for the next itself. Nothing when it is no longer ours."""
+        await self._end(_FINISH, job)
+
+    async def hand_over(self, job: int) -> None:
+        """The job is done, and others are told when there is a next one of its thread."""
+        await self._end(_HAND_OVER, job)
+
+    async def return_it(self, job: int) -> None:
+        """The job is not done: make it todo again for whoever comes first."""
+        await self._end(_RETURN, job)
+
+    async def _end(self, query: bytes, job: int) -> None:
         async with self._pool.connection() as connection:
-            await connection.execute(_AGAIN if again else _FINISH, [job, self.worker])
+            await connection.execute(query, [job, self.worker])
 
     async def give_back_strays(self, known: list[int]) -> None:
         """Make jobs todo again that are ours without our knowing: the answer to a fetch was lost."""

@@ -14,7 +14,7 @@ drain                                   fetches no more, waits, cancels the rest
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -146,7 +146,7 @@ class PostgresEngine:
 
     async def _take(self, handler: ThreadHandler, tasks: TaskGroup, job: int, thread: ThreadId) -> None:
         if self._draining:
-            await self._give_back(job, again=True)
+            await self._end(self._jobs.return_it, job)
             return
         mine = self._taken[job] = _Running(anyio.CancelScope(), anyio.Event())
         tasks.start_soon(self._advance, handler, job, thread, mine)
@@ -161,7 +161,7 @@ class PostgresEngine:
                 await handler.advance(thread)
             again = mine.scope.cancelled_caught
         except StoreError as error:
-            log.warning("the thread is tried again", extra={"thread": thread, "why": str(error)})
+            log.warning("the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             again = True
             await anyio.sleep(RETRY_SECONDS)
         except anyio.get_cancelled_exc_class():
@@ -169,18 +169,23 @@ class PostgresEngine:
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await self._give_back(job, again=again)
+                await self._end(self._jobs.return_it if again else self._ending(), job)
             if self._running.get(thread) is mine:
                 del self._running[thread]
             del self._taken[job]
             mine.over.set()
             self._stir_up()
 
-    async def _give_back(self, job: int, *, again: bool) -> None:
+    def _ending(self) -> Callable[[int], Awaitable[None]]:
+        """How a job that is done ends: without free slots the thread's next one should go to another worker."""
+        is_full = len(self._taken) >= self._settings.concurrency
+        return self._jobs.hand_over if self._draining or is_full else self._jobs.finish
+
+    async def _end(self, end: Callable[[int], Awaitable[None]], job: int) -> None:
         while True:
             try:
                 with anyio.fail_after(GIVE_BACK_SECONDS):
-                    return await self._jobs.finish(job, again=again)
+                    return await end(job)
             except (*_AWAY, TimeoutError) as error:
                 log.warning("a finished job cannot be noted", extra={"job": job, "why": str(error)})
                 if self._draining:
@@ -222,7 +227,8 @@ class PostgresEngine:
                 if not await self._jobs.beat():
                     await self._be_reborn()
                 for thread in await self._jobs.revive(self._settings.stalled_seconds):
-                    log.warning("a worker fell silent; its thread is taken over", extra={"thread": thread})
+                    log.warning("a worker fell silent; its thread is taken over", extra={"thread_id": thread})
+                    self._stir_up()
             except _AWAY as error:
                 log.warning("no sign of life could be given", extra={"why": str(error)})
 

@@ -1,0 +1,223 @@
+"""What PostgreSQL adds to the engine's contract: outages, workers that fall silent, and what is left in the tables."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from tests.cluster import PostgresCluster
+from tests.postgres import empty
+
+from shoal.domain.errors import StoreUnavailable
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Abort
+from shoal.engine.listener import Listener
+from shoal.engine.postgres import EngineSettings, PostgresEngine
+from shoal.store.postgres import PoolSettings, make_pool, open_postgres
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.engine import Recorder, named, quiet
+from shoal.testing.contracts.steps import PERSON, THREAD, opened, steer
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+QUICK = EngineSettings(concurrency=10, heartbeat_seconds=0.1, stalled_seconds=60)
+
+
+@pytest.fixture
+async def store(postgres_database: str) -> AsyncIterator[DatabaseStore]:
+    """An empty store."""
+    driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
+    empty(postgres_database)
+    yield DatabaseStore(driver, ManualClock())
+    await driver.close()
+
+
+@pytest.fixture
+async def cluster(postgres_database: str, store: DatabaseStore) -> AsyncIterator[PostgresCluster]:
+    """Workers on it."""
+    async with asyncio.TaskGroup() as tasks:
+        cluster = PostgresCluster(postgres_database, tasks)
+        yield cluster
+        cluster.stop()
+
+
+def ask(url: str, query: str, *values: object) -> list[tuple[object, ...]]:
+    """Run a query in Shoal's schema and return its rows."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("set search_path to shoal")
+        cursor = connection.execute(query.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def drop_connections(url: str) -> None:
+    """End every other connection to the database."""
+    ask(url, "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()")  # fmt: skip
+
+
+async def test_a_thread_at_rest_leaves_nothing_in_the_tables(cluster: PostgresCluster, postgres_database: str) -> None:
+    recorder = Recorder()
+    engine = await cluster.start(recorder)
+    await engine.wake(named("a"))
+    await quiet(engine, recorder)
+    await engine.drain(1)
+    assert ask(postgres_database, "select count(*) from procrastinate_jobs") == [(0,)]
+    assert ask(postgres_database, "select count(*) from procrastinate_events") == [(0,)]
+
+
+async def test_what_the_store_woke_is_not_woken_again(cluster: PostgresCluster, postgres_database: str) -> None:
+    engine = await cluster.start_with(Recorder(), EngineSettings(concurrency=0))
+    await engine.woken(named("a"))
+    assert ask(postgres_database, "select count(*) from procrastinate_jobs") == [(0,)]
+
+
+async def test_a_process_without_slots_wakes_and_signals_others(cluster: PostgresCluster) -> None:
+    idle, worker = Recorder(), Recorder()
+    worker.hold(named("a"))
+    serving = await cluster.start_with(idle, EngineSettings(concurrency=0))
+    await cluster.start(worker)
+    await serving.wake(named("a"))
+    await worker.started(named("a"))
+    await serving.signal(named("a"), "abort", TurnId("T1"))
+    await worker.until(lambda: bool(worker.signals))
+    worker.let_go(named("a"))
+    await worker.ended(named("a"))
+    assert idle.starts == []
+    await serving.drain(1)
+
+
+async def test_what_a_drained_worker_gives_back_goes_to_another_at_once(cluster: PostgresCluster) -> None:
+    first, second = Recorder(), Recorder()
+    first.hold(named("a"))
+    draining = await cluster.start(first)
+    await draining.wake(named("a"))
+    await first.started(named("a"))
+    await cluster.start(second)
+    await draining.drain(0)
+    await second.ended(named("a"))
+    assert first.cancelled == [named("a")]
+
+
+async def test_dropped_connections_stop_nothing(cluster: PostgresCluster, postgres_database: str) -> None:
+    recorder = Recorder()
+    recorder.hold(named("a"))
+    engine = await cluster.start_with(recorder, QUICK)
+    await engine.wake(named("a"))
+    await recorder.started(named("a"))
+    drop_connections(postgres_database)
+    recorder.let_go(named("a"))
+    await recorder.ended(named("a"))
+    await woken_by_anyone(postgres_database, named("b"))
+    await recorder.ended(named("b"))
+    assert recorder.starts.count(named("a")) == 1
+
+
+async def woken_by_anyone(url: str, thread: ThreadId) -> None:
+    """Another process makes work."""
+    ask(url, "select shoal_wake(%s)", thread)
+
+
+async def test_signals_missed_in_an_outage_are_read_from_the_rows(
+    cluster: PostgresCluster, store: DatabaseStore, postgres_database: str
+) -> None:
+    recorder = Recorder()
+    recorder.hold(THREAD)
+    await cluster.start_with(recorder, QUICK)
+    await opened(store)
+    await recorder.started(THREAD)
+    await store.inbox.accept_now(steer("s"))
+    await store.inbox.abort(Abort(THREAD, PERSON))
+    assert recorder.signals == []
+    drop_connections(postgres_database)
+    await recorder.until(lambda: {kind for _, kind, _ in recorder.signals} == {"steer", "abort"})
+    assert {turn for _, _, turn in recorder.signals} == {"T1"}
+    recorder.let_go(THREAD)
+
+
+async def test_a_job_that_was_fetched_unnoticed_is_given_back(
+    cluster: PostgresCluster, store: DatabaseStore, postgres_database: str
+) -> None:
+    recorder = Recorder()
+    engine = await cluster.start_with(recorder, QUICK)
+    await quiet(engine, recorder)
+    (worker,) = ask(postgres_database, "select id from procrastinate_workers")[0]
+    ask(
+        postgres_database,
+        "begin; lock table procrastinate_jobs in exclusive mode; select shoal_wake('web:lobby:lost');"
+        f" update procrastinate_jobs set status = 'doing', worker_id = {worker}; commit",
+    )
+    drop_connections(postgres_database)
+    await recorder.ended(ThreadId("web:lobby:lost"))
+
+
+async def test_a_worker_taken_for_dead_drops_what_it_runs_and_works_on(
+    cluster: PostgresCluster, postgres_database: str
+) -> None:
+    recorder = Recorder()
+    recorder.hold(named("a"))
+    engine = await cluster.start_with(recorder, QUICK)
+    await engine.wake(named("a"))
+    await recorder.started(named("a"))
+    ask(postgres_database, "delete from procrastinate_workers")
+    await recorder.until(lambda: recorder.cancelled == [named("a")])
+    recorder.let_go(named("a"))
+    await recorder.ended(named("a"))  # its job had lost its worker: anybody may take it, this one too
+    assert recorder.most_at_once[named("a")] == 1
+
+
+async def test_threads_of_a_silent_worker_are_taken_over(cluster: PostgresCluster, postgres_database: str) -> None:
+    ask(postgres_database, "insert into procrastinate_workers (last_heartbeat) values (now() - interval '1 hour')")
+    ask(postgres_database, "select shoal_wake('web:lobby:left')")
+    ask(
+        postgres_database,
+        "update procrastinate_jobs set status = 'doing', worker_id = (select id from procrastinate_workers)",
+    )
+    ask(postgres_database, "select shoal_wake('web:lobby:left')")  # and work came meanwhile
+    recorder = Recorder()
+    engine = await cluster.start_with(
+        recorder, EngineSettings(concurrency=10, heartbeat_seconds=0.1, stalled_seconds=0.5)
+    )
+    await recorder.ended(ThreadId("web:lobby:left"))
+    await quiet(engine, recorder)
+    assert recorder.starts.count(ThreadId("web:lobby:left")) == 1
+
+
+async def test_after_a_start_of_the_server_nobody_is_taken_for_dead(
+    cluster: PostgresCluster, postgres_database: str
+) -> None:
+    """Everybody gets the time to come back: here the server is younger than the silence allowed."""
+    ask(postgres_database, "insert into procrastinate_workers (last_heartbeat) values (now() - interval '10 years')")
+    recorder = Recorder()
+    engine = await cluster.start_with(recorder, EngineSettings(heartbeat_seconds=0.01, stalled_seconds=86_400 * 1000.0))
+    for number in range(5):
+        await quiet(engine, recorder, f"probe{number}")
+    assert ask(postgres_database, "select count(*) from procrastinate_workers") == [(2,)]
+
+
+class Refusing(Recorder):
+    """A handler that finds the database away, once."""
+
+    async def advance(self, thread: ThreadId) -> None:
+        """Refuse, then work."""
+        await super().advance(thread)
+        if self.starts.count(thread) == 1:
+            raise StoreUnavailable("gone")
+
+
+async def test_a_thread_whose_database_was_away_is_tried_again(cluster: PostgresCluster) -> None:
+    recorder = Refusing()
+    engine = await cluster.start(recorder)
+    await engine.wake(named("a"))
+    await recorder.ended(named("a"), 2)
+
+
+async def test_a_wake_without_a_database_is_refused(postgres_database: str) -> None:
+    pool = make_pool("postgresql://127.0.0.1:1/none", PoolSettings(wait_seconds=0.2))
+    await pool.open()
+    engine = PostgresEngine(pool, Listener(""), QUICK)
+    with pytest.raises(StoreUnavailable):
+        await engine.wake(named("a"))
+    with pytest.raises(StoreUnavailable):
+        await engine.signal(named("a"), "abort", TurnId("T1"))
+    await pool.close()
