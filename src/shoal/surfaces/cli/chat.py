@@ -65,6 +65,7 @@ async def _over_pipe(link: "Link", thread: ThreadId, agent: str) -> int:
     conversation = Conversation(link, thread, agent, _PipeScreen())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(conversation.follow)
+        await conversation.opened.wait()
         while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
             if not line.startswith("/"):
                 await conversation.quiet.wait()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
 
 SILENT = "[SILENT]"
+UNKNOWN_TURN = TurnId("open")
+NO_TURN = TurnId("")
 RECAP_EVENTS = 40
 """How far back the chat shows what was said before it was opened."""
 
@@ -76,9 +78,10 @@ class Conversation:
         self.questions: dict[ApprovalId, ApprovalRequested] = {}
         self.quiet = asyncio.Event()
         """Set while nothing is to be expected: no turn runs, or it waits for an answer."""
-        self.quiet.set()
+        self.opened = asyncio.Event()
+        """Set when the past is shown."""
         self._sent: set[str] = set()
-        self._turn = TurnId("")
+        self._turn = NO_TURN
         self._known_seq = 0
         self._answer = _Answer(screen)
         self._usage = Usage()
@@ -86,7 +89,12 @@ class Conversation:
     async def follow(self) -> None:
         """Show what happens until Shoal stops; first, what was said before."""
         standing = await self.link.standing()
-        self._known_seq = standing.last_seq if standing else 0
+        if standing is not None:
+            self._known_seq = standing.last_seq
+            self._turn = UNKNOWN_TURN if standing.is_busy else NO_TURN
+        if self._known_seq == 0:
+            self._settle()
+            self.opened.set()
         with self.link.posts(self.show_post):
             async for item in self.link.watch(max(0, self._known_seq - RECAP_EVENTS)):
                 self._take(item)
@@ -217,7 +225,7 @@ class Conversation:
                 self.questions.pop(approval, None)
             case TurnFinished() as finished:
                 self._usage = self._usage + finished.usage
-                self._turn = TurnId("")
+                self._turn = NO_TURN
             case _:
                 pass
         if event.seq <= self._known_seq:
@@ -227,14 +235,16 @@ class Conversation:
         if isinstance(event.data, UserSaid) and event.data.message_id in self._sent:
             self._sent.discard(event.data.message_id)
             self._turn = event.turn
-        self._settle()
+        if event.seq >= self._known_seq:
+            self._settle()
+            self.opened.set()
 
     def _settle(self) -> None:
         """Note whether anything is to be expected without a person's doing, and which question is open."""
-        if self.questions or not self.is_running:
-            self.quiet.set()
-        else:
+        if self.is_running and not self.questions:
             self.quiet.clear()
+        else:
+            self.quiet.set()
         request = next(iter(self.questions.values()), None)
         self.screen.question(f"allow {printable(request.tool)}?" if request else "")
 

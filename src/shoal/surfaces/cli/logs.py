@@ -11,6 +11,10 @@ from shoal.domain.clock import from_micros, iso
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+OTHERS = ("uvicorn", "httpx2", "httpcore2", "asyncio")
+"""Packages whose logs are of interest only when they warn."""
+
+
 class _StandardError(logging.StreamHandler[TextIO]):
     """Writes to what sys.stderr is now, so that a terminal chat can move it out of the way of its prompt."""
 
@@ -55,6 +59,8 @@ def start_logging(level: str, *, as_json: bool = False) -> None:
     handler = _StandardError()
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in OTHERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _time(record: logging.LogRecord) -> str:

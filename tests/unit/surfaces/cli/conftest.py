@@ -1,12 +1,24 @@
-"""What the tests of the command line share: a home directory and a way to run a command in it."""
+"""What the tests of the command line share: a home directory, ways to run a command in it, a model to talk to."""
 
-from collections.abc import Callable
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from shoal.surfaces.cli import main
+
+PROGRAM = str(Path(sys.executable).with_name("shoal"))
+VARIABLES = (
+    "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY",
+    "OPENROUTER_API_KEY", "BRAVE_API_KEY", "TELEGRAM_BOT_TOKEN", "DISCORD_TOKEN", "DATABASE_URL", "SHOAL_HOME",
+)  # fmt: skip
+"""Settings of whoever runs the tests, which must not reach them."""
 
 
 class Ran(NamedTuple):
@@ -22,12 +34,10 @@ Shoal = Callable[..., Ran]
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key, token or setting of whoever runs the tests."""
-    for name in (
-        "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY",
-        "OPENROUTER_API_KEY", "BRAVE_API_KEY", "TELEGRAM_BOT_TOKEN", "DISCORD_TOKEN", "DATABASE_URL", "SHOAL_HOME",
-    ):  # fmt: skip
+    """No key, token or setting of whoever runs the tests, and nothing to read."""
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
 @pytest.fixture
@@ -37,12 +47,50 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shoal(home: Path, capsys: pytest.CaptureFixture[str]) -> Shoal:
-    """Run `shoal --home HOME …` in this process."""
+def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shoal:
+    """Run `shoal --home HOME …` in this process, with what it reads from standard input."""
 
-    def run(*arguments: str) -> Ran:
+    def run(*arguments: str, stdin: str = "") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         code = main.run(["--home", str(home), *arguments])
         printed = capsys.readouterr()
         return Ran(code, printed.out, printed.err)
 
     return run
+
+
+class Server(NamedTuple):
+    """A Shoal that runs in a process of its own."""
+
+    process: subprocess.Popen[str]
+    address: str
+    token: str
+
+
+@contextmanager
+def running(home: Path, *arguments: str) -> Generator[Server]:
+    """`shoal run` on a free port until the block ends."""
+    command = [PROGRAM, "--home", str(home), "run", "--port", "0", *arguments]
+    environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline().split()
+            assert ready[:1] == ["ready"], process.communicate()
+            address, _, token = ready[1].partition("/?token=")
+            yield Server(process, address, token)
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+@pytest.fixture
+def model() -> Generator[str]:
+    """The address of a scripted model that takes the key `right` only."""
+    command = [sys.executable, "-m", "shoal.testing.model", "--key", "right", "--model", "fake-1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()

@@ -1,0 +1,98 @@
+"""`shoal ask`: one turn, its reply on standard output, and what it does when it cannot end."""
+
+import json
+from pathlib import Path
+
+from tests.unit.surfaces.cli.conftest import Shoal
+
+
+def test_the_reply_is_printed_and_nothing_else(shoal: Shoal) -> None:
+    ran = shoal("ask", "hello")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("Hello! I am the demo model")
+
+
+def test_json_has_what_the_contract_says(shoal: Shoal) -> None:
+    answer = json.loads(shoal("ask", "--json", "hello", "there").out)
+    assert list(answer) == ["thread", "turn", "reply", "steps", "usage", "outcome"]
+    assert answer["thread"].startswith("terminal:ask:")
+    assert (answer["steps"], answer["outcome"]) == (1, "done")
+    assert set(answer["usage"]) >= {"input_tokens", "output_tokens", "cached_tokens"}
+
+
+def test_a_thread_is_gone_on_with(shoal: Shoal) -> None:
+    for _ in range(2):
+        answer = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "hello").out)
+        assert answer["thread"] == "terminal:ask:mine"
+    found = json.loads(shoal("threads", "show", "terminal:ask:mine", "--json").out)
+    assert [event["type"] for event in found["events"]].count("turn_finished") == 2
+
+
+def test_the_question_may_come_from_standard_input(shoal: Shoal) -> None:
+    assert shoal("ask", "-", stdin="hello").out.startswith("Hello!")
+    empty = shoal("ask", "-", stdin="  \n")
+    assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask: give a text.\n")
+
+
+def test_an_unknown_agent_is_told_with_the_known(shoal: Shoal) -> None:
+    ran = shoal("ask", "--agent", "nobody", "hello")
+    assert (ran.code, ran.out, ran.err) == (1, "", "shoal: There is no agent 'nobody'. There are: main.\n")
+
+
+def test_a_wrong_thread_id_is_told(shoal: Shoal) -> None:
+    ran = shoal("ask", "--thread", "mine", "hello")
+    assert ran.code == 1
+    assert "must have three parts" in ran.err
+
+
+def test_without_anybody_to_ask_the_turn_waits_and_says_how_to_go_on(shoal: Shoal) -> None:
+    ran = shoal("ask", "run echo hi")
+    assert (ran.code, ran.out) == (1, "")
+    (approval,) = json.loads(shoal("approvals", "list", "--json").out)
+    assert (approval["state"], approval["shown"]) == ("pending", "echo hi")
+    assert ran.err.splitlines()[0] == "shoal: the agent asks to run:"
+    assert f"shoal: allow it with `shoal approvals allow {approval['id']}`." in ran.err
+
+
+def test_json_of_a_turn_that_waits_names_the_question(shoal: Shoal) -> None:
+    ran = shoal("ask", "--json", "run echo hi")
+    answer = json.loads(ran.out)
+    assert (ran.code, answer["outcome"], answer["reply"]) == (1, "waiting", "")
+    assert [(question["tool"], question["shown"]) for question in answer["approvals"]] == [("bash", "echo hi")]
+
+
+def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> None:
+    answer = json.loads(shoal("ask", "--json", "run echo hi").out)
+    allowed = shoal("approvals", "allow", answer["approvals"][0]["id"])
+    assert allowed.code == 0
+    assert f"`shoal chat --thread {answer['thread']}`" in allowed.out
+    assert "✓ bash" in shoal("chat", "--thread", answer["thread"]).out
+    again = shoal("approvals", "deny", answer["approvals"][0]["id"])
+    assert again.code == 1
+    assert again.err.startswith("shoal: ")
+
+
+def test_a_failed_turn_is_one_line_on_stderr(shoal: Shoal, home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        "[model]\nname = 'openai/gpt'\n[turns]\nmodel_attempts_max = 1\n"
+        "[providers.openai]\nbase_url = 'http://127.0.0.1:1/v1'\napi_key = 'k'\n"
+    )
+    ran = shoal("ask", "hello")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("shoal: ")
+    assert "Traceback" not in ran.err
+
+
+def test_a_real_wire_answers_and_its_use_is_counted(shoal: Shoal, home: Path, model: str) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
+    )
+    answer = json.loads(shoal("ask", "--json", "hello").out)
+    assert answer["outcome"] == "done"
+    assert answer["reply"]
+    assert answer["usage"]["output_tokens"] > 0
+    (row,) = json.loads(shoal("usage", "--json").out)
+    assert (row["model"], row["calls"]) == ("openai/fake-1", 1)
+    assert row["usage"]["output_tokens"] == answer["usage"]["output_tokens"]
