@@ -121,20 +121,23 @@ class _Running:
 
     def _start(self, spawn: Spawn, stack: ExitStack) -> subprocess.Popen[bytes]:
         with ExitStack() as child_ends:
-            pipes = [os.pipe() for _ in range(3)]
-            for read_end, write_end in pipes:
+            write_ends: list[int] = []
+            self._streams: list[_Stream] = []
+            for _ in range(3):
+                read_end, write_end = os.pipe()
                 stack.callback(os.close, read_end)
                 child_ends.callback(os.close, write_end)
-            streams = [_Stream(read_end, spawn.output_bytes_max, self._loop) for read_end, _ in pipes]
-            self._out, self._err, self._live = self._streams = streams
+                write_ends.append(write_end)
+                self._streams.append(_Stream(read_end, spawn.output_bytes_max, self._loop))
+            self._out, self._err, self._live = self._streams
             process = subprocess.Popen(
                 spawn.argv,
                 cwd=spawn.cwd,
                 env={**dict(spawn.env), MARK: self._mark},
                 stdin=subprocess.DEVNULL,
-                stdout=pipes[0][1],
-                stderr=pipes[1][1],
-                pass_fds=(pipes[2][1],),
+                stdout=write_ends[0],
+                stderr=write_ends[1],
+                pass_fds=(write_ends[2],),
                 start_new_session=True,
             )
         try:

@@ -24,6 +24,8 @@ from shoal.tools.beneath import WalkingOpener, best_opener
 
 FILE_BYTES_MAX = 26_214_400
 """Longest file that the file tools read or write whole."""
+PATH_BYTES_MAX = 4096
+"""Longest path; the kernel's own limit."""
 ENTRIES_MAX = 2000
 """Most entries of a directory that are listed."""
 _NEW_FILE_MODE = 0o644
@@ -78,7 +80,9 @@ class Jail:
         if not path or "\0" in path:
             raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
         root, parts = self._locate(path)
-        with _told(path):
+        with _told(path[:200]):
+            if len(os.fsencode(path)) >= PATH_BYTES_MAX:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
             try:
                 return self._place(root, self._opener.real_parts(root.host, parts))
             except OSError as error:

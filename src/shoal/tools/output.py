@@ -75,7 +75,7 @@ def bound_output(
     shown = inside(scratch / name)
     is_cut = len(content) > FILE_BYTES_MAX
     kept = f"the first {FILE_BYTES_MAX:,} bytes of it are" if is_cut else "all of it is"
-    lines = text.count("\n") + 1
+    lines = text.count("\n") + (not text.endswith("\n"))
     notice = f"[The output has {len(text):,} characters in {lines:,} lines; {kept} in {shown}. This is an excerpt.]"
     return BoundedOutput(f"{_excerpt(text, bounds)}\n{notice}", shown)
 
@@ -89,5 +89,6 @@ def _excerpt(text: str, bounds: OutputBounds) -> str:
         head = head[: head.rindex("\n")]
     if "\n" in tail[: tail_chars // 2]:
         tail = tail[tail.index("\n") + 1 :]
+    tail = tail.removesuffix("\n")
     missing = len(text) - len(head) - len(tail)
     return f"{visible(head)}\n[… {missing:,} characters left out …]\n{visible(tail)}"

@@ -1,0 +1,177 @@
+"""The tool's contract: what `domain.ports.Tool` promises, for built-in tools and for those of extensions.
+
+class TestMine(ToolContract):
+    @pytest.fixture
+    def tool(self): return MyTool()
+    @pytest.fixture
+    def good(self): return '{"path": "x"}'  # arguments that can be prepared
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.clock import Clock
+from shoal.domain.errors import ToolError
+from shoal.domain.home import Home
+from shoal.domain.ids import CallId, TurnId, make_thread_id
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext
+from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.testing.clock import ManualClock
+
+THREAD = make_thread_id("web", "lobby", "one")
+SCHEMA_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
+RUBBISH = (
+    "", "null", "[]", "7", '"text"', "{", "}", '{"a"', "\0", "\ud800", "[" * 100_000, '{"unknown_argument": 1}',
+    '{"path": null}', '{"path": 7}', '{"path": ["x"]}', '{"command": {}}', '{"text": {"text": "x"}}', "NaN", "{}{}",
+)  # fmt: skip
+"""What a model may send instead of arguments."""
+
+
+class FakeServices:
+    """Keeps what tools ask of Shoal."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.posts: list[NewPost] = []
+        self.triggers: list[NewTrigger] = []
+        self._clock = clock
+
+    async def post(self, post: NewPost) -> None:
+        """Keep it."""
+        self.posts.append(post)
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        """Keep it, without looking at the schedule."""
+        self.triggers.append(trigger)
+        return Trigger(f"t{len(self.triggers)}", trigger, "active", None, self._clock.now())
+
+
+class FakeSandbox:
+    """Runs nothing: keeps commands and gives the results it was told to, then empty ones."""
+
+    name = "fake"
+    isolated = True
+
+    def __init__(self, *results: CommandResult) -> None:
+        self.commands: list[Command] = []
+        self._results = list(results)
+
+    async def run(self, command: Command) -> CommandResult:
+        """The next result."""
+        self.commands.append(command)
+        return self._results.pop(0) if self._results else CommandResult(b"", b"", 0)
+
+    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
+        """The inside name of a path below a mount."""
+        for mount in mounts:
+            if path.is_relative_to(mount.host):
+                return f"{mount.inside}/{path.relative_to(mount.host)}".removesuffix("/.")
+        return str(path)
+
+    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
+        """The host path of an inside name."""
+        for mount in mounts:
+            if Path(path).is_relative_to(mount.inside):
+                return mount.host / Path(path).relative_to(mount.inside)
+        return Path(path)
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
+    """A call's context in a home directory under `folder`: agent `main`, all four mounts, a manual clock and fakes."""
+    home, clock = Home(folder), ManualClock()
+    workspace = home.agent("main") / "workspace"
+    scratch, skills, docs = home.scratch(THREAD), home.data / "skills", home.agent("main") / "docs"
+    for made in (workspace, scratch, skills, docs):
+        made.mkdir(parents=True, exist_ok=True)
+    return ToolContext(
+        thread=THREAD,
+        turn=TurnId("T1"),
+        call_id=CallId("c1"),
+        asker=Asker(user="u1", platform="web", channel="lobby"),
+        agent=AgentSpec("main", home.agent("main"), workspace, "demo", "standard"),
+        home=home,
+        mounts=(
+            Mount(workspace, "/workspace", writable=True),
+            Mount(scratch, "/scratch", writable=True),
+            Mount(skills, "/skills"),
+            Mount(docs, "/docs"),
+        ),
+        sandbox=sandbox or FakeSandbox(),
+        clock=clock,
+        services=FakeServices(clock),
+    )
+
+
+class ToolContract:
+    """Every rule of a tool; a subclass gives the fixtures `tool` and `good`."""
+
+    @pytest.fixture
+    def context(self, tmp_path: Path) -> ToolContext:
+        """An empty home directory."""
+        return tool_context(tmp_path)
+
+    def test_the_name_suits_every_provider(self, tool: Tool) -> None:
+        """Letters, digits, _ and -, at most 64; and it is explained."""
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.spec.name)
+        assert len(tool.spec.description) >= 10
+        assert tool.spec is tool.spec
+
+    def test_the_schema_is_one_of_an_object_without_further_properties(self, tool: Tool) -> None:
+        """Required ones exist, each has a type and a description."""
+        schema = json.loads(tool.spec.parameters)
+        assert schema["type"] == "object"
+        assert schema["additionalProperties"] is False
+        assert set(schema["required"]) <= schema["properties"].keys()
+        for name, described in schema["properties"].items():
+            assert described.get("type") in SCHEMA_TYPES or {"enum", "anyOf", "$ref"} & described.keys(), name
+            assert described.get("description"), name
+
+    @pytest.mark.parametrize("text", RUBBISH)
+    def test_rubbish_is_a_tool_error(self, tool: Tool, context: ToolContext, text: str) -> None:
+        """Or is understood; nothing else is raised, and the message says something."""
+        try:
+            assert tool.prepare(text, context).actions
+        except ToolError as error:
+            told = str(error)
+        else:
+            return
+        assert len(told) > 10
+
+    def test_a_call_states_what_it_will_do(self, tool: Tool, context: ToolContext, good: str) -> None:
+        """Actions of the tool's own name, and a text for a person."""
+        invocation = tool.prepare(good, context)
+        assert invocation.actions
+        assert all(action.text.startswith(f"tool:{tool.spec.name}:") for action in invocation.actions)
+        assert any(not action.whole for action in invocation.actions)
+        assert invocation.shown.strip()
+
+    def test_the_canonical_form_is_json_and_repeats(self, tool: Tool, context: ToolContext, good: str) -> None:
+        """The same call has the same form, whatever the order of the keys and the spaces in what the model wrote."""
+        arguments = json.loads(good)
+        turned = json.dumps(dict(reversed(arguments.items())), indent=2)
+        first, second = tool.prepare(good, context), tool.prepare(turned, context)
+        assert first.canonical == second.canonical
+        assert first.actions == second.actions
+        assert msgspec.json.encode(json.loads(first.canonical), order="sorted").decode() == first.canonical
+
+    def test_preparing_changes_nothing(self, tool: Tool, context: ToolContext, good: str) -> None:
+        """Since nobody has allowed anything yet."""
+        before = _everything(context.home.root)
+        tool.prepare(good, context)
+        assert _everything(context.home.root) == before
+
+
+def _everything(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        for path in sorted(folder.rglob("*"))
+    }

@@ -1,0 +1,97 @@
+"""The tool's contract over every built-in tool and over a function with the decorator."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import jsonschema
+import pytest
+
+from shoal.domain.errors import ToolError
+from shoal.domain.ports import Tool, ToolContext
+from shoal.testing.contracts.tool import ToolContract, tool_context
+from shoal.tools.builtin.shell import ShellBounds
+from shoal.tools.functions import tool as make_tool
+from shoal.tools.registry import Registry
+from shoal.tools.standard import standard_tools
+
+GOOD = {
+    "bash": {"command": "echo hello > file.txt"},
+    "read": {"path": "notes.txt", "offset": 1},
+    "view": {"path": "/workspace/notes.txt", "limit": 3},
+    "write": {"path": "new/file.txt", "content": "x"},
+    "create_file": {"path": "/scratch/file.txt", "content": "x\n"},
+    "edit": {"path": "notes.txt", "old_string": "two", "new_string": "2"},
+    "str_replace": {"path": "notes.txt", "old_str": "two", "new_str": "2"},
+    "list": {"path": "/docs"},
+    "upload": {"path": "notes.txt", "comment": "here"},
+    "time": {"timezone": "Europe/Berlin"},
+    "remember": {"text": "likes tea", "scope": "global"},
+    "note_today": {"text": "met at noon"},
+    "remind": {"when": "in 10 minutes", "text": "tea", "timezone": "Europe/Berlin"},
+    "weigh": {"name": "apple", "grams": 7},
+}
+
+
+@make_tool(read_only=True)
+def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its weight."] = 1) -> str:
+    """Weigh a thing."""
+    return f"{name}: {grams} g"
+
+
+def all_tools() -> Registry:
+    """The built-in tools and a function."""
+    registry = standard_tools(ShellBounds())
+    registry.add(weigh)
+    return registry
+
+
+def test_every_tool_has_an_example() -> None:
+    assert sorted(GOOD) == sorted(all_tools().names())
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+class TestTools(ToolContract):
+    """One tool after the other."""
+
+    @pytest.fixture
+    def tool(self, name: str) -> Tool:
+        """The tool."""
+        found = all_tools().get(name)
+        assert found is not None
+        return found
+
+    @pytest.fixture
+    def good(self, name: str) -> str:
+        """Its example."""
+        return json.dumps(GOOD[name])
+
+    @pytest.fixture
+    def context(self, tmp_path: Path) -> ToolContext:
+        """With a file to read and edit."""
+        context = tool_context(tmp_path)
+        (context.agent.workspace / "notes.txt").write_text("one\ntwo\nthree\n")
+        return context
+
+    def test_the_schema_is_valid_and_takes_the_example(self, tool: Tool, good: str) -> None:
+        """By the JSON Schema standard."""
+        schema = json.loads(tool.spec.parameters)
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.validate(json.loads(good), schema)
+
+    def test_an_unknown_argument_is_named(self, tool: Tool, context: ToolContext, good: str) -> None:
+        """So that the model can correct itself."""
+        with pytest.raises(ToolError, match=r"`surplus`.*It takes"):
+            tool.prepare(json.dumps({**json.loads(good), "surplus": 1}), context)
+
+    def test_read_only_tools_are_idempotent(self, tool: Tool) -> None:
+        """What changes nothing may be repeated."""
+        assert tool.spec.idempotent or not tool.spec.read_only or tool.spec.name == "weigh"
+
+
+def test_flags_are_as_documented() -> None:
+    registry = all_tools()
+    specs = [tool.spec for name in registry.names() if (tool := registry.get(name)) is not None]
+    assert {spec.name for spec in specs if spec.read_only} == {"list", "read", "time", "view", "weigh"}
+    assert {spec.name for spec in specs if spec.idempotent} == {"create_file", "list", "read", "time", "view", "write"}
+    assert {spec.name for spec in specs if spec.runs_commands} == {"bash"}

@@ -1,0 +1,72 @@
+"""Choosing a sandbox: what was asked for or an error, and on `auto` an isolating one or the host that says so."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import SandboxError
+from shoal.sandbox.bubblewrap import BubblewrapSandbox
+from shoal.sandbox.choose import SandboxChoice, choose_sandbox
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+@pytest.fixture
+def without_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which no program is found."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.fixture
+def broken_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which bubblewrap may not make namespaces."""
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@needs_bubblewrap
+async def test_auto_takes_bubblewrap_where_it_works() -> None:
+    chosen = await choose_sandbox(SandboxChoice())
+    assert (chosen.sandbox.name, chosen.sandbox.isolated) == ("bubblewrap", True)
+
+
+@pytest.mark.usefixtures("without_bubblewrap")
+async def test_auto_says_so_and_takes_the_host_where_there_is_none() -> None:
+    chosen = await choose_sandbox(SandboxChoice())
+    assert (chosen.sandbox.name, chosen.sandbox.isolated) == ("host", False)
+    assert "bubblewrap is not installed" in chosen.note
+    assert "every command is asked for" in chosen.note
+
+
+@pytest.mark.usefixtures("broken_bubblewrap")
+async def test_auto_finds_out_by_a_trial() -> None:
+    chosen = await choose_sandbox(SandboxChoice())
+    assert chosen.sandbox.name == "host"
+    assert "No permissions to create a new namespace" in chosen.note
+
+
+@pytest.mark.usefixtures("broken_bubblewrap")
+async def test_what_was_asked_for_is_never_replaced() -> None:
+    with pytest.raises(SandboxError, match="No permissions"):
+        await choose_sandbox(SandboxChoice(kind="bubblewrap"))
+
+
+async def test_the_host_is_not_isolated_and_says_so() -> None:
+    chosen = await choose_sandbox(SandboxChoice(kind="host"))
+    assert not chosen.sandbox.isolated
+    assert chosen.note
+
+
+@pytest.mark.usefixtures("without_bubblewrap")
+async def test_seatbelt_is_for_another_system() -> None:
+    with pytest.raises(SandboxError, match="macOS"):
+        await choose_sandbox(SandboxChoice(kind="seatbelt"))
+
+
+def test_processes_are_bounded_by_groups_or_by_not_being_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = BubblewrapSandbox()
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert sandbox.bounds_processes

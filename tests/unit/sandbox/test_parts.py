@@ -1,0 +1,114 @@
+"""The small parts of sandboxes: paths, limits, control groups, the macOS profile."""
+
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.errors import SandboxError
+from shoal.domain.ports import Mount
+from shoal.sandbox import seatbelt
+from shoal.sandbox.cgroups import Groups, Hierarchy, Setting, find_groups
+from shoal.sandbox.limits import Limits, ulimit_line
+from shoal.sandbox.paths import require_inside, to_inside, to_outside
+
+MOUNTS = (
+    Mount(Path("/h/w"), "/workspace", writable=True),
+    Mount(Path("/h/w/deep"), "/scratch"),
+    Mount(Path("/s"), "/skills"),
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "inside"),
+    [
+        ("/h/w", "/workspace"),
+        ("/h/w/a/b", "/workspace/a/b"),
+        ("/h/w/deep/c", "/scratch/c"),
+        ("/h/w/../x", "/h/w/../x"),
+        ("/h/wide", "/h/wide"),
+        ("/s/./x", "/skills/x"),
+    ],
+)
+def test_host_paths_get_their_inside_names(host: str, inside: str) -> None:
+    assert to_inside(Path(host), MOUNTS) == inside
+
+
+@pytest.mark.parametrize(
+    ("inside", "host"),
+    [
+        ("/workspace", "/h/w"),
+        ("/workspace/a/../b", "/h/w/b"),
+        ("/workspace/../etc/passwd", "/workspace/../etc/passwd"),
+        ("/workspaces", "/workspaces"),
+        ("/skills/x", "/s/x"),
+    ],
+)
+def test_inside_names_get_their_host_paths(inside: str, host: str) -> None:
+    assert to_outside(inside, MOUNTS) == Path(host)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "deep", "x y"]), max_size=5))
+def test_the_way_there_and_back_is_the_same(parts: list[str]) -> None:
+    path = Path("/h/w").joinpath(*parts)
+    assert to_outside(to_inside(path, MOUNTS), MOUNTS) == path
+
+
+def test_a_working_directory_has_to_be_in_a_mount() -> None:
+    assert require_inside(Path("/h/w/a"), MOUNTS) == "/workspace/a"
+    for path in ("/h", "/h/w/../..", "/"):
+        with pytest.raises(SandboxError, match="none of the directories"):
+            require_inside(Path(path), MOUNTS)
+
+
+def test_limits_become_a_line_of_shell() -> None:
+    line = ulimit_line(Limits(2048, 3, 4096, 0, 5, 6))
+    assert line == "ulimit -c 0 -d 2 -f 4 -n 6 -t 5 -u 3 || exit 125; "
+    assert ulimit_line(Limits(0, 0, 0, 0, 0, 0)) == "ulimit -c 0 || exit 125; "
+
+
+def test_a_limit_is_not_raised_above_this_process_own() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        pytest.skip("this process has no limit of open files")
+    assert f"-n {hard} " in ulimit_line(Limits(open_files_max=hard * 2))
+
+
+def test_a_plain_directory_is_no_control_group(tmp_path: Path) -> None:
+    assert not find_groups(Limits(), tmp_path).can_bound
+    assert list(tmp_path.iterdir()) == []
+    with find_groups(Limits(), tmp_path / "missing").group() as join_files:
+        assert join_files == ()
+
+
+def test_a_group_that_cannot_be_made_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    groups = Groups((Hierarchy(tmp_path, (Setting("pids.max", 5),)),))
+    with pytest.raises(SandboxError, match="control group"), groups.group():
+        pytest.fail("it was made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_groups_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "shoal-999999999-1").mkdir()
+    (tmp_path / "shoal-1-1").mkdir()
+    find_groups(Limits(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["shoal-1-1"]
+
+
+def test_the_macos_profile_denies_first_and_names_the_mounts() -> None:
+    text = seatbelt._profile(MOUNTS, open_network=False)
+    assert text.startswith("(version 1)\n(deny default)")
+    assert '(allow file-write* (subpath "/h/w"))' in text
+    assert '(allow file-read* (subpath "/s"))' in text
+    assert '(allow file-write* (subpath "/s"))' not in text
+    assert "network" not in text
+    assert "(allow network*)" in seatbelt._profile(MOUNTS, open_network=True)
+
+
+def test_a_path_cannot_write_into_the_macos_profile() -> None:
+    odd = Mount(Path('/a") (allow default) ("'), "/workspace", writable=True)
+    assert r'(subpath "/a\") (allow default) (\"")' in seatbelt._profile((odd,), open_network=False)
+    with pytest.raises(SandboxError, match="control characters"):
+        seatbelt._profile((Mount(Path("/a\nb"), "/workspace"),), open_network=False)

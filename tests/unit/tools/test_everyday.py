@@ -1,0 +1,251 @@
+"""The tools for time, memory, reminders, uploads and commands."""
+
+import asyncio
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.memory import memory_path, note_path
+from shoal.domain.permissions import Action
+from shoal.domain.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
+from shoal.domain.records import NewTrigger, Trigger
+from shoal.testing.clock import START
+from shoal.testing.contracts.tool import THREAD, FakeSandbox, FakeServices, tool_context
+from shoal.tools.builtin.channel import UploadTool
+from shoal.tools.builtin.clock import TimeTool
+from shoal.tools.builtin.memory import NoteTool, RememberTool
+from shoal.tools.builtin.reminders import RemindTool, schedule_of
+from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, BashTool, ShellBounds
+
+WRITERS = 30
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    """An empty home; it is Monday, 5 January 2026, 9:00 UTC."""
+    return tool_context(tmp_path)
+
+
+def services(context: ToolContext) -> FakeServices:
+    """What tools asked for."""
+    assert isinstance(context.services, FakeServices)
+    return context.services
+
+
+def prepared(tool: Tool, context: ToolContext, **arguments: object) -> Invocation:
+    """The call."""
+    return tool.prepare(json.dumps(arguments), context)
+
+
+async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutput:
+    """The call's result."""
+    return await prepared(tool, context, **arguments).run()
+
+
+async def test_time_is_told_in_a_zone(context: ToolContext) -> None:
+    assert (await run(TimeTool(), context)).text == "2026-01-05T09:00:00+00:00 (Monday, UTC)"
+    assert (
+        await run(TimeTool(), context, timezone="Asia/Tokyo")
+    ).text == "2026-01-05T18:00:00+09:00 (Monday, Asia/Tokyo)"
+    for name in ("Mars/Base", "../../etc/passwd", "", "\0"):
+        with pytest.raises(ToolError, match="no time zone"):
+            prepared(TimeTool(), context, timezone=name)
+
+
+async def test_remember_adds_a_line_to_the_scope(context: ToolContext) -> None:
+    for scope in ("global", "platform", "channel"):
+        await run(RememberTool(), context, text=f" likes\n{scope} tea ", scope=scope)
+        assert memory_path(context.home, scope, THREAD).read_text() == f"- likes {scope} tea\n"
+    assert prepared(RememberTool(), context, text="a\nb").actions == (Action("tool:remember:channel a b"),)
+
+
+async def test_what_is_known_is_not_added_again(context: ToolContext) -> None:
+    await run(RememberTool(), context, text="Likes tea.")
+    assert "has that already" in (await run(RememberTool(), context, text="likes  tea")).text
+    assert memory_path(context.home, "channel", THREAD).read_text() == "- Likes tea.\n"
+
+
+async def test_writers_at_once_lose_no_line(context: ToolContext) -> None:
+    await asyncio.gather(*(run(RememberTool(), context, text=f"fact {number}") for number in range(WRITERS)))
+    lines = memory_path(context.home, "channel", THREAD).read_text().splitlines()
+    assert sorted(lines) == sorted(f"- fact {number}" for number in range(WRITERS))
+
+
+async def test_nothing_or_too_much_is_not_remembered(context: ToolContext) -> None:
+    for text in ("", " \n ", "x" * 5000):
+        with pytest.raises(ToolError):
+            prepared(RememberTool(), context, text=text)
+
+
+async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None:
+    for _ in range(2):
+        await run(NoteTool(), context, text="met at noon")
+    path = note_path(context.home, START.date())
+    assert path.read_text() == "- 09:00 met at noon\n- 09:00 met at noon\n"
+
+
+async def test_memory_that_cannot_be_written_is_told(context: ToolContext) -> None:
+    memory_path(context.home, "global", THREAD).mkdir(parents=True)
+    with pytest.raises(ToolError, match="could not be written"):
+        await run(RememberTool(), context, text="x", scope="global")
+
+
+async def test_a_reminder_is_a_trigger_for_the_thread(context: ToolContext) -> None:
+    output = await run(RemindTool(), context, when="in 10 minutes", text=" tea ", timezone="Europe/Berlin")
+    assert services(context).triggers == [
+        NewTrigger(
+            kind="one-shot",
+            schedule="2026-01-05T09:10:00.000Z",
+            text="tea",
+            thread=THREAD,
+            timezone="Europe/Berlin",
+            agent="main",
+            created_by="u1",
+        )
+    ]
+    assert output.text == "Reminder t1 is set: tea"
+
+
+async def test_a_cron_line_repeats(context: ToolContext) -> None:
+    await run(RemindTool(), context, when="0 9 * * 1-5", text="stand up", timezone="Europe/Berlin")
+    trigger = services(context).triggers[0]
+    assert (trigger.kind, trigger.schedule, trigger.timezone) == ("periodic", "0 9 * * 1-5", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("when", "timezone", "schedule"),
+    [
+        ("2026-01-06T10:00", "Europe/Berlin", "2026-01-06T09:00:00.000Z"),
+        ("2026-01-06T10:00:00+05:00", "Europe/Berlin", "2026-01-06T05:00:00.000Z"),
+        ("2026-01-06T10:00:00Z", "UTC", "2026-01-06T10:00:00.000Z"),
+        ("2026-07-01", "Europe/Berlin", "2026-06-30T22:00:00.000Z"),
+        ("in 90 seconds", "UTC", "2026-01-05T09:01:30.000Z"),
+        ("In an hour", "UTC", "2026-01-05T10:00:00.000Z"),
+        ("in 2 weeks", "UTC", "2026-01-19T09:00:00.000Z"),
+        ("in 5 min", "UTC", "2026-01-05T09:05:00.000Z"),
+    ],
+)
+def test_times_have_three_forms(when: str, timezone: str, schedule: str) -> None:
+    assert schedule_of(when, timezone, START) == schedule
+
+
+@pytest.mark.parametrize("when", ["", "soon", "in 3 months", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99"])
+def test_what_is_no_time_is_refused_with_the_forms(context: ToolContext, when: str) -> None:
+    with pytest.raises(ToolError, match="ISO 8601"):
+        prepared(RemindTool(), context, when=when, text="x")
+
+
+def test_the_past_and_an_empty_text_are_refused(context: ToolContext) -> None:
+    with pytest.raises(ToolError, match="is past: it is 2026-01-05T09:00:00"):
+        prepared(RemindTool(), context, when="2026-01-05T08:59", text="x")
+    with pytest.raises(ToolError, match="text is empty"):
+        prepared(RemindTool(), context, when="in 5 minutes", text=" ")
+    with pytest.raises(ToolError):
+        schedule_of("0001-01-01T00:00+10:00", "UTC", START)
+    assert schedule_of("2026-01-05T09:00:01", "UTC", START - timedelta(seconds=1))
+
+
+async def test_a_schedule_that_never_comes_is_told(tmp_path: Path) -> None:
+    class Refusing(FakeServices):
+        async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+            raise InvalidInput(f"{trigger.schedule} never comes")
+
+    context = tool_context(tmp_path)
+    context = msgspec.structs.replace(context, services=Refusing(context.clock))
+    with pytest.raises(ToolError, match=r"0 0 30 2 \* never comes"):
+        await run(RemindTool(), context, when="0 0 30 2 *", text="x")
+
+
+async def test_an_upload_posts_the_file_as_it_is_now(context: ToolContext) -> None:
+    path = context.agent.workspace / "report.txt"
+    path.write_text("first")
+    call = prepared(UploadTool(), context, path="report.txt", comment="here it is")
+    assert call.shown == "upload /workspace/report.txt (5 bytes)\n\nhere it is"
+    await call.run()
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+    (post,) = services(context).posts
+    assert (post.thread, post.kind, post.text, Path(post.file).name) == (THREAD, "file", "here it is", "report.txt")
+    assert Path(post.file).read_text() == "first"
+    with pytest.raises(ToolError):
+        prepared(UploadTool(), context, path="report.txt")
+
+
+async def test_the_same_upload_has_the_same_key(context: ToolContext) -> None:
+    (context.agent.workspace / "f").write_text("x")
+    for _ in range(2):
+        await run(UploadTool(), context, path="f")
+    first, second = services(context).posts
+    assert first == second
+
+
+async def test_an_upload_of_what_is_no_file_is_refused(context: ToolContext) -> None:
+    os.mkfifo(context.agent.workspace / "pipe")
+    for path in ("missing", "pipe", ".", "/etc/passwd"):
+        with pytest.raises(ToolError):
+            prepared(UploadTool(), context, path=path)
+
+
+def shell_actions(name: str, command: str, _: ToolContext) -> tuple[Action, ...]:
+    """One action."""
+    return (Action(f"tool:{name}:{command}"),)
+
+
+def bash(**bounds: float) -> BashTool:
+    """The tool with these bounds."""
+    return BashTool(shell_actions, ShellBounds(**bounds))  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path) -> None:
+    sandbox = FakeSandbox()
+    context = tool_context(tmp_path, sandbox)
+    await run(bash(timeout_seconds=7.0), context, command="ls")
+    await run(bash(), context, command="ls", timeout_seconds=3)
+    first, second = sandbox.commands
+    assert (first.text, first.cwd, first.mounts) == ("ls", context.agent.workspace, context.mounts)
+    assert (first.timeout_seconds, second.timeout_seconds, first.env) == (7.0, 3.0, ())
+    with pytest.raises(ToolError, match="at most 600"):
+        prepared(bash(), context, command="ls", timeout_seconds=601)
+
+
+@pytest.mark.parametrize(
+    ("result", "told", "is_error"),
+    [
+        (CommandResult(b"out\n", b"", 0), "out\n[exit code 0]", False),
+        (CommandResult(b"out\n", b"err\n", 2), "out\n[standard error]\nerr\n[exit code 2]", False),
+        (CommandResult(b"", b"", 0), "[no output]\n[exit code 0]", False),
+        (
+            CommandResult(b"a", b"", None, timed_out=True),
+            "a\n[killed with all its processes: it ran longer than 120 seconds]",
+            True,
+        ),
+        (
+            CommandResult(b"abc", b"", 0, stdout_cut=True),
+            "abc\n[standard output went on; only its first 3 bytes were kept]\n[exit code 0]",
+            False,
+        ),
+        (CommandResult(b"\0\1\2", b"", 0), "[3 bytes of binary data, not shown]\n[exit code 0]", False),
+    ],
+)
+async def test_a_commands_end_is_told(tmp_path: Path, result: CommandResult, told: str, is_error: bool) -> None:
+    context = tool_context(tmp_path, FakeSandbox(result))
+    assert await run(bash(), context, command="x") == ToolOutput(told, is_error=is_error)
+
+
+def test_an_impossible_command_is_refused(context: ToolContext) -> None:
+    for command in ("", " \n", "a\0b", "x" * (COMMAND_BYTES_MAX + 1)):
+        with pytest.raises(ToolError):
+            prepared(bash(), context, command=command)
+
+
+def test_an_approval_of_a_command_is_for_its_directory_and_sandbox(tmp_path: Path) -> None:
+    call = prepared(bash(), tool_context(tmp_path), command="ls")
+    assert json.loads(call.canonical) == {
+        "tool": "bash", "command": "ls", "cwd": "/workspace", "sandbox": "fake", "timeout": 120.0,
+    }  # fmt: skip
+    assert call.shown == "ls"

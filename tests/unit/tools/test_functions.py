@@ -1,0 +1,178 @@
+"""`@tool` and the registry: a typed function is a tool; names are unique; the same selection is the same object."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.ports import Tool, ToolContext, ToolOutput
+from shoal.testing.contracts.tool import tool_context
+from shoal.tools.functions import tool
+from shoal.tools.registry import SELECTIONS_MAX, Registry
+
+
+class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something on the list."""
+
+    name: str
+    count: int = 1
+
+
+@tool(read_only=True, idempotent=True)
+def order(
+    item: Item,
+    size: Literal["small", "large"] = "small",
+    note: Annotated[str, msgspec.Meta(description="A wish.", max_length=5)] = "",
+) -> dict[str, object]:
+    """Order something.
+
+    Args:
+        item: What to order.
+        size (str): How large.
+    """
+    return {"item": item.name, "size": size, "note": note, "thread": threading.current_thread().name}
+
+
+@tool(name="who_asks")
+async def who(context: ToolContext, greeting: Annotated[str, "How to greet."] = "Hello") -> str:
+    """Tell who asks."""
+    return f"{greeting} {context.asker.user}"
+
+
+async def result(found: Tool, context: ToolContext, **arguments: object) -> ToolOutput:
+    """The call's result."""
+    return await found.prepare(json.dumps(arguments), context).run()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    """An empty home."""
+    return tool_context(tmp_path)
+
+
+def test_docstring_and_annotations_become_the_schema() -> None:
+    assert (order.spec.name, order.spec.description) == ("order", "Order something.")
+    assert (order.spec.read_only, order.spec.idempotent) == (True, True)
+    schema = json.loads(order.spec.parameters)
+    assert schema["required"] == ["item"]
+    assert schema["properties"]["size"] == {"enum": ["large", "small"], "default": "small", "description": "How large."}
+    assert schema["properties"]["note"]["description"] == "A wish."
+    assert schema["$defs"]["Item"]["properties"]["count"] == {"type": "integer", "default": 1}
+
+
+def test_the_context_is_no_argument() -> None:
+    assert list(json.loads(who.spec.parameters)["properties"]) == ["greeting"]
+
+
+async def test_a_plain_function_runs_in_a_thread_and_returns_json(context: ToolContext) -> None:
+    output = json.loads((await result(order, context, item={"name": "tea"}, size="large")).text)
+    assert output.pop("thread") != threading.current_thread().name
+    assert output == {"item": "tea", "size": "large", "note": ""}
+
+
+async def test_an_async_function_gets_the_context(context: ToolContext) -> None:
+    assert (await result(who, context)).text == "Hello u1"
+
+
+async def test_what_it_does_is_stated_in_full(context: ToolContext) -> None:
+    call = who.prepare('{"greeting": "Hi"}', context)
+    assert [action.text for action in call.actions] == ['tool:who_asks:{"greeting":"Hi"}']
+    assert who.prepare("{}", context).canonical == who.prepare('{"greeting":"Hello"}', context).canonical
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("{}", "there is no required field `item`"),
+        ('{"item": {"name": 3}}', "item.name: Expected `str`, got `int`"),
+        ('{"item": {"name": "x"}, "note": "too long"}', "note: Expected `str` of length <= 5"),
+        ('{"item": {"name": "x"}, "size": "huge"}', "size: Invalid enum value 'huge'"),
+        ('{"item"', "not valid JSON"),
+    ],
+)
+def test_wrong_arguments_are_named(context: ToolContext, arguments: str, told: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        order.prepare(arguments, context)
+    assert told in str(caught.value)
+
+
+def test_a_function_stays_a_function() -> None:
+    assert order(Item("tea"), note="x")["item"] == "tea"
+
+
+async def test_a_tool_output_is_passed_on(context: ToolContext) -> None:
+    @tool
+    def failing() -> ToolOutput:
+        """Fail on purpose."""
+        return ToolOutput("no", is_error=True)
+
+    assert await result(failing, context) == ToolOutput("no", is_error=True)
+
+
+def test_what_cannot_be_a_tool_is_refused() -> None:
+    def untyped(value) -> str:  # pyright: ignore[reportMissingParameterType]
+        return value
+
+    def several(*values: str) -> str:
+        return str(values)
+
+    def foreign(value: threading.Lock) -> str:
+        return str(value)
+
+    for function in (untyped, several, foreign, lambda: ""):
+        with pytest.raises(InvalidInput):
+            tool(function)
+    with pytest.raises(InvalidInput, match="1 to 64 letters"):
+        tool(name="has spaces")(several)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """Three tools, one of them unlisted."""
+    made = Registry()
+    made.add(who)
+    made.add(order)
+    made.add(tool(name="alias")(lambda: ""), listed=False)
+    return made
+
+
+def shown(_: str) -> bool:
+    """Nothing is hidden."""
+    return False
+
+
+def test_tools_are_told_by_name_in_order(registry: Registry) -> None:
+    assert [spec.name for spec in registry.specs((), shown)] == ["order", "who_asks"]
+    assert [spec.name for spec in registry.specs(("who_asks", "alias", "missing"), shown)] == ["alias", "who_asks"]
+    assert [spec.name for spec in registry.specs((), lambda name: name == "order")] == ["who_asks"]
+    assert registry.names() == ("alias", "order", "who_asks")
+
+
+def test_the_same_selection_is_the_same_object_until_tools_change(registry: Registry) -> None:
+    first = registry.specs((), shown)
+    assert registry.specs((), shown) is first
+    assert registry.specs(("order", "who_asks"), shown) is first
+    registry.remove("alias")
+    assert registry.specs((), shown) is not first
+    assert registry.get("alias") is None
+    assert registry.get("order") is order
+
+
+def test_a_name_is_taken_once(registry: Registry) -> None:
+    with pytest.raises(InvalidInput, match="order already"):
+        registry.add(order)
+    registry.remove("order")
+    registry.remove("order")
+    registry.add(order)
+
+
+def test_kept_selections_are_bounded(registry: Registry) -> None:
+    for number in range(SELECTIONS_MAX + 10):
+        registry.add(tool(name=f"t{number}")(lambda: ""))
+    for number in range(SELECTIONS_MAX + 10):
+        registry.specs((f"t{number}",), shown)
+    assert len(registry._selections) <= SELECTIONS_MAX
