@@ -1,0 +1,248 @@
+"""Event files: JSON files put into `data/events/` that start turns, now, at a time, or again and again.
+
+type        what becomes of the file                         what starts the turn
+----------  -----------------------------------------------  ------------------------------------------------------
+immediate   moves to done/ once the message is accepted      the scan that finds it; a full queue is tried again
+one-shot    stays until its time, then moves to done/        a stored trigger named `file:NAME`
+periodic    stays; deleting it removes the trigger           a stored trigger named `file:NAME`
+any         moves to failed/ with a .reason.txt beside it    nothing: it is malformed, was missed, or sending failed
+
+A file that changes replaces its trigger. One that is not yet JSON is taken for half written and read again three times.
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, ShoalError, StoreError
+from shoal.domain.ids import parse_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.store import Triggers
+from shoal.triggers.schedule import check, next_after, single_time, zone_named
+from shoal.triggers.service import Target
+
+DEBOUNCE_MILLISECONDS = 100
+SCAN_MILLISECONDS = 5000
+"""The directory is looked through this often even if nothing seems to have changed."""
+RETRY_SECONDS = (0.1, 0.2, 0.4)
+FILE_BYTES_MAX = 65_536
+FILES_MAX = 1000
+"""Most files of the directory that are looked at, and most that done/ and failed/ keep; the oldest go."""
+
+_NAME_PREFIX = "file:"
+
+log = logging.getLogger(__name__)
+
+
+class _Stamp(NamedTuple):
+    mtime_ns: int
+    size: int
+    inode: int
+
+
+class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The format of a file, as the documents have it."""
+
+    type: Literal["immediate", "one-shot", "periodic"]
+    text: str
+    threadId: str = ""  # noqa: N815 (the format's own name)
+    adapterId: str = ""  # noqa: N815
+    channelId: str = ""  # noqa: N815
+    schedule: str = ""
+    timezone: str = "UTC"
+    agent: str = ""
+
+
+_decoder = msgspec.json.Decoder(_EventFile)
+
+
+class EventFiles:
+    """Watches a directory of event files and keeps the stored triggers in step with it."""
+
+    def __init__(
+        self, directory: Path, triggers: Triggers, target: Target, clock: Clock, poke: Callable[[], None]
+    ) -> None:
+        self._directory = directory
+        self._triggers = triggers
+        self._target = target
+        self._clock = clock
+        self._poke = poke
+        self._known: dict[str, _Stamp] = {}
+
+    async def run(self) -> None:
+        """Scan, then scan again whenever something changes, until cancelled. Makes the directories."""
+        # Its types name trio, which is not installed.
+        from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
+
+        for path in (self._directory, self._directory / "done", self._directory / "failed"):
+            path.mkdir(parents=True, exist_ok=True)
+        await self.scan()
+        changes = awatch(
+            self._directory,
+            debounce=DEBOUNCE_MILLISECONDS,
+            rust_timeout=SCAN_MILLISECONDS,
+            yield_on_timeout=True,
+            recursive=False,
+        )
+        async with aclosing(changes):
+            async for _ in changes:
+                await self.scan()
+
+    async def scan(self) -> None:
+        """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""
+        present = self._present()
+        stored = self._stored(await self._triggers.all())
+        for name in stored.keys() - present.keys():
+            for trigger in stored.pop(name):
+                if trigger.state in ("active", "paused"):
+                    await self._triggers.remove(trigger.id)
+        self._known = {name: stamp for name, stamp in self._known.items() if name in present}
+        for name, stamp in present.items():
+            try:
+                await self._look_at(name, stamp, stored.get(name, []))
+            except InvalidInput as problem:
+                self._put_away(name, "failed", str(problem))
+            except OSError as error:
+                self._known[name] = stamp
+                log.warning(
+                    "an event file cannot be read or moved; check the rights of its directory",
+                    extra={"file": name, "why": error.strerror},
+                )
+
+    def _present(self) -> dict[str, _Stamp]:
+        found: dict[str, _Stamp] = {}
+        for name in sorted(os.listdir(self._directory))[:FILES_MAX]:
+            if name.startswith(".") or not name.endswith(".json"):
+                continue
+            status = os.lstat(self._directory / name)
+            if stat.S_ISREG(status.st_mode):
+                found[name] = _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
+        return found
+
+    def _stored(self, triggers: list[Trigger]) -> dict[str, list[Trigger]]:
+        found: dict[str, list[Trigger]] = {}
+        for trigger in sorted(triggers, key=lambda one: one.id):
+            if trigger.spec.name.startswith(_NAME_PREFIX):
+                found.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
+        return found
+
+    async def _look_at(self, name: str, stamp: _Stamp, stored: list[Trigger]) -> None:
+        if self._known.get(name) != stamp:
+            event = await self._read(name)
+            if event.type == "immediate":
+                await self._start(name, event, stamp)
+                return
+            stored = await self._keep_in_step(name, event, stored)
+            self._known[name] = stamp
+        for trigger in stored:
+            if trigger.spec.kind == "one-shot" and trigger.state == "done":
+                self._put_away(name, "done")
+            elif trigger.spec.kind == "one-shot" and trigger.state in ("missed", "failed"):
+                self._put_away(name, "failed", trigger.error or "Its time had passed while nothing ran here.")
+
+    async def _read(self, name: str) -> _EventFile:
+        """Parse a file, again while it is not JSON. Raises InvalidInput saying what is wrong."""
+        path = self._directory / name
+        for seconds in (*RETRY_SECONDS, None):
+            if path.stat().st_size > FILE_BYTES_MAX:
+                raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
+            try:
+                return _decoder.decode(path.read_bytes())
+            except msgspec.ValidationError as error:
+                raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                if seconds is None:
+                    raise InvalidInput(f"The event file is not JSON: {error}.") from None
+                await self._clock.sleep(seconds)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _start(self, name: str, event: _EventFile, stamp: _Stamp) -> None:
+        spec = _spec(name, event)
+        author = Author("shoal", f"event {Path(name).stem}")
+        if spec.thread is None:
+            self._put_away(name, "done")
+            try:
+                await self._target.send_to_channel(spec.platform, spec.channel, spec.text, author, spec.agent)
+            except StoreError:
+                raise
+            except ShoalError as error:
+                self._put_away(name, "failed", str(error), source=self._directory / "done" / name)
+            return
+        key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
+        prompt = Prompt(
+            spec.thread, key, spec.text, author, self._clock.now(), agent=spec.agent, origin="trigger", message_id=key
+        )
+        receipt = await self._target.send(prompt)
+        if receipt.status != "busy":
+            self._put_away(name, "done")
+
+    async def _keep_in_step(self, name: str, event: _EventFile, stored: list[Trigger]) -> list[Trigger]:
+        """Leave exactly one trigger that says what the file says; the oldest, should two processes have added one."""
+        spec = _spec(name, event)
+        same = [trigger for trigger in stored if trigger.spec == spec]
+        for trigger in stored:
+            if trigger not in same[:1]:
+                await self._triggers.remove(trigger.id)
+        if same:
+            return same[:1]
+        added = await self._triggers.add(spec, _first_at(spec, self._clock.now()))
+        self._poke()
+        return [added]
+
+    def _put_away(self, name: str, folder: str, reason: str = "", source: Path | None = None) -> None:
+        target = self._directory / folder / name
+        target.parent.mkdir(exist_ok=True)
+        os.replace(source or self._directory / name, target)
+        if reason:
+            target.with_name(f"{name}.reason.txt").write_text(f"{reason}\n", "utf-8")
+            log.warning("an event file was moved to failed/; its reason lies beside it", extra={"file": name})
+        self._known.pop(name, None)
+        _drop_oldest(target.parent)
+
+
+def _spec(name: str, event: _EventFile) -> NewTrigger:
+    """The file as a trigger. Raises InvalidInput naming what is wrong."""
+    try:
+        thread = parse_thread_id(event.threadId) if event.threadId else None
+    except ShoalError as error:
+        raise InvalidInput(str(error)) from None
+    spec = NewTrigger(
+        kind="periodic" if event.type == "periodic" else "one-shot",
+        schedule=event.schedule if event.type != "immediate" else "1970-01-01",
+        text=event.text,
+        thread=thread,
+        platform="" if thread else event.adapterId,
+        channel="" if thread else event.channelId,
+        timezone=event.timezone,
+        agent=event.agent,
+        name=f"{_NAME_PREFIX}{name}",
+    )
+    check(spec)
+    return spec
+
+
+def _first_at(spec: NewTrigger, now: datetime) -> datetime:
+    """When it is due first; a single time that has passed is due at once, and then late or missed."""
+    if spec.kind == "one-shot":
+        return single_time(spec.schedule, zone_named(spec.timezone))
+    at = next_after(spec, now)
+    if at is None:
+        raise InvalidInput(f"The cron line {spec.schedule!r} never comes. Check its day and month.")
+    return at
+
+
+def _drop_oldest(folder: Path) -> None:
+    names = os.listdir(folder)
+    if len(names) > FILES_MAX:
+        paths = sorted((folder / name for name in names), key=lambda path: path.stat().st_mtime_ns)
+        for path in paths[: len(names) - FILES_MAX]:
+            path.unlink(missing_ok=True)

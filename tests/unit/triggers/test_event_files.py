@@ -1,0 +1,278 @@
+"""Event files: what each type does, half-written and wrong ones, and that nothing happens twice."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.unit.triggers.test_service import START, Inbox, Stand
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Inbound, Receipt
+from shoal.triggers.event_files import FILES_MAX, EventFiles
+
+IMMEDIATE = {"type": "immediate", "threadId": "slack:C1:17.5", "text": "Look"}
+WEEKDAYS = {
+    "type": "periodic",
+    "threadId": "slack:C1:17.5",
+    "text": "Check",
+    "schedule": "0 9 * * 1-5",
+    "timezone": "America/New_York",
+}
+ONCE = {
+    "type": "one-shot",
+    "channelId": "C1",
+    "adapterId": "slack",
+    "text": "Report",
+    "schedule": "2026-10-25T09:00:00",
+    "timezone": "America/New_York",
+}
+
+
+class Files:
+    """A directory of event files over a stand."""
+
+    def __init__(self, stand: Stand, directory: Path) -> None:
+        self.stand = stand
+        self.directory = directory
+        self.pokes = 0
+        directory.mkdir()
+        self.watching = self.again()
+
+    def again(self) -> EventFiles:
+        """The watcher of another process."""
+        return EventFiles(self.directory, self.stand.store.triggers, self.stand.inbox, self.stand.clock, self.poke)
+
+    def poke(self) -> None:
+        """Count."""
+        self.pokes += 1
+
+    def put(self, name: str, content: dict[str, str] | str) -> Path:
+        """Write a file."""
+        path = self.directory / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return path
+
+    def names(self, folder: str = "") -> list[str]:
+        """The files of a folder."""
+        return sorted(path.name for path in (self.directory / folder).glob("*") if path.is_file())
+
+    def reason(self, name: str) -> str:
+        """Why a file lies in failed/."""
+        return (self.directory / "failed" / f"{name}.reason.txt").read_text("utf-8")
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    stand = Stand(tmp_path)
+    yield stand
+    await stand.store.close()
+
+
+@pytest.fixture
+def files(stand: Stand, tmp_path: Path) -> Files:
+    return Files(stand, tmp_path / "events")
+
+
+async def test_an_immediate_file_starts_a_turn_once(files: Files) -> None:
+    files.put("hook.json", IMMEDIATE)
+    await files.watching.scan()
+    await files.watching.scan()
+    (prompt,) = files.stand.inbox.prompts
+    assert (prompt.thread, prompt.text, prompt.origin) == (ThreadId("slack:C1:17.5"), "Look", "trigger")
+    assert prompt.author.name == "event hook"
+    assert files.names("done") == ["hook.json"]
+    assert files.names() == []
+
+
+async def test_an_immediate_file_that_was_sent_before_a_crash_is_a_duplicate(files: Files) -> None:
+    path = files.put("hook.json", IMMEDIATE)
+    stamp = path.stat().st_mtime_ns
+    await files.watching.scan()
+    (files.directory / "done" / "hook.json").rename(path)
+    os.utime(path, ns=(stamp, stamp))
+    await files.again().scan()
+    assert len(files.stand.inbox.prompts) == 1
+    assert files.names("done") == ["hook.json"]
+
+
+async def test_an_immediate_file_into_a_channel(files: Files) -> None:
+    files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
+    await files.watching.scan()
+    assert files.stand.inbox.posts == [(START, "slack", "C1", "Look")]
+    assert files.names("done") == ["hook.json"]
+
+
+async def test_a_channel_that_cannot_be_reached_fails_the_file(files: Files) -> None:
+    files.stand.inbox.fails = PlatformError("No such channel.")
+    files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
+    await files.watching.scan()
+    assert files.names("done") == []
+    assert files.reason("hook.json") == "No such channel.\n"
+
+
+async def test_a_full_queue_leaves_the_file_for_the_next_scan(files: Files) -> None:
+    files.put("hook.json", IMMEDIATE)
+    files.stand.inbox.full = True
+    await files.watching.scan()
+    assert files.names() == ["hook.json"]
+    files.stand.inbox.full = False
+    await files.watching.scan()
+    assert len(files.stand.inbox.prompts) == 1
+
+
+async def test_a_periodic_file_is_a_trigger_until_it_is_deleted(files: Files) -> None:
+    path = files.put("weekdays.json", WEEKDAYS)
+    await files.watching.scan()
+    await files.watching.scan()
+    await files.again().scan()
+    trigger = await files.stand.one()
+    assert (trigger.spec.name, trigger.spec.timezone) == ("file:weekdays.json", "America/New_York")
+    assert trigger.next_at == datetime(2026, 10, 26, 13, tzinfo=UTC)
+    assert files.pokes == 1
+    path.unlink()
+    await files.again().scan()
+    assert await files.stand.store.triggers.all() == []
+
+
+async def test_a_changed_file_replaces_its_trigger(files: Files) -> None:
+    files.put("weekdays.json", WEEKDAYS)
+    await files.watching.scan()
+    files.put("weekdays.json", WEEKDAYS | {"schedule": "30 9 * * 1-5"})
+    await files.watching.scan()
+    assert (await files.stand.one()).spec.schedule == "30 9 * * 1-5"
+
+
+async def test_two_processes_agree_on_one_trigger(files: Files) -> None:
+    files.put("weekdays.json", WEEKDAYS)
+    await files.watching.scan()
+    first = await files.stand.one()
+    await files.stand.store.triggers.add(first.spec, START)
+    await files.again().scan()
+    assert (await files.stand.one()).id == first.id
+
+
+async def test_a_single_time_runs_and_its_file_moves_to_done(files: Files) -> None:
+    files.put("once.json", ONCE)
+    await files.watching.scan()
+    async with files.stand.running(files.stand.service()):
+        await files.stand.let_pass(13 * 3600)
+        assert files.names() == ["once.json"]
+        await files.watching.scan()
+    assert files.stand.inbox.posts == [(datetime(2026, 10, 25, 13, tzinfo=UTC), "slack", "C1", "Report")]
+    assert files.names("done") == ["once.json"]
+    await files.watching.scan()
+    assert (await files.stand.one()).state == "done"
+
+
+async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
+    files.put("once.json", ONCE | {"schedule": "2026-10-24T09:00:00"})
+    await files.watching.scan()
+    async with files.stand.running(files.stand.service()):
+        pass
+    await files.watching.scan()
+    assert files.stand.inbox.posts == []
+    assert "had passed" in files.reason("once.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ({"type": "sometimes", "text": "x"}, "Invalid enum value 'sometimes'"),
+        ({"type": "immediate", "text": "x"}, "give one of the two"),
+        ({"type": "immediate", "threadId": "slack:C1", "text": "x"}, "three parts"),
+        (IMMEDIATE | {"text": " "}, "needs a text"),
+        (WEEKDAYS | {"schedule": "99 * * * *"}, "wrong minute"),
+        (WEEKDAYS | {"timezone": "Nowhere"}, "not known"),
+        (WEEKDAYS | {"shedule": "x"}, "unknown field `shedule`"),
+        (ONCE | {"schedule": ""}, "is no time"),
+        ("x" * 70_000, "at most 65536 bytes"),
+    ],
+)
+async def test_a_wrong_file_moves_to_failed_with_its_reason(
+    files: Files, content: dict[str, str] | str, what: str
+) -> None:
+    files.put("wrong.json", content)
+    files.put("right.json", IMMEDIATE)
+    await files.watching.scan()
+    assert what in files.reason("wrong.json")
+    assert files.names("done") == ["right.json"]
+    assert files.names() == []
+
+
+async def test_a_half_written_file_is_read_again(files: Files) -> None:
+    path = files.put("hook.json", '{"type": "immed')
+    task = asyncio.create_task(files.watching.scan())
+    for _ in range(2):
+        await files.stand.clock.advance_to_next()
+    path.write_text(json.dumps(IMMEDIATE), "utf-8")
+    await files.stand.clock.advance_to_next()
+    await task
+    assert len(files.stand.inbox.prompts) == 1
+
+
+async def test_a_file_that_stays_half_written_fails(files: Files) -> None:
+    files.put("hook.json", "")
+    task = asyncio.create_task(files.watching.scan())
+    for _ in range(3):
+        await files.stand.clock.advance_to_next()
+    await task
+    assert "is not JSON" in files.reason("hook.json")
+    assert files.stand.clock.monotonic() == pytest.approx(0.7)
+
+
+async def test_what_is_no_event_file_is_left_alone(files: Files) -> None:
+    files.put(".hidden.json", IMMEDIATE)
+    files.put("notes.txt", "x")
+    (files.directory / "folder.json").mkdir()
+    (files.directory / "link.json").symlink_to(files.put("target.txt", json.dumps(IMMEDIATE)))
+    await files.watching.scan()
+    assert files.stand.inbox.prompts == []
+    assert "link.json" in os.listdir(files.directory)
+
+
+async def test_what_is_done_is_kept_up_to_a_number(files: Files) -> None:
+    done = files.directory / "done"
+    done.mkdir()
+    for number in range(FILES_MAX):
+        (done / f"{number}.json").touch()
+        os.utime(done / f"{number}.json", (number, number))
+    files.put("hook.json", IMMEDIATE)
+    await files.watching.scan()
+    names = files.names("done")
+    assert len(names) == FILES_MAX
+    assert "0.json" not in names
+    assert "hook.json" in names
+
+
+class Awaited(Inbox):
+    """An inbox that says when something came."""
+
+    came: asyncio.Event
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Accept and tell."""
+        receipt = await super().send(message)
+        self.came.set()
+        return receipt
+
+
+async def test_files_are_found_at_the_start_and_while_watching(stand: Stand, tmp_path: Path) -> None:
+    stand.inbox = inbox = Awaited(stand.clock)
+    inbox.came = asyncio.Event()
+    files = Files(stand, tmp_path / "events")
+    files.put("first.json", IMMEDIATE)
+    task = asyncio.create_task(files.watching.run())
+    await inbox.came.wait()
+    inbox.came.clear()
+    (files.directory / "second.tmp").write_text(json.dumps(IMMEDIATE), "utf-8")
+    (files.directory / "second.tmp").rename(files.directory / "second.json")
+    await inbox.came.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [prompt.author.name for prompt in inbox.prompts] == ["event first", "event second"]
