@@ -98,12 +98,16 @@ class ContextBuilder:
     def calls(self, session: Session) -> CallContext:
         """For whom and where the open turn's calls run."""
         agent = session.who
+        mounts = self.mounts(agent, session.thread)
+        for mount in mounts:  # made when first needed: most threads never use a tool
+            if not mount.host.is_dir():
+                mount.host.mkdir(parents=True, exist_ok=True)
         return CallContext(
             thread=session.thread,
             turn=session.turn,
             asker=session.asker,
             agent=agent,
-            mounts=self.mounts(agent, session.thread),
+            mounts=mounts,
             profile=self._profile(session),
             taint=session.taint,
         )
