@@ -1,0 +1,119 @@
+"""Webhooks, as pure functions: is a call genuine, which message does it make, and is it the same call again.
+
+A call proves itself in one of these ways, each compared in constant time:
+
+- `Authorization: Bearer SECRET`
+- `X-Shoal-Signature: t=SECONDS,v1=HEX`, the HMAC-SHA256 of `SECONDS.BODY`, at most five minutes old
+- `X-Hub-Signature-256: sha256=HEX`, the HMAC-SHA256 of the body, as GitHub and many others send it
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeAlias, Union
+
+import msgspec
+
+from shoal.domain.errors import InvalidInput
+
+Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
+
+SECRET_CHARS_MIN = 16
+AGE_SECONDS_MAX = 300.0
+VALUE_CHARS_MAX = 500
+"""Longest value that a placeholder brings in."""
+BODY_CHARS_MAX = 10_000
+"""Of a longer body, `{{ body }}` brings in the beginning."""
+
+_PLACE = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
+_SIGNED = re.compile(r"t=(\d{1,12}),\s*v1=([0-9a-f]{64})")
+_DELIVERY_HEADERS = ("idempotency-key", "x-github-delivery", "x-request-id", "webhook-id")
+
+
+def is_genuine(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> bool:
+    """Whether a call was made by somebody who knows `secret`. `headers` by lower-case names.
+
+    False for a secret shorter than SECRET_CHARS_MIN, so that an empty setting lets nobody in.
+    """
+    if len(secret) < SECRET_CHARS_MIN:
+        return False
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), secret.encode()):
+        return True
+    stamped = _SIGNED.fullmatch(headers.get("x-shoal-signature", "").strip())
+    if stamped:
+        is_fresh = abs(now.timestamp() - int(stamped[1])) <= AGE_SECONDS_MAX
+        return is_fresh and hmac.compare_digest(signature(secret, f"{stamped[1]}.".encode() + body), stamped[2])
+    plain = headers.get("x-hub-signature-256", "").strip().lower()
+    return hmac.compare_digest(f"sha256={signature(secret, body)}".encode(), plain.encode())
+
+
+def signature(secret: str, signed: bytes) -> str:
+    """The HMAC-SHA256 in lower-case hexadecimal."""
+    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+
+
+def delivery_key(name: str, headers: Mapping[str, str], body: bytes, fresh_id: str) -> str:
+    """What makes the same call, sent again, the same message: the sender's id of it, or its signed time and content.
+
+    A call without either is a new message every time, by `fresh_id`.
+    """
+    sent_id = next((headers[header] for header in _DELIVERY_HEADERS if headers.get(header)), "")
+    signed = headers.get("x-shoal-signature", "").encode()
+    told = sent_id.encode() or (signed + b"\n" + body if signed else fresh_id.encode())
+    return f"hook:{name}@{hashlib.sha256(told).hexdigest()[:32]}"
+
+
+def render(template: str, name: str, body: bytes) -> str:
+    """Fill a template: `{{ a.b.0 }}` by the value at that path of the JSON body, `{{ body }}` by all of it.
+
+    Values come from outside: each is a short text in quotes on one line, the body a block marked untrusted, and neither
+    can end such a block. What is not there reads `(none)`. Without a template, the body alone. Raises InvalidInput when
+    the template needs values and the body is not JSON.
+    """
+    wanted = template.strip() or "{{ body }}"
+    places = {found[1] for found in _PLACE.finditer(wanted)} - {"body"}
+    content = _decoded(name, body) if places else None
+    filled = {place: _inline(_at(content, place.split("."))) for place in places}
+    filled["body"] = _block(name, body)
+    return _PLACE.sub(lambda found: filled[found[1]], wanted)
+
+
+def _decoded(name: str, body: bytes) -> Json:
+    try:
+        content: Json = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        raise InvalidInput(f"The webhook {name!r} needs a JSON body for its template.") from None
+    return content
+
+
+def _at(content: Json, path: list[str]) -> Json:
+    for key in path:
+        match content:
+            case dict():
+                content = content.get(key)
+            case list() if key.isdecimal() and int(key) < len(content):
+                content = content[int(key)]
+            case _:
+                return None
+    return content
+
+
+def _inline(value: Json) -> str:
+    if value is None:
+        return "(none)"
+    text = msgspec.json.encode(value).decode()
+    return _contained(text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…")
+
+
+def _block(name: str, body: bytes) -> str:
+    text = body.decode("utf-8", "replace")
+    if len(text) > BODY_CHARS_MAX:
+        text = f"{text[:BODY_CHARS_MAX]}\n[… {len(text) - BODY_CHARS_MAX} characters left out …]"
+    return f"<untrusted source='webhook {name}'>\n{_contained(text)}\n</untrusted>"
+
+
+def _contained(text: str) -> str:
+    return text.replace("</untrusted", "‹/untrusted").replace("<untrusted", "‹untrusted")

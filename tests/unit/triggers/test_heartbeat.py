@@ -1,0 +1,65 @@
+"""The heartbeat: its grid of times, what it sends, and that an empty file sends nothing."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.unit.triggers.test_service import Inbox
+
+from shoal.domain.ids import ThreadId
+from shoal.testing.clock import ManualClock
+from shoal.triggers.heartbeat import TEXT_BYTES_MAX, Heartbeat, tasks
+
+THREAD = ThreadId("system:heartbeat:main")
+
+
+def heart(path: Path, inbox: Inbox, minutes: float = 30) -> Heartbeat:
+    return Heartbeat(path, THREAD, inbox, inbox.clock, minutes=minutes, agent="main")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "# Tasks\n\n## Daily\n", "<!-- water the\nplants -->", "- [ ]\n* \n", "<!-- open"]
+)
+def test_nothing_to_do_is_seen(tmp_path: Path, text: str) -> None:
+    (tmp_path / "HEARTBEAT.md").write_text(text, "utf-8")
+    assert tasks(tmp_path / "HEARTBEAT.md") == ""
+
+
+def test_tasks_are_read_without_comments_and_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "HEARTBEAT.md"
+    assert tasks(path) == ""
+    path.write_text("# Tasks\n<!-- old -->\n- Look at the tide\n", "utf-8")
+    assert tasks(path) == "# Tasks\n\n- Look at the tide"
+    path.write_text("x" * (TEXT_BYTES_MAX * 2), "utf-8")
+    assert len(tasks(path)) == TEXT_BYTES_MAX
+
+
+async def test_beats_come_on_a_grid_and_once_over_two_processes(tmp_path: Path) -> None:
+    path = tmp_path / "HEARTBEAT.md"
+    path.write_text("- Look at the tide", "utf-8")
+    clock = ManualClock()
+    inbox = Inbox(clock)
+    await clock.advance(600)
+    beating = [asyncio.create_task(heart(path, inbox).run()) for _ in range(2)]
+    await clock.sleepers(2)
+    await clock.advance(2 * 3600)
+    for task in beating:
+        task.cancel()
+    await asyncio.gather(*beating, return_exceptions=True)
+    assert [at.strftime("%H:%M") for at, _ in inbox.fired] == ["09:30", "10:00", "10:30", "11:00"]
+    prompt = inbox.prompts[0]
+    assert (prompt.history, prompt.thread, prompt.agent, prompt.origin) == (False, THREAD, "main", "trigger")
+    assert prompt.text.endswith("\n\n- Look at the tide")
+
+
+async def test_an_empty_file_sends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "HEARTBEAT.md"
+    inbox = Inbox(ManualClock())
+    assert not await heart(path, inbox).beat()
+    path.write_text("- Now", "utf-8")
+    assert await heart(path, inbox).beat()
+    assert len(inbox.prompts) == 1
+
+
+async def test_no_minutes_means_no_heartbeat(tmp_path: Path) -> None:
+    await heart(tmp_path / "HEARTBEAT.md", Inbox(ManualClock()), minutes=0).run()
