@@ -133,6 +133,10 @@ class App:
                 extra={"thread_id": thread, "why": str(error)},
             )
 
+    def stopping(self) -> bool:
+        """Whether no further turn is to be opened."""
+        return self.state in ("draining", "stopped")
+
     def others(self, thread: ThreadId, agent: AgentSpec) -> tuple[str, ...]:
         """What the agent's other threads do now, a line each."""
         return self.orchestrator.busy(agent.name, thread)
@@ -209,7 +213,11 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     model = default_model(config)
     app.profiles = _profiles(config)
     app.agents = Agents(home, _defaults(config, model))
-    app.models = doubles.models or make_catalog(config, home, clock)
+    if doubles.models is None:
+        app.models = catalog = make_catalog(config, home, clock)
+        stack.push_async_callback(catalog.close)
+    else:
+        app.models = doubles.models
     app.sandbox = doubles.sandbox or await _sandbox(app)
     stack.push_async_callback(app.sandbox.close)
     settings = ExecutorSettings(
@@ -230,7 +238,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     loop = TurnLoop(
         ModelStep(app.models, context, clock, limits), ToolStep(app.executor, context, clock, limits), limits
     )
-    parts = Parts(store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_senders)
+    parts = Parts(store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_senders, app.stopping)
     for adapter in (
         WebAdapter(home, clock),
         WebAdapter(home, clock, "openai"),

@@ -107,6 +107,8 @@ class Actor:
                 return
             await self._project(session)
             session.close_turn()
+            if self._parts.stopping():
+                return
 
     async def _activate(self, lease: Lease) -> Session:
         session = self.session
@@ -167,9 +169,8 @@ class Actor:
         with anyio.CancelScope(deadline=deadline) as scope:
             self._scope = scope
             try:
-                if session.aborting:
-                    scope.cancel()
-                return await self._parts.loop.run(session)
+                if not session.aborting:
+                    return await self._parts.loop.run(session)
             finally:
                 self._scope = None
         await self._end(session, timed_out=not session.aborting)

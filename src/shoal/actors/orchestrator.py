@@ -72,9 +72,11 @@ class Orchestrator:
                 receipt = await inbox.accept(message, self._prompts_max)
                 if receipt.status == "accepted":
                     await self._engine.woken(message.thread)
-            case Steer() | FollowUp():
+            case Steer():
                 receipt = await inbox.accept_now(message)
                 await self._tell(receipt, message.thread, "steer")
+            case FollowUp():
+                receipt = await inbox.accept_now(message)
             case Abort():
                 receipt = await inbox.abort(message)
                 await self._tell(receipt, message.thread, "abort")

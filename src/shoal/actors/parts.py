@@ -28,7 +28,10 @@ class AgentSource(Protocol):
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """Shared by all actors. `poke_sender` tells delivery that the outbox has something."""
+    """Shared by all actors.
+
+    `poke_sender` tells delivery that the outbox has something; once `stopping`, no further turn is opened.
+    """
 
     store: Store
     hub: LiveHub
@@ -39,3 +42,4 @@ class Parts(msgspec.Struct, frozen=True):
     limits: TurnLimits
     projector: Projector
     poke_sender: Callable[[], None]
+    stopping: Callable[[], bool]

@@ -122,7 +122,7 @@ def _lease(thread: ThreadId) -> Script[Lease | None]:
         window_seq=number(window_seq),
         open_turn=TurnId(text(open_turn)),
         turn_seq=number(turn_seq),
-        steers=bool(steers),
+        steers=any(row[1] == "steer" for row in steers),
         aborting=bool(open_turn) and open_turn == aborting,
         prompt=convert.prompt(waiting[0][0]) if waiting else None,
     )

@@ -142,7 +142,11 @@ async def scenario(
 ) -> AsyncGenerator[World]:
     """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`."""
     chat = FakeChat(clock=clock)
-    overrides: dict[str, object] = {"permissions": {"default_profile": profile}, **(settings or {})}
+    overrides: dict[str, object] = {
+        "permissions": {"default_profile": profile},
+        "sandbox": {"kind": "host"},
+        **(settings or {}),
+    }
     config = load_config(home, {}, overrides)
     doubles = Doubles(clock=clock, models=FakeModels(model), sandbox=sandbox or HostSandbox(), adapters=(chat,))
     async with open_app(config, doubles) as app:

@@ -41,6 +41,7 @@ class Session:
     """
 
     __slots__ = (
+        "_window_seq",
         "aborting",
         "agent",
         "asker",
@@ -66,6 +67,7 @@ class Session:
         self.hub = hub
         self.lease = lease
         self.transcript = Transcript()
+        self._window_seq = lease.window_seq
         self.state: TurnState | None = None
         self.agent: AgentSpec | None = None
         self.asker = Asker()
@@ -141,7 +143,7 @@ class Session:
     async def load(self) -> None:
         """Read what the journal has and the transcript lacks: all of the window at first, later only what is new."""
         lease = self.lease
-        after = self.transcript.last_seq or lease.window_seq
+        after = self.transcript.last_seq or self._window_seq
         if lease.open_turn and self.state is None:
             after = min(after, lease.turn_seq - 1)
         while after < lease.last_seq:
@@ -156,7 +158,7 @@ class Session:
         if self.lease.open_turn and (self.state is None or self.state.turn != self.lease.open_turn):
             self.state = TurnState(self.lease.open_turn)
         for event in events:
-            if event.seq > max(self.transcript.last_seq, self.lease.window_seq):
+            if event.seq > max(self.transcript.last_seq, self._window_seq):
                 self.transcript.add(event)
                 self.taint = self.taint.after(event)
             if self.state is not None:

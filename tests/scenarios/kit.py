@@ -1,0 +1,56 @@
+"""Tools for scenarios: one that waits until the test lets it go, one that fails, one that only answers."""
+
+import asyncio
+
+from shoal.domain.errors import ToolError
+from shoal.domain.ports import Tool
+from shoal.testing.model import Call, Reply
+from shoal.tools.functions import tool
+
+
+class Door:
+    """A tool `wait` that hangs until `open` is set; `entered` tells that it was reached."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.open = asyncio.Event()
+        self.left = 0
+
+    def tool(self) -> Tool:
+        @tool
+        async def wait() -> str:
+            """Wait for somebody to open the door."""
+            self.entered.set()
+            await self.open.wait()
+            self.left += 1
+            return "went through"
+
+        return wait
+
+
+@tool
+async def fail(reason: str = "no") -> str:
+    """Fail with a reason."""
+    raise ToolError(f"failed: {reason}")
+
+
+@tool
+async def crash() -> str:
+    """Break in a way nobody foresaw."""
+    raise ZeroDivisionError("surprise")
+
+
+@tool
+async def echo(text: str) -> str:
+    """Say it back."""
+    return text
+
+
+def calls(*names: str, text: str = "", arguments: str = "{}") -> Reply:
+    """An assistant message that calls these tools."""
+    return Reply(text, calls=tuple(Call(name, arguments) for name in names))
+
+
+def echoes(*texts: str) -> Reply:
+    """An assistant message that echoes each text."""
+    return Reply(calls=tuple(Call("echo", f'{{"text": "{text}"}}') for text in texts))

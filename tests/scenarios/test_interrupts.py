@@ -1,0 +1,216 @@
+"""Steer, follow up and stop: what people say to a turn that runs."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from shoal.domain.events import AssistantSaid, Steered, ToolFinished, TurnFinished
+from shoal.domain.messages import ToolMessage, UserMessage
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
+from shoal.testing.scenario import World, scenario
+from tests.scenarios.kit import Door, calls, echo
+
+Data = TypeVar("Data")
+
+
+async def data_of(world: World, kind: type[Data]) -> list[Data]: ignore
+    return [event.data for event in await world.journal() if isinstance(event.data, kind)]
+
+
+async def test_a_steer_skips_the_rest_of_the_step(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel(calls("wait", "wait", "echo"), "as you wish")
+    async with scenario(tmp_path, model, tools=[door.tool(), echo]) as world:
+        await world.ada.says("go")
+        await door.entered.wait()
+        assert (await world.ada.steers("no, the other way")).delivered
+        door.open.set()
+        await world.ada.sees("as you wish")
+        assert [result.text for result in await data_of(world, ToolFinished)] == [
+            "went through",
+            "Skipped: a new message arrived.",
+            "Skipped: a new message arrived.",
+        ]
+        assert door.left == 1
+        last = model.requests[-1].messages
+        assert isinstance(last[-1], UserMessage)
+        assert "no, the other way" in last[-1].text
+        assert [type(message) for message in last[-4:-1]] == [ToolMessage] * 3
+
+
+async def test_a_steer_may_wait_for_the_whole_step(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel(calls("wait", "wait"), "after both")
+    settings = {"turns": {"steer": "finish"}}
+    async with scenario(tmp_path, model, tools=[door.tool()], settings=settings) as world:
+        await world.ada.says("go")
+        await door.entered.wait()
+        await world.ada.steers("also this")
+        door.open.set()
+        await world.ada.sees("after both")
+        assert door.left == 2
+        assert "also this" in model.requests[-1].messages[-1].text
+
+
+async def test_a_steer_after_the_last_call_still_gets_a_model_call(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("almost done", gate=gate, gate_at=1), "with that too")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("go")
+        await gate.reached.wait()
+        assert (await world.ada.steers("and that")).delivered
+        gate.open()
+        await world.ada.sees("with that too")
+        assert world.chat.texts(world.ada.thread) == ["with that too"]
+        kinds = await world.types()
+        assert kinds[-4:] == ["assistant_message", "steered", "assistant_message", "turn_finished"]
+
+
+async def test_a_steer_when_nothing_runs_is_dropped(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("hello")) as world:
+        assert (await world.ada.steers("anybody?")).status == "dropped"
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        assert (await world.ada.steers("late")).status == "dropped"
+        assert not await data_of(world, Steered)
+
+
+async def test_several_steers_come_in_order(tmp_path: Path) -> None:
+    door = Door()
+    async with scenario(tmp_path, FakeModel(calls("wait"), "ok"), tools=[door.tool()]) as world:
+        await world.ada.says("go")
+        await door.entered.wait()
+        for text in ("one", "two", "three"):
+            await world.ada.steers(text)
+        door.open.set()
+        await world.ada.sees("ok")
+        assert [steered.text for steered in await data_of(world, Steered)] == ["one", "two", "three"]
+
+
+async def test_a_follow_up_waits_until_the_turn_would_end(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel(calls("wait", "wait"), "first part", "second part")
+    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
+        await world.ada.says("go")
+        await door.entered.wait()
+        assert (await world.ada.follows_up("then sum up")).delivered
+        door.open.set()
+        await world.ada.sees("second part")
+        assert door.left == 2
+        assert model.requests[-1].messages[-1].text.endswith("then sum up")
+
+
+async def test_stop_keeps_what_was_said_and_the_queue_goes_on(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("a long story begins here", gate=gate, gate_at=2), "something else")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("tell me a story")
+        await gate.reached.wait()
+        await world.ada.says("what else?")
+        assert (await world.ada.stops()).delivered
+        await world.ada.sees("something else")
+        first, second = await data_of(world, TurnFinished)
+        assert (first.outcome, second.outcome) == ("aborted", "done")
+        said = (await data_of(world, AssistantSaid))[0]
+        assert said.stop == "aborted"
+        assert "a long story begins here".startswith(said.text)
+        assert said.text
+
+
+async def test_stop_all_empties_the_queue_too(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel(Reply("never", gate=gate), "fresh start")) as world:
+        await world.ada.says("one")
+        await gate.reached.wait()
+        await world.ada.says("two")
+        await world.ada.stops(everything=True)
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.ada.says("three")
+        await world.ada.sees("fresh start")
+        assert world.model.calls == 2
+
+
+async def test_stop_when_nothing_runs_does_nothing(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("hi")) as world:
+        assert (await world.ada.stops()).status == "dropped"
+
+
+async def test_stop_kills_the_whole_process_tree(tmp_path: Path) -> None:
+    marker = "431.7531"
+    command = f"setsid sleep {marker} & (sleep {marker} & sleep {marker}); sleep {marker}"
+    model = FakeModel(Reply(calls=(Call("bash", f'{{"command": "{command}"}}'),)), "next")
+
+    def sleepers() -> list[psutil.Process]:
+        found = [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"]]
+        return [process for process in found if process.info["cmdline"] == ["sleep", marker]]
+
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("run it")
+        await world.happens(world.ada.thread, "tool_started")
+        while len(sleepers()) < 3:
+            await world.app.clock.sleep(0.01)
+        await world.ada.stops()
+        await world.happens(world.ada.thread, "turn_finished")
+        assert sleepers() == []
+        (result,) = await data_of(world, ToolFinished)
+        assert "Aborted while it ran" in result.text
+        await world.ada.says("go on")
+        await world.ada.sees("next")
+
+
+async def test_stop_ends_a_wait_for_a_person(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch made"}'),)), "fine")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("make it")
+        approval = await world.ada.is_asked()
+        await world.ada.stops()
+        await world.happens(world.ada.thread, "turn_finished")
+        kinds = await world.types()
+        assert kinds[-3:] == ["approval_decided", "tool_result", "turn_finished"]
+        found = await world.app.store.approvals.get(approval.id)
+        assert found is not None
+        assert found.state == "cancelled"
+        await world.ada.says("another thing")
+        await world.ada.sees("fine")
+        assert not (world.app.agents.spec("main").workspace / "made").exists()
+
+
+async def test_stop_ends_a_wait_for_the_rate_limit(tmp_path: Path) -> None:
+    clock = ManualClock()
+    refusal = Refusal(429, headers=(("Retry-After", "30"),))
+    async with scenario(tmp_path, FakeModel(refusal, "quick"), clock=clock) as world:
+        await world.ada.says("hello")
+        await world.model.wait_for_calls(1)
+        await world.ada.stops()
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.ada.says("and now?")
+        await world.ada.sees("quick")
+
+
+async def test_a_steer_cancels_the_question_it_overtakes(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch made"}'),)), "not then")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("make it")
+        approval = await world.ada.is_asked()
+        await world.ada.steers("no, leave it")
+        await world.ada.sees("not then")
+        found = await world.app.store.approvals.get(approval.id)
+        assert found is not None
+        assert found.state == "cancelled"
+
+
+@pytest.mark.parametrize("lane", ["steer", "abort"])
+async def test_what_comes_for_an_ended_turn_does_not_touch_the_next(tmp_path: Path, lane: str) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel("one", Reply("two", gate=gate))) as world:
+        await world.ada.says("first")
+        await world.ada.sees("one")
+        first = (await world.journal())[0].turn
+        await world.ada.says("second")
+        await gate.reached.wait()
+        world.app.orchestrator.signal(world.ada.thread, "steer" if lane == "steer" else "abort", first)
+        gate.open()
+        await world.ada.sees("two")

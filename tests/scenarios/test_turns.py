@@ -1,0 +1,287 @@
+"""Turns as people live them: order, limits, failures, and what the model gets to see of them."""
+
+from pathlib import Path
+from typing import TypeVar
+
+from tests.scenarios.kit import Door, calls, crash, echo, echoes, fail
+
+from shoal.domain.events import AssistantSaid, Failed, LimitReached, ToolFinished, TurnFinished
+from shoal.domain.messages import ToolMessage, UserMessage
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import FakeModel, Gate, Refusal, Reply
+from shoal.testing.scenario import World, scenario
+
+Data = TypeVar("Data")
+
+
+async def data_of(world: World, kind: type[Data]) -> list[Data]:
+    return [event.data for event in await world.journal() if isinstance(event.data, kind)]
+
+
+async def test_a_message_is_answered(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("Good morning.")) as world:
+        assert (await world.ada.says("hello")).status == "accepted"
+        await world.ada.sees("Good morning.")
+        assert await world.types() == ["turn_started", "user_message", "assistant_message", "turn_finished"]
+
+
+async def test_a_message_that_comes_twice_is_answered_once(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("one", "two")) as world:
+        await world.ada.says("hello", message_id="m1")
+        assert (await world.ada.says("hello", message_id="m1")).status == "duplicate"
+        await world.ada.sees("one")
+        await world.ada.says("again", message_id="m2")
+        await world.ada.sees("two")
+        assert world.model.calls == 2
+
+
+async def test_second_prompt_waits_for_the_first(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel(Reply("first", gate=gate), "second")) as world:
+        await world.ada.says("one")
+        await gate.reached.wait()
+        await world.ada.says("two")
+        assert world.model.calls == 1
+        gate.open()
+        await world.ada.sees("second")
+        assert world.chat.texts(world.ada.thread) == ["first", "second"]
+
+
+async def test_threads_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel(Reply("slow", gate=gate), "quick")) as world:
+        bob = world.person("bob", "2")
+        await world.ada.says("one")
+        await gate.reached.wait()
+        await bob.says("two")
+        await bob.sees("quick")
+        gate.open()
+        await world.ada.sees("slow")
+
+
+async def test_the_sixth_waiting_prompt_is_told_busy(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel(Reply("first", gate=gate), *["more"] * 5)) as world:
+        await world.ada.says("one")
+        await gate.reached.wait()
+        got = [(await world.ada.says(f"waiting {number}")).status for number in range(6)]
+        assert got == ["accepted"] * 5 + ["busy"]
+        gate.open()
+        await world.happens(world.ada.thread, "turn_finished", 6)
+        assert world.model.calls == 6
+
+
+async def test_several_calls_of_one_message_run_in_order(tmp_path: Path) -> None:
+    model = FakeModel(echoes("a", "b", "c"), "done")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        results = await data_of(world, ToolFinished)
+        assert [result.text for result in results] == ["a", "b", "c"]
+        seen = model.requests[-1].messages
+        assert [message.text for message in seen if isinstance(message, ToolMessage)] == ["a", "b", "c"]
+
+
+async def test_malformed_arguments_and_unknown_tools_are_told_to_the_model(tmp_path: Path) -> None:
+    model = FakeModel(calls("echo", arguments='{"text": '), calls("dance"), "sorry")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("sorry")
+        first, second = await data_of(world, ToolFinished)
+        assert first.is_error
+        assert second.is_error
+        assert "There is no tool named 'dance'" in second.text
+
+
+async def test_a_tool_that_breaks_is_a_result_and_the_turn_goes_on(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(calls("crash"), "I see"), tools=[crash]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("I see")
+        (result,) = await data_of(world, ToolFinished)
+        assert result.is_error
+        assert "ZeroDivisionError" in result.text
+
+
+async def test_the_step_limit_ends_with_an_answer(tmp_path: Path) -> None:
+    model = FakeModel(echoes("1"), echoes("2"), "that is all I got")
+    async with scenario(tmp_path, model, tools=[echo], settings={"turns": {"steps_max": 2}}) as world:
+        await world.ada.says("go")
+        await world.ada.sees("that is all I got")
+        assert [limit.limit for limit in await data_of(world, LimitReached)] == ["steps"]
+        assert model.requests[-1].tool_choice == "none"
+        assert model.requests[-1].tools == model.requests[0].tools
+        (finished,) = await data_of(world, TurnFinished)
+        assert finished.outcome == "limit"
+
+
+async def test_five_errors_in_a_row_end_the_use_of_tools(tmp_path: Path) -> None:
+    model = FakeModel(*[calls("fail")] * 5, "it does not work")
+    async with scenario(tmp_path, model, tools=[fail]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("it does not work")
+        assert [limit.limit for limit in await data_of(world, LimitReached)] == ["tool_errors"]
+
+
+async def test_calls_made_in_spite_of_the_limit_do_not_run(tmp_path: Path) -> None:
+    model = FakeModel(echoes("1"), Reply("stubborn", calls=echoes("2").calls))
+    async with scenario(tmp_path, model, tools=[echo], settings={"turns": {"steps_max": 1}}) as world:
+        await world.ada.says("go")
+        await world.ada.sees("stubborn")
+        assert len(await data_of(world, ToolFinished)) == 1
+
+
+async def test_an_answer_cut_off_at_the_token_limit_goes_on(tmp_path: Path) -> None:
+    model = FakeModel(Reply("once upon ", stop="max_tokens"), "a time")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("tell")
+        await world.ada.sees("once upon a time")
+        asked = model.requests[-1].messages[-1]
+        assert isinstance(asked, UserMessage)
+        assert "cut off" in asked.text
+
+
+async def test_calls_of_a_cut_off_message_fail_with_the_reason(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=echoes("half").calls, stop="max_tokens"), "shorter then")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("shorter then")
+        (result,) = await data_of(world, ToolFinished)
+        assert result.is_error
+        assert "cut off" in result.text
+
+
+async def test_an_empty_answer_becomes_the_default_response(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(Reply(""))) as world:
+        await world.ada.says("hm")
+        await world.ada.sees("I have nothing to add")
+
+
+async def test_silence_posts_nothing(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("[SILENT]", "now I speak")) as world:
+        await world.ada.says("psst")
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.ada.says("hey")
+        await world.ada.sees("now I speak")
+        assert world.chat.texts(world.ada.thread) == ["now I speak"]
+
+
+async def test_a_rate_limit_is_waited_out_as_long_as_the_provider_asks(tmp_path: Path) -> None:
+    clock = ManualClock()
+    refusal = Refusal(429, headers=(("Retry-After", "7"),))
+    async with scenario(tmp_path, FakeModel(refusal, "here I am"), clock=clock) as world:
+        await world.ada.says("hello")
+        await world.model.wait_for_calls(1)
+        await clock.advance(6)
+        assert world.model.calls == 1
+        await clock.advance(2)
+        await world.ada.sees("here I am")
+
+
+async def test_a_model_that_is_down_is_replaced_by_the_fallback(tmp_path: Path) -> None:
+    model = FakeModel(Refusal(401), "the other one answers")
+    settings = {"model": {"name": "first", "fallback": ["second"]}}
+    async with scenario(tmp_path, model, settings=settings) as world:
+        await world.ada.says("hello")
+        await world.ada.sees("the other one answers")
+        assert [request.model for request in model.requests] == ["first", "second"]
+
+
+async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel(*[Refusal(500)] * 4, "back again"), clock=clock) as world:
+        await world.ada.says("hello")
+        for tries in range(1, 4):
+            await world.model.wait_for_calls(tries)
+            await clock.advance(60)
+        await world.ada.sees("overloaded")
+        (failed,) = await data_of(world, Failed)
+        assert failed.kind == "overloaded"
+        await world.ada.says("still there?")
+        await world.ada.sees("back again")
+
+
+async def test_a_context_overflow_drops_the_oldest_turns_once(tmp_path: Path) -> None:
+    overflow = Refusal(400, "This model's maximum context length is 10 tokens.", code="context_length_exceeded")
+    model = FakeModel("one", "two", overflow, "three", overflow, overflow)
+    async with scenario(tmp_path, model) as world:
+        for text in ("first", "second", "third"):
+            await world.ada.says(text)
+        await world.ada.sees("three")
+        texts = [message.text for message in model.requests[3].messages]
+        assert not any(text.startswith("[ada] first") for text in texts)
+        assert any(text.startswith("[ada] third") for text in texts)
+        await world.ada.says("fourth")
+        await world.ada.sees("too long for the model")
+
+
+async def test_read_only_calls_run_together_and_keep_their_order(tmp_path: Path) -> None:
+    model = FakeModel(calls("time", "time", arguments='{"timezone": "UTC"}'), "noon")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("what time is it?")
+        await world.ada.sees("noon")
+        types = await world.types()
+        assert types[3:7] == ["tool_started", "tool_started", "tool_result", "tool_result"]
+
+
+async def test_history_survives_a_restart(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("nice to meet you")) as world:
+        await world.ada.says("I am Ada")
+        await world.ada.sees("nice to meet you")
+    model = FakeModel("you are Ada")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("who am I?")
+        await world.ada.sees("you are Ada")
+        texts = [message.text for message in model.requests[0].messages]
+        assert texts[0].startswith("[ada] I am Ada")
+        assert texts[1] == "nice to meet you"
+
+
+async def test_an_idle_thread_leaves_memory_and_comes_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel("hello", "welcome back")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        assert world.app.orchestrator.active == 1
+        await clock.advance(400)
+        assert world.app.orchestrator.active == 0
+        await world.ada.says("me again")
+        await world.ada.sees("welcome back")
+        assert len(model.requests[-1].messages) == 3
+
+
+async def test_a_broken_agent_file_is_said_and_the_next_message_is_answered(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("fine again")) as world:
+        file = world.app.home.agent("main") / "agent.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("modell = 'x'\n")
+        await world.ada.says("hello")
+        await world.ada.sees("agent.toml")
+        file.write_text("")
+        await world.ada.says("and now?")
+        await world.ada.sees("fine again")
+
+
+async def test_the_window_starts_anew_after_a_clear(tmp_path: Path) -> None:
+    model = FakeModel("one", "two")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("first")
+        await world.ada.sees("one")
+        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.ada.says("second")
+        await world.ada.sees("two")
+        assert len(model.requests[-1].messages) == 1
+
+
+async def test_a_drain_lets_the_turn_end_and_keeps_what_waits(tmp_path: Path) -> None:
+    door = Door()
+    async with scenario(tmp_path, FakeModel(calls("wait"), "through"), tools=[door.tool()]) as world:
+        await world.ada.says("go")
+        await door.entered.wait()
+        await world.ada.says("and then?")
+        door.open.set()
+    model = FakeModel("then this")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.sees("then this")
+        said = [event.data.text for event in await world.journal() if isinstance(event.data, AssistantSaid)]
+        assert said == ["", "through", "then this"]
