@@ -5,18 +5,18 @@ from typing import TypeVar
 
 import psutil
 import pytest
+from tests.scenarios.kit import Door, calls, echo
 
 from shoal.domain.events import AssistantSaid, Steered, ToolFinished, TurnFinished
 from shoal.domain.messages import ToolMessage, UserMessage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
-from tests.scenarios.kit import Door, calls, echo
 
 Data = TypeVar("Data")
 
 
-async def data_of(world: World, kind: type[Data]) -> list[Data]: ignore
+async def data_of(world: World, kind: type[Data]) -> list[Data]:
     return [event.data for event in await world.journal() if isinstance(event.data, kind)]
 
 

@@ -104,6 +104,7 @@ class Actor:
         session = await self._activate(lease)
         while session.lease.open_turn or session.next_prompt is not None:
             if await self._step(session) == "parked":
+                self._parts.poke_sender()
                 return
             await self._project(session)
             session.close_turn()

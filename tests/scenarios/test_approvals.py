@@ -1,0 +1,148 @@
+"""Approvals: what a person allows is exactly what runs, once, also after a restart."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import calls
+
+from shoal.domain.errors import Conflict, Gone, NotFound
+from shoal.domain.events import ApprovalRequested, ApprovalSettled, ToolFinished
+from shoal.domain.ids import ApprovalId
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import World, scenario
+
+
+def bash(command: str) -> Reply:
+    return Reply(calls=(Call("bash", f'{{"command": "{command}"}}'),))
+
+
+def made(world: World, name: str) -> Path:
+    return world.app.agents.spec("main").workspace / name
+
+
+async def results(world: World) -> list[ToolFinished]:
+    return [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
+
+
+async def test_an_allowed_call_runs_once_and_the_turn_goes_on(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("echo x >> log"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        assert approval.shown == "echo x >> log"
+        assert not made(world, "log").exists()
+        card = await world.ada.sees("echo x >> log")
+        assert [button.value.split(":")[0] for button in card.buttons] == ["allow", "thread", "deny"]
+        assert await world.ada.decides(approval.id, allow=True) == "allow"
+        await world.ada.sees("done")
+        assert made(world, "log").read_text() == "x\n"
+        found = await world.app.store.approvals.get(approval.id)
+        assert found is not None
+        assert found.state == "used"
+
+
+async def test_a_denied_call_never_reaches_the_sandbox(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "understood"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=False)
+        await world.ada.sees("understood")
+        assert not made(world, "made").exists()
+        (result,) = await results(world)
+        assert "denied" in result.text
+
+
+async def test_what_the_profile_denies_is_never_asked(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "locked out"), profile="locked") as world:
+        await world.ada.says("go")
+        await world.ada.sees("locked out")
+        assert not made(world, "made").exists()
+        assert "approval_requested" not in await world.types()
+        assert "bash" not in {spec.name for spec in world.model.requests[0].tools}
+
+
+async def test_a_question_outlives_a_restart(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("echo x >> log")), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+    async with scenario(tmp_path, FakeModel("after the restart"), profile="standard") as world:
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("after the restart")
+        assert made(world, "log").read_text() == "x\n"
+
+
+async def test_the_first_click_wins(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=False)
+        with pytest.raises(Conflict, match="deny"):
+            await world.ada.decides(approval.id, allow=True)
+        with pytest.raises(NotFound):
+            await world.ada.decides(ApprovalId("none"), allow=True)
+
+
+async def test_a_question_expires(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel(bash("touch made"), "nobody was there")
+    async with scenario(tmp_path, model, profile="standard", clock=clock) as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await clock.advance(3700)
+        await world.ada.sees("nobody was there")
+        with pytest.raises(Gone):
+            await world.ada.decides(approval.id, allow=True)
+        assert not made(world, "made").exists()
+
+
+async def test_for_the_thread_means_exactly_this_again_but_nothing_else(tmp_path: Path) -> None:
+    model = FakeModel(bash("echo x >> log"), bash("echo x >> log"), bash("echo y >> log"), "done")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=True, whole_thread=True)
+        await world.happens(world.ada.thread, "approval_requested", 2)
+        assert made(world, "log").read_text() == "x\nx\n"
+        asked = [event.data for event in await world.journal() if isinstance(event.data, ApprovalRequested)]
+        assert [request.shown for request in asked] == ["echo x >> log", "echo y >> log"]
+
+
+async def test_what_changed_since_it_was_shown_does_not_run(tmp_path: Path) -> None:
+    edit = '{"path": "note.txt", "old_string": "one", "new_string": "two"}'
+    model = FakeModel(calls("edit", arguments=edit), "it had changed")
+    settings = {
+        "permissions": {
+            "default_profile": "careful",
+            "profiles": {"careful": {"ask": ["tool:.*"]}},
+        }
+    }
+    async with scenario(tmp_path, model, settings=settings) as world:
+        made(world, "note.txt").write_text("one")
+        await world.ada.says("edit it")
+        approval = await world.ada.is_asked()
+        assert "-one" in approval.shown
+        made(world, "note.txt").write_text("one and more")
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("it had changed")
+        assert made(world, "note.txt").read_text() == "one and more"
+
+
+async def test_other_threads_go_on_while_one_waits(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("true"), "quick"), profile="standard") as world:
+        bob = world.person("bob", "2")
+        await world.ada.says("go")
+        await world.ada.is_asked()
+        await bob.says("hello")
+        await bob.sees("quick")
+
+
+async def test_decisions_are_journaled_and_audited(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("done")
+        settled = [event.data for event in await world.journal() if isinstance(event.data, ApprovalSettled)]
+        assert [(one.decision, one.by) for one in settled] == [("allow", "ada")]
+        rows = await world.app.store.audit.tail()
+        assert {row.entry.kind for row in rows} >= {"check", "approval"}
