@@ -63,9 +63,8 @@ def show(place: Place, id: str, as_json: bool) -> None:
     if as_json:
         print_json(Journal(info, [msgspec.Raw(encode_event(event)) for event in events]))
         return
-    print(
-        f"{info.thread}, {'agent ' + info.agent if info.agent else 'the default agent'}, {len(events)} events, {_doing(info) or 'at rest'}"
-    )
+    agent = f"agent {info.agent}" if info.agent else "the default agent"
+    print(f"{info.thread}, {agent}, {len(events)} events, {_doing(info) or 'at rest'}")
     for event in events:
         for line in event_lines(event):
             print(line)

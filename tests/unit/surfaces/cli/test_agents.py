@@ -1,0 +1,102 @@
+"""`shoal agents`: made from the template, changed key by key, removed with or without their files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal
+
+
+@pytest.fixture(autouse=True)
+def made(shoal: Shoal) -> None:
+    """A home directory."""
+    shoal("init")
+
+
+def listed(shoal: Shoal) -> dict[str, dict[str, object]]:
+    return {agent["name"]: agent for agent in json.loads(shoal("agents", "list", "--json").out)}
+
+
+def test_a_new_agent_is_listed_with_what_it_was_given(shoal: Shoal) -> None:
+    ran = shoal("agents", "create", "ops", "--model", "openai/x", "--profile", "locked", "--prompt", 'Say "no".')
+    assert ran.code == 0
+    ops = listed(shoal)["ops"]
+    assert (ops["model"], ops["profile"]) == ("openai/x", "locked")
+    assert shoal("ask", "--agent", "ops", "hello").err.startswith("shoal: ")  # there is no such model
+
+
+@pytest.mark.parametrize(("name", "problem"), [("main", "already"), ("Ops!", "is no name"), ("../x", "is no name")])
+def test_a_name_that_cannot_be_is_refused(shoal: Shoal, name: str, problem: str) -> None:
+    ran = shoal("agents", "create", name)
+    assert ran.code == 1
+    assert problem in ran.err
+    assert list(listed(shoal)) == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "written"),
+    [
+        ("model", "openai/gpt-5", 'model = "openai/gpt-5"'),
+        ("tools", '["bash", "read"]', 'tools = ["bash", "read"]'),
+        ("temperature", "0.5", "temperature = 0.5"),
+        ("taint", "false", "taint = false"),
+        ("system_prompt", 'Two\n"lines"', 'system_prompt = "Two\\n\\"lines\\""'),
+        ("model", "4", 'model = "4"'),
+    ],
+)
+def test_a_key_is_set_and_taken_out_again(shoal: Shoal, home: Path, key: str, value: str, written: str) -> None:
+    file = home / "agents/main/agent.toml"
+    before = file.read_text()
+    assert shoal("agents", "config", "main", key, value).code == 0
+    assert file.read_text().splitlines()[-1] == written
+    assert "main" in listed(shoal)
+    assert shoal("agents", "config", "main", key, "").code == 0
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("taint", "maybe", "taint cannot be 'maybe': Expected `bool`"),
+        ("colour", "red", "'colour' is not a key of an agent. Keys: model, profile,"),
+        ("profile", "lax", "there is no permission profile 'lax'"),
+        ("tools", "bash", "tools cannot be 'bash'"),
+        ("model", "x\ny = 1", ""),
+    ],
+)
+def test_a_wrong_value_changes_nothing(shoal: Shoal, home: Path, key: str, value: str, problem: str) -> None:
+    file = home / "agents/main/agent.toml"
+    before = file.read_text()
+    ran = shoal("agents", "config", "main", key, value)
+    if problem:
+        assert (ran.code, file.read_text()) == (1, before)
+        assert problem in ran.err
+    else:
+        assert listed(shoal)["main"][key] == value
+
+
+def test_an_agent_is_removed_with_or_without_its_files(shoal: Shoal, home: Path) -> None:
+    shoal("agents", "create", "ops")
+    (home / "agents/ops/workspace/work.txt").write_text("x")
+    assert shoal("agents", "destroy", "ops", "--keep-files").code == 0
+    assert [path.read_text() for path in home.glob("removed/ops-*/workspace/work.txt")] == ["x"]
+    shoal("agents", "create", "ops")
+    refused = shoal("agents", "destroy", "ops", stdin="n\n")
+    assert refused.code == 130
+    assert "ops" in listed(shoal)
+    assert shoal("agents", "destroy", "ops", "--yes").code == 0
+    assert list(listed(shoal)) == ["main"]
+    assert not (home / "agents/ops").exists()
+
+
+def test_the_default_agent_stays(shoal: Shoal) -> None:
+    ran = shoal("agents", "destroy", "main", "--yes")
+    assert ran.code == 1
+    assert "is the default agent" in ran.err
+
+
+def test_an_unknown_agent_is_told_with_the_known(shoal: Shoal) -> None:
+    for words in (("config", "ops", "model", "x"), ("destroy", "ops", "--yes"), ("destroy", "../data", "--yes")):
+        ran = shoal("agents", *words)
+        assert ran.code == 1
+        assert "There are: main." in ran.err

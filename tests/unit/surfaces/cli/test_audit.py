@@ -1,0 +1,60 @@
+"""`shoal audit`: the newest entries, and a verification that finds any change."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal
+
+
+@pytest.fixture(autouse=True)
+def asked(shoal: Shoal) -> None:
+    """A thread with four audited calls."""
+    for _ in range(4):
+        assert shoal("ask", "--thread", "terminal:ask:mine", "what time is it?").code == 0
+
+
+def change(home: Path, statement: str) -> None:
+    """Tamper with the database."""
+    connection = sqlite3.connect(home / "shoal.db")
+    with connection:
+        assert connection.execute(statement).rowcount > 0
+    connection.close()
+
+
+def test_entries_are_shown_the_newest_last(shoal: Shoal) -> None:
+    rows = json.loads(shoal("audit", "tail", "--json").out)
+    assert len(rows) >= 4
+    assert [row["number"] for row in rows] == sorted(row["number"] for row in rows)
+    assert rows[0]["entry"]["action"].startswith("tool:time:")
+    assert len(json.loads(shoal("audit", "tail", "--json", "--limit", "2").out)) == 2
+    assert "tool:time:" in shoal("audit", "tail").out
+
+
+def test_a_whole_chain_is_ok(shoal: Shoal) -> None:
+    ran = shoal("audit", "verify")
+    assert ran.code == 0
+    assert ran.out.startswith("ok: ")
+    found = json.loads(shoal("audit", "verify", "--json").out)
+    assert found["broken"] == []
+    assert found["entries"] >= 4
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("update audit set entry = replace(entry, 'allow', 'deny') where number = 2", "entry 2 of "),
+        ("update audit set at = at + 1 where number = 3", "entry 3 of "),
+        ("update audit set hash = upper(hash) where number = 1", "entry 1 of "),
+        ("delete from audit where number = 2", "entry 2 is missing"),
+        ("delete from audit where number = (select max(number) from audit)", "entries were cut off or added"),
+        ("update audit set number = number + 100 where number > 2", "entry 3 is missing"),
+    ],
+)
+def test_any_change_is_found(shoal: Shoal, home: Path, statement: str, problem: str) -> None:
+    change(home, statement)
+    ran = shoal("audit", "verify")
+    assert ran.code == 1
+    assert ran.out.startswith("broken: terminal:ask:mine")
+    assert problem in ran.out

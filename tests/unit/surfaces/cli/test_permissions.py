@@ -1,0 +1,107 @@
+"""`shoal permissions check`: what a profile decides, for people and for programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal
+
+RULES = 'deny = ["tool:bash:rm .*"]\nallow = ["tool:bash:.*"]\nask = ["tool:write:.*"]\n'
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> str:
+    """A file with rules."""
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    return str(file)
+
+
+def check(shoal: Shoal, *arguments: str, stdin: str = "") -> list[tuple[str, str, str]]:
+    ran = shoal("permissions", "check", "--json", *arguments, stdin=stdin)
+    assert (ran.code, ran.err) == (0, "")
+    return [(one["action"], one["decision"], one["rule"]) for one in json.loads(ran.out)]
+
+
+def test_each_action_has_its_decision_and_rule(shoal: Shoal, rules: str) -> None:
+    actions = ("tool:bash:ls", "tool:bash:rm -r x", "tool:write:/workspace/a", "tool:read:/workspace/a")
+    assert check(shoal, "--profile", rules, *actions) == [
+        ("tool:bash:ls", "allow", "allow tool:bash:.*"),
+        ("tool:bash:rm -r x", "deny", "deny tool:bash:rm .*"),
+        ("tool:write:/workspace/a", "ask", "ask tool:write:.*"),
+        ("tool:read:/workspace/a", "deny", ""),
+    ]
+
+
+def test_actions_may_come_from_standard_input(shoal: Shoal, rules: str) -> None:
+    found = check(shoal, "--profile", rules, "-", stdin="tool:bash:ls\n\ntool:bash:rm x\r\n")
+    assert [decision for _, decision, _ in found] == ["allow", "deny"]
+
+
+def test_a_command_that_hides_what_it_runs_is_not_allowed_by_a_general_rule(shoal: Shoal, rules: str) -> None:
+    ((_, decision, _),) = check(shoal, "--profile", rules, 'tool:bash:eval "$X"')
+    assert decision == "deny"
+
+
+@pytest.mark.parametrize(("profile", "decision"), [("open", "allow"), ("standard", "ask"), ("locked", "deny")])
+def test_built_in_profiles_need_no_home(shoal: Shoal, profile: str, decision: str) -> None:
+    assert check(shoal, "--profile", profile, "tool:bash:ls")[0][1] == decision
+
+
+def test_profiles_of_the_configuration_are_known_and_the_default_is_taken(shoal: Shoal, home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        "[permissions]\ndefault_profile = 'mine'\n"
+        "[permissions.profiles.mine]\nextends = 'locked'\nallow = ['tool:x:.*']\n"
+    )
+    assert check(shoal, "tool:x:1", "tool:read:/workspace/a", "tool:bash:ls") == [
+        ("tool:x:1", "allow", "allow tool:x:.*"),
+        check(shoal, "--profile", "locked", "tool:read:/workspace/a")[0],
+        ("tool:bash:ls", "deny", ""),
+    ]
+
+
+def test_a_shell_command_is_decided_whole_with_its_parts(shoal: Shoal, rules: str) -> None:
+    ran = shoal("permissions", "check", "--profile", rules, "--json", "--shell", "ls | sort && rm -r x")
+    answer = json.loads(ran.out)
+    assert answer["decision"] == "deny"
+    assert {part["action"]: part["decision"] for part in answer["parts"]} == {
+        "tool:bash:ls": "allow",
+        "tool:bash:sort": "allow",
+        "tool:bash:rm -r x": "deny",
+    }
+
+
+def test_people_read_a_table(shoal: Shoal, rules: str) -> None:
+    lines = shoal("permissions", "check", "--profile", rules, "tool:bash:ls", "tool:x:y").out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["DECISION", "ACTION", "RULE"],
+        ["allow", "tool:bash:ls", "allow", "tool:bash:.*"],
+        ["deny", "tool:x:y", "no", "rule", "matches"],
+    ]
+
+
+def test_an_action_cannot_write_to_the_terminal(shoal: Shoal, rules: str) -> None:
+    assert "\x1b" not in shoal("permissions", "check", "--profile", rules, "tool:x:\x1b[2J").out
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("allow = ['(']", "permission profile 'rules.toml', allow: the pattern '('"),
+        ("allow = 'x'", "Expected `array`"),
+        ("alow = []", "alow"),
+        ("allow", "Expected '='"),
+    ],
+)
+def test_a_broken_file_is_told(shoal: Shoal, rules: str, content: str, problem: str) -> None:
+    Path(rules).write_text(content)
+    ran = shoal("permissions", "check", "--profile", rules, "tool:x:y")
+    assert (ran.code, ran.out) == (1, "")
+    assert problem in ran.err
+
+
+def test_an_unknown_profile_is_told_with_the_known(shoal: Shoal) -> None:
+    ran = shoal("permissions", "check", "--profile", "lax", "tool:x:y")
+    assert ran.code == 1
+    assert "guarded, locked, open, standard" in ran.err

@@ -1,0 +1,137 @@
+"""`shoal run`: the ready line, the token, one process a home, how signals end it, and other commands meanwhile."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal, running
+
+pytestmark = pytest.mark.slow
+
+
+def status(address: str, token: str = "") -> int:
+    """What the API answers to a listing of threads."""
+    request = urllib.request.Request(f"{address}/api/threads", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_ready_is_one_line_with_an_address_that_serves(home: Path) -> None:
+    with running(home) as server:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.address)
+        assert server.token == (home / "token").read_text().strip()
+        assert status(server.address, server.token) == 200
+        assert status(server.address, "wrong") == 401
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it(home: Path, number: signal.Signals, code: int) -> None:
+    with running(home) as server:
+        server.process.send_signal(number)
+        out, err = server.process.communicate()
+        assert server.process.returncode == code
+    assert out == ""
+    assert "sandbox " in err
+    assert "Traceback" not in err
+
+
+def test_start_up_says_what_is_up(home: Path) -> None:
+    with running(home) as server:
+        server.process.terminate()
+        _, err = server.process.communicate()
+    lines = {line.split()[0]: line for line in err.splitlines()[:7]}
+    assert list(lines) == ["home", "agents", "tools", "skills", "model", "platforms", "sandbox"]
+    assert lines["agents"].endswith("1: main")
+    assert "bash" in lines["tools"]
+    assert "demo" in lines["model"]
+
+
+def test_a_second_one_is_refused_and_told_of_the_first(home: Path) -> None:
+    with running(home) as server:
+        command = [PROGRAM, "--home", str(home), "run", "--port", "0"]
+        second = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert (second.returncode, second.stdout) == (1, "")
+        assert second.stderr.startswith(
+            f"shoal: Another Shoal works on {home} (process {server.process.pid} at http://"
+        )
+        assert len(second.stderr.splitlines()) == 1
+
+
+def test_a_port_in_use_is_told(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [PROGRAM, "--home", str(home), "run", "--port", port]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"shoal: Cannot listen on 127.0.0.1:{port}")
+
+
+def test_a_wrong_configuration_is_told_before_anything_starts(home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text("[web]\nport = 'x'\n")
+    ran = subprocess.run([PROGRAM, "--home", str(home), "run"], check=False, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == f'shoal: {home}/shoal.toml: web.port is "x"; allowed: a whole number from 0 to 65535.\n'
+
+
+def test_ask_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        answer = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "hello").out)
+        assert (answer["outcome"], answer["reply"][:6]) == ("done", "Hello!")
+        (found,) = json.loads(shoal("threads", "list", "--json").out)
+        assert found["thread"] == "terminal:ask:mine"
+        assert shoal("audit", "verify").code == 0
+
+
+def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        asked = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "run echo hi").out)
+        allowed = shoal("approvals", "allow", asked["approvals"][0]["id"])
+        assert allowed.out == "Allowed. The turn goes on.\n"
+        assert "✓ bash" in shoal("chat", "--thread", "terminal:ask:mine").out
+        again = shoal("approvals", "allow", asked["approvals"][0]["id"])
+        assert again.code == 1
+        assert shoal("approvals", "deny", "nonsense").err.startswith("shoal: There is no approval nonsense")
+
+
+def test_chat_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home) as server:
+        ran = shoal("chat", stdin="hello\nrun echo hi\ny\n/status\n")
+        assert ran.code == 0
+        assert ran.out.index("Hello!") < ran.out.index("allowed by owner") < ran.out.index("✓ bash")
+        assert f"the Shoal at {server.address}" in ran.out
+
+
+def test_triggers_reach_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        added = shoal("triggers", "add", "in 3 hours", "say hi", "--name", "greet")
+        assert (added.code, added.err) == (0, "")
+        (trigger,) = json.loads(shoal("triggers", "list", "--json").out)
+        assert (trigger["spec"]["name"], trigger["spec"]["text"]) == ("greet", "say hi")
+        assert shoal("triggers", "remove", trigger["id"]).code == 0
+        assert shoal("triggers", "remove", trigger["id"]).code == 1
+        assert json.loads(shoal("triggers", "list", "--json").out) == []
+
+
+def test_what_changes_the_database_by_itself_is_refused_meanwhile(home: Path, shoal: Shoal) -> None:
+    with running(home):
+        ran = shoal("migrate")
+        assert ran.code == 1
+        assert ran.err.startswith("shoal: Another Shoal works on")
+
+
+def test_a_backup_can_be_taken_meanwhile(home: Path, shoal: Shoal, tmp_path: Path) -> None:
+    with running(home):
+        shoal("ask", "--thread", "terminal:ask:mine", "hello")
+        assert shoal("backup", str(tmp_path / "b.tar.gz")).code == 0
+    assert (tmp_path / "b.tar.gz").stat().st_size > 1000

@@ -1,0 +1,109 @@
+"""`shoal threads`, `usage`, `memory` and `skills`: what they show of what is there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal
+
+THREAD = "terminal:ask:mine"
+
+
+@pytest.fixture
+def asked(shoal: Shoal) -> None:
+    """A thread in which the time was asked."""
+    assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
+
+
+def test_a_home_without_a_database_lists_nothing(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    assert shoal("threads", "list").out == "There are no threads yet.\n"
+    for words in ("threads list", "approvals list", "triggers list", "triggers next", "audit tail", "usage"):
+        assert json.loads(shoal(*words.split(), "--json").out) == []
+    assert not (home / "shoal.db").exists()
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_thread_is_listed_and_shown(shoal: Shoal) -> None:
+    (info,) = json.loads(shoal("threads", "list", "--json").out)
+    assert (info["thread"], info["title"]) == (THREAD, "what time is it?")
+    assert THREAD in shoal("threads", "list").out
+    shown = shoal("threads", "show", THREAD).out
+    assert shown.index("what time is it?") < shown.index("→ time") < shown.index("✓ time") < shown.index("agent:")
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_journal_is_printed_and_exported_whole(shoal: Shoal, tmp_path: Path) -> None:
+    found = json.loads(shoal("threads", "show", THREAD, "--json").out)
+    events = found["events"]
+    assert [event["seq"] for event in events] == list(range(1, found["thread"]["last_seq"] + 1))
+    assert set(events[0]) == {"seq", "thread", "turn", "type", "at", "data"}
+    assert json.loads(shoal("threads", "log", THREAD, "--json").out) == events
+    assert json.loads(shoal("threads", "log", THREAD, "--json", "--after", "3").out) == events[3:]
+    assert len(shoal("threads", "log", THREAD).out.splitlines()) == len(events)
+    file = tmp_path / "out.jsonl"
+    assert shoal("threads", "export", THREAD, "-o", str(file)).code == 0
+    assert [json.loads(line) for line in file.read_text().splitlines()] == events
+
+
+@pytest.mark.usefixtures("asked")
+def test_rebuild_makes_the_same_files(shoal: Shoal, home: Path) -> None:
+    folder = home / "data/terminal/ask/mine"
+    before = (folder / "log.jsonl").read_bytes(), (folder / "context.jsonl").read_bytes()
+    assert before[0]
+    (folder / "log.jsonl").write_text("damaged\n")
+    (folder / "context.jsonl").unlink()
+    assert shoal("threads", "rebuild", THREAD).code == 0
+    assert ((folder / "log.jsonl").read_bytes(), (folder / "context.jsonl").read_bytes()) == before
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("words", ["show", "log", "export", "rebuild"])
+def test_an_unknown_thread_is_told(shoal: Shoal, words: str) -> None:
+    ran = shoal("threads", words, "terminal:ask:other")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "shoal: There is no thread terminal:ask:other. `shoal threads list` shows them.\n"
+
+
+def test_what_a_person_wrote_cannot_write_to_the_terminal(shoal: Shoal) -> None:
+    shoal("ask", "--thread", THREAD, "\x1b[2Jhello \u202eevil")
+    for words in (("list",), ("show", THREAD), ("log", THREAD)):
+        out = shoal("threads", *words).out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+
+
+def test_memory_shows_files_and_notes(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    assert "(no memory yet)" in shoal("memory", "show").out
+    (home / "data/MEMORY.md").write_text("- likes tea\n")
+    (home / "data/memory/202601").mkdir(parents=True)
+    (home / "data/memory/202601/20260102.md").write_text("- rained\n")
+    (home / "data/terminal/local").mkdir(parents=True)
+    (home / "data/terminal/local/MEMORY.md").write_text("- quiet here\n")
+    found = json.loads(shoal("memory", "show", "--json", "--thread", "terminal:local:main").out)
+    assert [(view["scope"], view["text"]) for view in found] == [
+        ("global", "- likes tea\n"),
+        ("platform", ""),
+        ("channel", "- quiet here\n"),
+        ("notes of 20260102", "- rained\n"),
+    ]
+
+
+def test_skills_are_listed_and_broken_ones_told(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    built_in = [skill["name"] for skill in json.loads(shoal("skills", "list", "--json").out)]
+    assert built_in
+    for name, text in (
+        ("good", "---\nname: good\ndescription: Does good.\n---\nDo it."),
+        ("bad", "---\nname: x\n---\n"),
+    ):
+        (home / "data/skills" / name).mkdir()
+        (home / "data/skills" / name / "SKILL.md").write_text(text)
+    found = {skill["name"]: skill["scope"] for skill in json.loads(shoal("skills", "list", "--json").out)}
+    assert found == {**dict.fromkeys(built_in, "builtin"), "good": "global"}
+    checked = shoal("skills", "check")
+    assert checked.code == 1
+    assert "fail: Skill 'bad' is left out" in checked.out
+    (home / "data/skills/bad/SKILL.md").unlink()
+    assert shoal("skills", "check").code == 0
