@@ -1,0 +1,170 @@
+"""The HTTP API over the whole app with a scripted model: what a person does through it happens."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import msgspec
+import openai
+from tests.e2e.http_stand import TOKEN
+
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import ToolMessage, UserMessage
+from shoal.surfaces.http.core import WebOptions
+from shoal.surfaces.http.server import serve
+from shoal.testing.model import Call, FakeModel, Gate, Reply
+from shoal.testing.scenario import World, scenario
+
+THREAD = ThreadId("web:lobby:one")
+PATH = f"/api/threads/{THREAD}"
+
+
+class Event(msgspec.Struct):
+    """An event as the API shows it."""
+
+    seq: int
+    type: str
+    data: dict[str, msgspec.Raw]
+
+
+class Site:
+    """The app and a client of its API."""
+
+    def __init__(self, world: World, client: httpx2.AsyncClient) -> None:
+        self.world = world
+        self.client = client
+
+    async def post(self, path: str, body: object) -> httpx2.Response:
+        """Make a call that has to be taken."""
+        answer = await self.client.post(path, json=body)
+        assert answer.is_success, answer.text
+        return answer
+
+    async def types(self) -> list[str]:
+        """The types of the thread's events."""
+        events = msgspec.json.decode((await self.client.get(f"{PATH}/events")).content, type=list[Event])
+        return [event.type for event in events]
+
+
+@asynccontextmanager
+async def site(home: Path, model: FakeModel, profile: str = "open") -> AsyncGenerator[Site]:
+    """Open the app and serve it."""
+    async with AsyncExitStack() as stack:
+        world = await stack.enter_async_context(scenario(home, model, profile=profile))
+        address = await stack.enter_async_context(serve(world.app, WebOptions(token=TOKEN, port=0)))
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=20)
+        yield Site(world, await stack.enter_async_context(client))
+
+
+async def test_a_message_is_answered(tmp_path: Path) -> None:
+    async with site(tmp_path, FakeModel("Good morning.")) as found:
+        await found.post(f"{PATH}/messages", {"text": "hello", "message_id": "m1"})
+        await found.world.happens(THREAD, "turn_finished")
+        assert await found.types() == ["turn_started", "user_message", "assistant_message", "turn_finished"]
+        again = await found.post(f"{PATH}/messages", {"text": "hello", "message_id": "m1"})
+        assert again.json()["duplicate"] is True
+        assert found.world.model.calls == 1
+
+
+async def test_an_approval_given_through_the_api_lets_the_call_run(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo tide"}'),)), "done")
+    async with site(tmp_path, model, profile="standard") as found:
+        await found.post(f"{PATH}/messages", {"text": "run it"})
+        await found.world.happens(THREAD, "approval_requested")
+        (asked,) = (await found.client.get("/api/approvals")).json()
+        assert asked["shown"] == "echo tide"
+        decided = await found.post(f"/api/approvals/{asked['id']}", {"decision": "allow"})
+        assert decided.json() == {"id": asked["id"], "state": "allow"}
+        await found.world.happens(THREAD, "turn_finished")
+        results = [message for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
+        assert "tide" in results[0].text
+
+
+async def test_a_denied_call_does_not_run(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch here"}'),)), "as you wish")
+    async with site(tmp_path, model, profile="standard") as found:
+        await found.post(f"{PATH}/messages", {"text": "run it"})
+        await found.world.happens(THREAD, "approval_requested")
+        (asked,) = (await found.client.get("/api/approvals")).json()
+        await found.post(f"/api/approvals/{asked['id']}", {"decision": "deny"})
+        await found.world.happens(THREAD, "turn_finished")
+        assert "tool_started" not in await found.types()
+
+
+async def test_a_running_turn_is_steered_and_stopped(tmp_path: Path) -> None:
+    gate = Gate()
+    async with site(tmp_path, FakeModel(Reply("never", gate=gate))) as found:
+        await found.post(f"{PATH}/messages", {"text": "work"})
+        await gate.reached.wait()
+        steered = await found.post(f"{PATH}/steer", {"text": "differently"})
+        stopped = await found.post(f"{PATH}/abort", {})
+        await found.world.happens(THREAD, "turn_finished")
+        assert (steered.json(), stopped.json()) == ({"delivered": True}, {"delivered": True})
+        late = await found.post(f"{PATH}/abort", {})
+        assert late.json() == {"delivered": False}
+        gate.open()
+
+
+async def test_a_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
+    seen: list[int] = []
+    for answer in ("one", "two"):
+        async with site(tmp_path, FakeModel(answer)) as found:
+            await found.post(f"{PATH}/messages", {"text": "go on"})
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": str(len(seen))}
+            async with found.client.stream("GET", f"{PATH}/events", headers=headers) as response:
+                async for line in response.aiter_lines():
+                    seen += [int(line.removeprefix("id: "))] if line.startswith("id: ") else []
+                    if line.startswith("data: ") and '"type":"turn_finished"' in line:
+                        break
+    assert seen == list(range(1, 9))
+
+
+async def test_a_file_reaches_the_model(tmp_path: Path) -> None:
+    model = FakeModel("nice")
+    async with site(tmp_path, model) as found:
+        stored = await found.client.post(f"{PATH}/attachments", params={"name": "reef.png"}, content=b"pixels")
+        body = {"text": "look", "attachments": [{"file": stored.json()["file"]}]}
+        await found.post(f"{PATH}/messages", body)
+        await found.world.happens(THREAD, "turn_finished")
+    last = model.requests[-1].messages[-1]
+    assert isinstance(last, UserMessage)
+    assert "reef.png" in last.text
+    assert [image.media_type for image in last.images] == ["image/png"]
+
+
+async def test_a_message_to_a_channel_is_posted_there(tmp_path: Path) -> None:
+    async with site(tmp_path, FakeModel("Aye.")) as found:
+        platform = found.world.chat.platform
+        opened = await found.post(f"/api/channels/{platform}/harbour/messages", {"text": "all hands"})
+        thread = ThreadId(opened.json()["thread"])
+        await found.world.happens(thread, "turn_finished")
+        await found.world.chat.sees(thread, "Aye.")
+
+
+async def test_a_trigger_that_never_comes_is_refused(tmp_path: Path) -> None:
+    async with site(tmp_path, FakeModel()) as found:
+        body = {"kind": "one-shot", "schedule": "yesterday", "text": "hi", "thread": THREAD}
+        answer = await found.client.post("/api/triggers", json=body)
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
+
+
+async def test_openais_client_talks_to_an_agent_that_uses_tools(tmp_path: Path) -> None:
+    model = FakeModel(Reply("Looking. ", calls=(Call("bash", '{"command": "echo tide"}'),)), "The tide is in.")
+    async with site(tmp_path, model) as found:
+        base_url = str(found.client.base_url).rstrip("/") + "/v1"
+        async with openai.AsyncOpenAI(base_url=base_url, api_key=TOKEN, timeout=20) as client:
+            messages = [{"role": "user", "content": "how is the tide?"}]
+            stream = await client.chat.completions.create(model="main", messages=messages, stream=True)  # pyright: ignore
+            texts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    assert "".join(texts) == "Looking. \n\nThe tide is in."
+
+
+async def test_metrics_follow_the_turns(tmp_path: Path) -> None:
+    async with site(tmp_path, FakeModel("hi")) as found:
+        await found.post(f"{PATH}/messages", {"text": "hello"})
+        await found.world.happens(THREAD, "turn_finished")
+        lines = (await found.client.get("/metrics")).text.splitlines()
+        assert 'shoal_turns_total{outcome="done"} 1' in lines
+        assert "shoal_turns_running 0" in lines
