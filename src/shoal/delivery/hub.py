@@ -41,10 +41,15 @@ class Subscription:
         if self.lost:
             return
         if len(self._backlog) >= BACKLOG_MAX:
-            self.lost = True
-            self._backlog.clear()
-        else:
-            self._backlog.append(item)
+            self.lose()
+            return
+        self._backlog.append(item)
+        self._ready.set()
+
+    def lose(self) -> None:
+        """End the iteration: the watcher has to read the journal again."""
+        self.lost = True
+        self._backlog.clear()
         self._ready.set()
 
     def close(self) -> None:
@@ -109,6 +114,12 @@ class Hub:
         watchers.remove(subscription)
         if not watchers:
             del self._watchers[thread]
+
+    def lose(self) -> None:
+        """Tell every watcher that it may have missed something."""
+        for watchers in self._watchers.values():
+            for subscription in watchers:
+                subscription.lose()
 
     def close(self) -> None:
         """End every subscription; the program stops."""

@@ -221,3 +221,27 @@ async def test_a_wake_without_a_database_is_refused(postgres_database: str) -> N
     with pytest.raises(StoreUnavailable):
         await engine.signal(named("a"), "abort", TurnId("T1"))
     await pool.close()
+
+
+async def test_a_job_fetched_while_it_drains_is_given_back(cluster: PostgresCluster, postgres_database: str) -> None:
+    recorder = Recorder()
+    engine = await cluster.start(recorder)
+    await quiet(engine, recorder)
+    with psycopg.connect(postgres_database) as other:
+        other.execute("set search_path to shoal")
+        other.execute("lock table procrastinate_jobs in exclusive mode")
+        ask(postgres_database, "select pg_notify('procrastinate_queue_v1#shoal', '')")
+        async with asyncio.timeout(10):
+            while not await asyncio.to_thread(ask, postgres_database, WAITING):
+                pass
+        other.execute("select shoal_wake('web:lobby:late')")
+        draining = asyncio.gather(engine.drain(10))
+        await asyncio.sleep(0)
+    await draining
+    second = Recorder()
+    await cluster.start(second)
+    await second.ended(ThreadId("web:lobby:late"))
+    assert recorder.starts == [named("probe")]
+
+
+WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"

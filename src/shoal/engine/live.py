@@ -1,0 +1,219 @@
+"""What happens in a thread, shown in every process: journal events and live text cross from workers by NOTIFY.
+
+    what                 crosses as                         arrives as
+    ------------------   --------------------------------   ---------------------------------------------------------
+    journal events       thread and numbers                 read from the journal, where somebody watches the thread
+    text being written   the text, joined over BATCH        the same live events, a little coarser
+    a status             the last one of each turn          the same
+    nothing, for a       -                                  watchers are told to read the journal again
+      lost connection
+
+Live text is only a preview: what does not fit into the bounds is dropped, the journal brings the whole.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import anyio
+import msgspec
+import psycopg
+
+from shoal.domain.errors import StoreError
+from shoal.domain.events import Event, LiveData, StatusChanged, TextStreamed
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ports import LiveHub
+from shoal.domain.store import Journal
+from shoal.engine.jobs import Pool
+from shoal.engine.listener import Listener
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "shoal_live"
+BATCH_SECONDS = 0.05
+PAYLOAD_BYTES_MAX = 7900
+"""PostgreSQL takes less than 8000 bytes."""
+TEXT_BYTES_MAX = 6000
+"""The longest text of one item, as JSON; longer ones are cut in pieces."""
+OUTGOING_MAX = 2000
+INCOMING_MAX = 2000
+EVENTS_READ_MAX = 1000
+
+
+class Watched(LiveHub, Protocol):
+    """The hub of this process."""
+
+    def lose(self) -> None:
+        """Tell every watcher to read the journal again."""
+        ...
+
+
+class _Journaled(msgspec.Struct, tag="e", array_like=True):
+    thread: str
+    first: int
+    last: int
+
+
+class _Text(msgspec.Struct, tag="t", array_like=True):
+    thread: str
+    turn: str
+    step: int
+    text: str
+
+
+class _Status(msgspec.Struct, tag="s", array_like=True):
+    thread: str
+    turn: str
+    state: Literal["thinking", "tool", "waiting", "retrying", "idle", "queued"]
+    text: str
+
+
+_Item: TypeAlias = _Journaled | _Text | _Status
+
+
+class _Batch(msgspec.Struct, array_like=True):
+    origin: str
+    items: list[_Item]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Batch)
+
+
+class LiveBridge:
+    """Implements `domain.ports.LiveHub`: shows things in this process's hub and in those of all others.
+
+    `origin` is unique among processes.
+    """
+
+    def __init__(self, hub: Watched, journal: Journal, pool: Pool, listener: Listener, origin: str) -> None:
+        self._hub = hub
+        self._journal = journal
+        self._pool = pool
+        self._origin = origin
+        self._outgoing: deque[_Item] = deque()
+        self._incoming: deque[_Item] = deque()
+        self._stir = anyio.Event()
+        listener.listen(CHANNEL, self._hear, hub.lose)
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Journal events that are now durable."""
+        self._hub.publish(events)
+        for event in events:
+            last = self._outgoing[-1] if self._outgoing else None
+            if isinstance(last, _Journaled) and last.thread == event.thread and last.last + 1 == event.seq:
+                last.last = event.seq
+            else:
+                self._put(_Journaled(event.thread, event.seq, event.seq))
+
+    def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
+        """A live event."""
+        self._hub.show(thread, turn, data)
+        match data:
+            case TextStreamed(text=text, step=step):
+                self._put_text(_Text(thread, turn, step, text))
+            case StatusChanged(state=state, text=text):
+                self._put(_Status(thread, turn, state, text[:200]))
+
+    def watched(self, thread: ThreadId) -> bool:
+        """Somebody may watch anywhere."""
+        return True
+
+    async def run(self) -> None:
+        """Carry things to and fro until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send_forever)
+            tasks.start_soon(self._show_forever)
+
+    # ---- out ----
+
+    def _put(self, item: _Item) -> None:
+        if len(self._outgoing) >= OUTGOING_MAX:
+            self._outgoing = deque(one for one in self._outgoing if isinstance(one, _Journaled))
+        if len(self._outgoing) < OUTGOING_MAX or isinstance(item, _Journaled):
+            self._outgoing.append(item)
+
+    def _put_text(self, text: _Text) -> None:
+        for item in reversed(self._outgoing):
+            if isinstance(item, _Text) and (item.turn, item.step) == (text.turn, text.step):
+                item.text += text.text
+                return
+            if item.thread == text.thread:
+                break
+        self._put(text)
+
+    async def _send_forever(self) -> None:
+        while True:
+            await anyio.sleep(BATCH_SECONDS)
+            while self._outgoing:
+                await self._send(self._next_payload())
+
+    def _next_payload(self) -> str:
+        batch = _Batch(self._origin, [])
+        size = len(_encoder.encode(batch))
+        while self._outgoing:
+            item = self._outgoing[0]
+            if isinstance(item, _Text):
+                self._cut(item)
+            length = len(_encoder.encode(item)) + 1
+            if size + length > PAYLOAD_BYTES_MAX and batch.items:
+                break
+            size += length
+            batch.items.append(self._outgoing.popleft())
+        return _encoder.encode(batch).decode()
+
+    def _cut(self, item: _Text) -> None:
+        """Put what is too long for one payload behind the item."""
+        text = item.text
+        keep = min(len(text), TEXT_BYTES_MAX)
+        while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
+            keep //= 2
+        if keep < len(text):
+            self._outgoing.popleft()
+            self._outgoing.appendleft(msgspec.structs.replace(item, text=text[keep:]))
+            item.text = text[:keep]
+            self._outgoing.appendleft(item)
+
+    async def _send(self, payload: str) -> None:
+        try:
+            async with self._pool.connection() as connection:
+                await connection.execute(b"select pg_notify(%s, %s)", [CHANNEL, payload])
+        except psycopg.Error as error:  # others read the journal again when they are back
+            log.debug("live events were not sent", extra={"why": str(error)})
+
+    # ---- in ----
+
+    def _hear(self, payload: str) -> None:
+        batch = _decoder.decode(payload)
+        if batch.origin == self._origin:
+            return
+        if len(self._incoming) + len(batch.items) > INCOMING_MAX:
+            self._incoming.clear()
+            self._hub.lose()
+            return
+        self._incoming.extend(item for item in batch.items if self._hub.watched(ThreadId(item.thread)))
+        self._stir.set()
+
+    async def _show_forever(self) -> None:
+        while True:
+            self._stir = anyio.Event()
+            while self._incoming:
+                await self._show(self._incoming.popleft())
+            await self._stir.wait()
+
+    async def _show(self, item: _Item) -> None:
+        thread = ThreadId(item.thread)
+        match item:
+            case _Text(turn=turn, step=step, text=text):
+                self._hub.show(thread, TurnId(turn), TextStreamed(text, step))
+            case _Status(turn=turn, state=state, text=text):
+                self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
+            case _Journaled(first=first, last=last):
+                await self._read(thread, first, last)
+
+    async def _read(self, thread: ThreadId, first: int, last: int) -> None:
+        try:
+            self._hub.publish(await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1))
+        except StoreError:  # watchers read the journal when the database is back
+            self._hub.lose()

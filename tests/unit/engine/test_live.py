@@ -1,0 +1,151 @@
+"""What a worker does is seen in other processes: journal events whole and in order, live text as it fits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import psycopg
+import pytest
+from tests.postgres import empty
+
+from shoal.delivery.hub import Hub, Subscription
+from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed
+from shoal.domain.ids import TurnId
+from shoal.engine import live
+from shoal.engine.listener import Listener
+from shoal.engine.live import PAYLOAD_BYTES_MAX, LiveBridge
+from shoal.store.postgres import PoolSettings, PostgresDriver, address, open_postgres
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import OTHER, THREAD, answer, opened
+
+pytestmark = pytest.mark.xdist_group("postgres")
+WAIT_SECONDS = 20.0
+
+
+class Side:
+    """One process: its hub and its bridge to the others."""
+
+    def __init__(self, driver: PostgresDriver, url: str, origin: str) -> None:
+        self.hub = Hub()
+        self.store = DatabaseStore(driver, ManualClock())
+        self.listener = Listener(address(url), reconnect_seconds=0.05)
+        self.connected = asyncio.Event()
+        self.listener.listen("shoal_live", lambda payload: None, self.connected.set)
+        self.bridge = LiveBridge(self.hub, self.store.journal, driver.pool, self.listener, origin)
+
+
+@pytest.fixture
+async def sides(postgres_database: str) -> AsyncIterator[tuple[Side, Side]]:
+    """A worker and a watching process."""
+    async with AsyncExitStack() as stack:
+        driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
+        stack.push_async_callback(driver.close)
+        empty(postgres_database)
+        sides = Side(driver, postgres_database, "worker"), Side(driver, postgres_database, "serve")
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        running = [tasks.create_task(part) for side in sides for part in (side.listener.run(), side.bridge.run())]
+        for side in sides:
+            await side.connected.wait()
+        yield sides
+        for task in running:
+            task.cancel()
+
+
+async def collect(coming: Subscription, enough: Callable[[list[Event | LiveEvent]], bool]) -> list[Event | LiveEvent]:
+    """Take what comes until it is enough."""
+    found: list[Event | LiveEvent] = []
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not enough(found):
+            found.append(await anext(coming))
+    return found
+
+
+def text_of(items: list[Event | LiveEvent]) -> str:
+    """The live text."""
+    return "".join(
+        item.data.text for item in items if isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)
+    )
+
+
+async def test_journal_events_are_seen_in_other_processes(sides: tuple[Side, Side]) -> None:
+    worker, serve = sides
+    lease = await opened(worker.store)
+    with serve.hub.subscribe(THREAD) as coming, worker.hub.subscribe(THREAD) as here:
+        for number in range(20):
+            committed = await worker.store.journal.commit(lease, answer("T1", str(number)))
+            worker.bridge.publish(committed.events)
+        seen = await collect(coming, lambda items: len(items) == 20)
+        assert seen == await worker.store.journal.events(THREAD, 2)
+        assert await collect(here, lambda items: len(items) == 20) == seen
+
+
+async def test_live_text_is_seen_whole_however_long(sides: tuple[Side, Side]) -> None:
+    worker, serve = sides
+    said = "".join(f'word {number} \n"☃" \U0001f41f ' for number in range(2000))
+    with serve.hub.subscribe(THREAD) as coming:
+        for start in range(0, len(said), 700):
+            worker.bridge.show(THREAD, TurnId("T1"), TextStreamed(said[start : start + 700], 1))
+        worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("a new call", 2))
+        seen = await collect(coming, lambda items: text_of(items).endswith("a new call"))
+    assert text_of(seen) == said + "a new call"
+    assert [item.data.step for item in seen if isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)][
+        -1
+    ] == 2
+
+
+async def test_a_status_follows_the_text_before_it(sides: tuple[Side, Side]) -> None:
+    worker, serve = sides
+    with serve.hub.subscribe(THREAD) as coming:
+        worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("let me look", 1))
+        worker.bridge.show(THREAD, TurnId("T1"), StatusChanged("tool", "ls"))
+        worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("there it is", 2))
+        seen = await collect(coming, lambda items: len(items) == 3)
+    assert [item.data for item in seen] == [
+        TextStreamed("let me look", 1), StatusChanged("tool", "ls"), TextStreamed("there it is", 2),
+    ]  # fmt: skip
+
+
+async def test_watchers_of_one_thread_see_no_other(sides: tuple[Side, Side]) -> None:
+    worker, serve = sides
+    with serve.hub.subscribe(THREAD) as coming:
+        worker.bridge.show(OTHER, TurnId("T1"), TextStreamed("not yours", 1))
+        worker.bridge.show(THREAD, TurnId("T2"), TextStreamed("yours", 1))
+        assert text_of(await collect(coming, bool)) == "yours"
+
+
+async def test_after_an_outage_watchers_read_the_journal_again(
+    sides: tuple[Side, Side], postgres_database: str
+) -> None:
+    _, serve = sides
+    with serve.hub.subscribe(THREAD) as coming:
+        with psycopg.connect(postgres_database, autocommit=True) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and query ilike 'listen%'"
+            )
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert [item async for item in coming] == []
+        assert coming.lost
+
+
+async def test_what_waits_to_be_sent_is_bounded_and_keeps_the_journals(sides: tuple[Side, Side]) -> None:
+    worker, _ = sides
+    lease = await opened(worker.store)
+    committed = await worker.store.journal.commit(lease, answer("T1"))
+    worker.bridge.publish(committed.events)
+    for number in range(live.OUTGOING_MAX * 3):
+        worker.bridge.show(THREAD, TurnId(f"T{number}"), StatusChanged("thinking"))
+    assert len(worker.bridge._outgoing) <= live.OUTGOING_MAX
+    assert isinstance(worker.bridge._outgoing[0], live._Journaled)
+
+
+async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, Side]) -> None:
+    worker, _ = sides
+    for number in range(100):
+        worker.bridge.show(THREAD, TurnId(f"T{number}"), TextStreamed("\x01☃" * 500 * number, 1))
+    sizes = list[int]()
+    while worker.bridge._outgoing:
+        sizes.append(len(worker.bridge._next_payload().encode()))
+    assert max(sizes) <= PAYLOAD_BYTES_MAX
+    assert len(sizes) > 50
