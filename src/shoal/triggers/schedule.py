@@ -6,7 +6,7 @@ first. A cron line whose hour is `*` goes by the hours that pass, so it comes in
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from difflib import get_close_matches
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -19,6 +19,9 @@ from shoal.domain.records import NewTrigger
 
 TEXT_CHARS_MAX = 20_000
 """Longest text a trigger sends."""
+
+YEARS_MAX = 50
+"""Further ahead nothing is looked for."""
 
 MACROS = {
     "@hourly": "0 * * * *",
@@ -120,13 +123,28 @@ def zone_named(name: str) -> ZoneInfo:
 
 def _cron_times(line: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
     """Instants of a cron line from about `after` on, never falling; some at the beginning may not be later than it."""
-    local = after.astimezone(zone)
-    expression = MACROS.get(line.strip().lower(), line)
-    if expression.split()[1:2] == ["*"]:
-        # By passing hours. From inside the second pass of a repeated hour this may begin earlier than asked.
-        yield from (at.astimezone(UTC) for at in _simulation(expression, local))
-    else:
-        yield from (_instant(wall, zone) for wall in _simulation(expression, local.replace(tzinfo=None)))
+    wall = after.astimezone(zone).replace(tzinfo=None)
+    simulation = _simulation(line, wall)
+    if simulation.parts[2] == "*":
+        return _hourly(simulation, zone, after)
+    return (_instant(found, zone) for found in simulation)
+
+
+def _hourly(simulation: CronSim, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Every minute that passes and whose wall time matches, found day by day; nothing after YEARS_MAX years.
+
+    Not left to the library, which from inside a repeated half hour can skip one, or give an earlier instant.
+    """
+    at = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    end = after + timedelta(days=366 * YEARS_MAX)
+    while at < end:
+        local = at.astimezone(zone)
+        if local.month in simulation.months and simulation.match_day(local.date()):
+            if local.minute in simulation.minutes:
+                yield at
+            at += timedelta(minutes=1)
+        else:
+            at = _instant(datetime.combine(local.date() + timedelta(days=1), time()), zone)
 
 
 def _simulation(line: str, start: datetime) -> CronSim:
