@@ -91,18 +91,22 @@ def _extends(config: Config) -> Iterator[Found]:
 
 
 def _patterns(config: Config) -> Iterator[Found]:
-    from shoal.permissions.pattern import PatternRefused, Program
-
     profiles, overrides = config.permissions.profiles, config.permissions.overrides
     lists = [(("profiles", name), profile) for name, profile in profiles.items()]
     lists += [(("overrides", str(number)), override) for number, override in enumerate(overrides)]
     for where, rules in lists:
         for key in ("deny", "allow", "ask", "trusted_allow"):
-            for pattern in getattr(rules, key):
-                try:
-                    Program().add(pattern, dotall=key == "deny")
-                except PatternRefused as refused:
-                    yield ("permissions", *where, key), f'has the pattern "{pattern}": {refused}'
+            yield from _refused(("permissions", *where, key), getattr(rules, key), dotall=key == "deny")
+
+
+def _refused(path: tuple[str, ...], patterns: tuple[str, ...], *, dotall: bool) -> Iterator[Found]:
+    from shoal.permissions.pattern import PatternRefused, Program
+
+    for pattern in patterns:
+        try:
+            Program().add(pattern, dotall=dotall)
+        except PatternRefused as refused:
+            yield path, f'has the pattern "{pattern}": {refused}'
 
 
 def _circles(config: Config) -> Iterator[Found]:

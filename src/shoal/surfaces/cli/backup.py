@@ -171,23 +171,27 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
 
 def _extract(file: Path, target: Path) -> None:
     """Take an archive apart below `target`. Nothing can land outside, whatever the archive says."""
+    links: list[tuple[Path, str]] = []
     try:
         with tarfile.open(file, mode="r:gz") as archive:
-            links: list[tuple[Path, str]] = []
             for entry in archive:
                 path = target / _safe_name(entry.name, file)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if entry.isdir():
-                    path.mkdir(exist_ok=True)
-                elif entry.issym():
+                _extract_entry(archive, entry, path)
+                if entry.issym():
                     links.append((path, entry.linkname))
-                elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
-                    _write_file(path, content, entry.mode & 0o777)
-            # Links come last, so that no file is written through one.
-            for path, goal in links:
-                path.symlink_to(goal)
+        # Links come last, so that no file is written through one.
+        for path, goal in links:
+            path.symlink_to(goal)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
+
+
+def _extract_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
+    if entry.isdir():
+        path.mkdir(exist_ok=True)
+    elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
+        _write_file(path, content, entry.mode & 0o777)
 
 
 def _write_file(path: Path, content: IO[bytes], mode: int) -> None:

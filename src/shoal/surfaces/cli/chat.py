@@ -50,9 +50,8 @@ async def _in_terminal(link: "Link", thread: ThreadId, agent: str) -> int:
     with screen.shown(conversation):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(conversation.follow)
-            while (line := await screen.read()) is not None:
-                if not await conversation.type(line):
-                    break
+            while (line := await screen.read()) is not None and await conversation.type(line):
+                pass
             tasks.cancel_scope.cancel()
     return 0
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shoal.domain.events import Event, LiveEvent, Scope
@@ -158,21 +158,42 @@ class LocalLink:
         return adapter.attach(self._thread, show) if isinstance(adapter, TerminalAdapter) else nullcontext()
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
-        """Journal, then live; read again from the journal where this reader fell behind."""
-        seq = after
-        while True:
-            with self._app.hub.subscribe(self._thread) as subscription:
-                for event in await self._app.store.journal.events(self._thread, seq):
-                    seq = event.seq
-                    yield event
-                async for item in subscription:
-                    if isinstance(item, Event):
-                        if item.seq <= seq:
-                            continue
-                        if item.seq > seq + 1:
-                            break
-                        seq = item.seq
+        """Journal, then live; from the journal again where this reader fell behind or events were not shown."""
+        reader = _Reader(after)
+        while not reader.has_ended:
+            async with aclosing(self._read(reader)) as items:
+                async for item in items:
                     yield item
-                else:
-                    if not subscription.lost:
-                        return
+
+    async def _read(self, reader: "_Reader") -> AsyncGenerator[Event | LiveEvent]:
+        """One turn of it, up to a gap."""
+        with self._app.hub.subscribe(self._thread) as subscription:
+            for event in await self._app.store.journal.events(self._thread, reader.seq):
+                reader.seq = event.seq
+                yield event
+            async for item in subscription:
+                if reader.misses(item):
+                    return
+                if reader.takes(item):
+                    yield item
+            reader.has_ended = not subscription.lost
+
+
+class _Reader:
+    """How far a reader of the thread is."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.has_ended = False
+
+    def misses(self, item: Event | LiveEvent) -> bool:
+        """Whether events stand between what was read and this one."""
+        return isinstance(item, Event) and item.seq > self.seq + 1
+
+    def takes(self, item: Event | LiveEvent) -> bool:
+        """Whether it is new; then it counts as read."""
+        if isinstance(item, LiveEvent):
+            return True
+        is_new = item.seq > self.seq
+        self.seq = max(self.seq, item.seq)
+        return is_new

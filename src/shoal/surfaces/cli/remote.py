@@ -61,12 +61,15 @@ class Remote:
         async with self._open("GET", path, "text/event-stream") as answer:
             if answer.status != 200:
                 raise _refusal(answer.status, await answer.body.read(), self.address)
-            try:
-                while line := await answer.body.readline():
-                    if line.startswith(b"data: "):
-                        yield line.removeprefix(b"data: ")
-            except (OSError, ValueError) as error:
-                raise ShoalError(f"Shoal at {self.address} broke off its events. Look at its log.") from error
+            while line := await self._read_line(answer.body):
+                if line.startswith(b"data: "):
+                    yield line.removeprefix(b"data: ")
+
+    async def _read_line(self, body: asyncio.StreamReader) -> bytes:
+        try:
+            return await body.readline()
+        except (OSError, ValueError) as error:
+            raise ShoalError(f"Shoal at {self.address} broke off its events. Look at its log.") from error
 
     @asynccontextmanager
     async def _open(self, method: str, path: str, accept: str, body: object = None) -> AsyncGenerator[_Answer]:
