@@ -182,19 +182,26 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncGenera
         stack.push_async_callback(store.close)
         app = App(config, home, clock, store, lock)
         await _wire(app, doubles, stack)
-        async with _unwrapped(), asyncio.TaskGroup() as tasks:
-            engine, *services = [tasks.create_task(service) for service in app.services()]
-            await app.orchestrator.recover()
-            app.state = "running"
-            try:
-                yield app
-            finally:
-                await app.drain()
-                for service in services:
-                    service.cancel()
-                await engine
-                app.hub.close()
-                app.state = "stopped"
+        async with _unwrapped(), _running(app):
+            yield app
+
+
+@asynccontextmanager
+async def _running(app: App) -> AsyncGenerator[None]:
+    """Run the engine and all services while the block runs; then drain."""
+    async with asyncio.TaskGroup() as tasks:
+        engine, *services = [tasks.create_task(service) for service in app.services()]
+        await app.orchestrator.recover()
+        app.state = "running"
+        try:
+            yield
+        finally:
+            await app.drain()
+            for service in services:
+                service.cancel()
+            await engine
+            app.hub.close()
+            app.state = "stopped"
 
 
 @asynccontextmanager

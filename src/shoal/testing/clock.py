@@ -56,6 +56,15 @@ class ManualClock:
         finally:
             waiter.cancel()
 
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait until the event is set or the test has advanced this far; cancellable."""
+        first = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(self.sleep(seconds))}
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in first:
+                waiter.cancel()
+
     def sleeping(self) -> int:
         """How many tasks wait on this clock now."""
         return sum(not waiter.done() for _, _, waiter in self._sleepers)

@@ -29,7 +29,9 @@ FRIENDLY: dict[FailureKind, str] = {
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
 }
-HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind]({"quota", "auth", "invalid_request"})
+HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
+    {"quota", "auth", "invalid_request"}
+)
 
 
 class ModelStep:

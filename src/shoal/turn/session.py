@@ -10,18 +10,16 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.events import Cleared, Compacted, Event, EventData, TurnStarted
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Prompt
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import LiveHub
-from shoal.domain.records import AuditEntry, Commit, Committed, Lease, NewApproval, NewPost, Spend, Step
+from shoal.domain.records import Commit, Committed, Lease, Spend, Step
 from shoal.domain.store import Journal
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import TurnState
 from shoal.permissions.taint import TaintState
 from shoal.turn.sections import SystemPrompt
-
-NO_APPROVAL = ApprovalId("")
 
 
 class Projector(Protocol):
@@ -174,19 +172,12 @@ class Session:
         elif isinstance(event.data, Cleared | Compacted):
             self.base = self.told = ""
 
-    async def commit(
-        self,
-        *events: EventData,
-        posts: tuple[NewPost, ...] = (),
-        audit: tuple[AuditEntry, ...] = (),
-        approval: NewApproval | None = None,
-        use_approval: ApprovalId = NO_APPROVAL,
-        spend: Spend | None = None,
-        steps: tuple[Step, ...] = (),
-        void_approvals: bool = False,
-    ) -> None:
+    async def commit(self, *events: EventData, spend: Spend | None = None, steps: tuple[Step, ...] = ()) -> None:
+        """Make events of the open turn durable. Raises StaleEpoch."""
+        await self.write(Commit(self.turn, events, spend=spend, steps=steps))
+
+    async def write(self, commit: Commit) -> None:
         """Make events of the open turn durable, with all that belongs to them. Raises StaleEpoch."""
-        commit = Commit(self.turn, events, posts, audit, approval, use_approval, spend, steps, void_approvals)
         with anyio.CancelScope(shield=True):
             await self._absorb(await self.journal.commit(self.lease, commit))
 

@@ -18,7 +18,7 @@ from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock
 from shoal.domain.events import StatusChanged, ToolFinished
 from shoal.domain.messages import ToolCall
-from shoal.domain.records import NewPost, Step
+from shoal.domain.records import Commit, NewPost, Step
 from shoal.domain.transcript import INTERRUPTED
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
 from shoal.turn.context import ContextBuilder
@@ -76,7 +76,7 @@ class ToolStep:
                 case Admitted():
                     admitted.append(admission)
                 case Refused(result=result, audit=audit):
-                    await session.commit(result, audit=audit)
+                    await session.write(Commit(session.turn, (result,), audit=audit))
                 case Waits():  # asked for after all: one at a time
                     await self._start(session, admitted, context)
                     return
@@ -85,9 +85,8 @@ class ToolStep:
     async def _start(self, session: Session, admitted: Sequence[Admitted], context: CallContext) -> None:
         if not admitted:
             return
-        await session.commit(
-            *(one.started for one in admitted), audit=tuple(entry for one in admitted for entry in one.audit)
-        )
+        audit = tuple(entry for one in admitted for entry in one.audit)
+        await session.write(Commit(session.turn, tuple(one.started for one in admitted), audit=audit))
         self._show(session, ", ".join(one.call.name for one in admitted))
         results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
         await session.commit(*results, steps=tuple(self._timed(session, result) for result in results))
@@ -108,10 +107,10 @@ class ToolStep:
         admission = await self._executor.admit(call, context, request)
         match admission:
             case Refused(result=result, audit=audit):
-                await session.commit(result, audit=audit)
+                await session.write(Commit(session.turn, (result,), audit=audit))
             case Waits(approval=approval, event=event, audit=audit):
                 card = NewPost(f"approval:{approval.id}", session.thread, event.shown, "card", approval=approval.id)
-                await session.commit(event, approval=approval, audit=audit, posts=(card,))
+                await session.write(Commit(session.turn, (event,), (card,), audit, approval))
                 self._show_waiting(session, call)
                 return "parked"
             case Admitted():
@@ -119,7 +118,8 @@ class ToolStep:
         return "done"
 
     async def _run_admitted(self, session: Session, context: CallContext, admitted: Admitted) -> None:
-        await session.commit(admitted.started, audit=admitted.audit, use_approval=admitted.use_approval)
+        start = Commit(session.turn, (admitted.started,), audit=admitted.audit, use_approval=admitted.use_approval)
+        await session.write(start)
         self._show(session, admitted.call.name)
         result = await self._executor.run(admitted, context)
         await session.commit(result, steps=(self._timed(session, result),))
@@ -131,8 +131,8 @@ class ToolStep:
     async def _fail(
         self, session: Session, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
     ) -> None:
-        results = (ToolFinished(call.id, call.name, text, is_error=True) for call in calls)
-        await session.commit(*results, void_approvals=void_approvals)
+        results = tuple(ToolFinished(call.id, call.name, text, is_error=True) for call in calls)
+        await session.write(Commit(session.turn, results, void_approvals=void_approvals))
 
     def _timed(self, session: Session, result: ToolFinished) -> Step:
         return Step(session.open.steps, f"tool {result.name}", self._clock.now(), result.duration_ms)

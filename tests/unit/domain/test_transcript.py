@@ -1,11 +1,11 @@
 """Journal to model messages: every call is paired, whatever the journal holds."""
 
 from hypothesis import given
+from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
 from shoal.domain.events import AssistantSaid, Cleared, Compacted, Event, Steered, TurnStarted, UserSaid
 from shoal.domain.messages import AssistantMessage, Attachment, Author, ModelMessage, ToolMessage, UserMessage
 from shoal.domain.transcript import CUT_OFF, INTERRUPTED, Transcript
-from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
 
 def shape(messages: tuple[ModelMessage, ...]) -> list[str]:

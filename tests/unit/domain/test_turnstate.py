@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
+from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
 from shoal.domain.agents import TurnLimits
 from shoal.domain.events import (
@@ -22,7 +23,6 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ApprovalId, CallId, TurnId
 from shoal.domain.turnstate import CallModel, Finish, Move, NoteLimit, RunCalls, TurnState, next_move
-from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
 LIMITS = TurnLimits(steps_max=3, tool_errors_in_a_row_max=2)
 OPEN = (TurnStarted("main", "demo"), UserSaid("hi", PERSON))
