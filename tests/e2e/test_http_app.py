@@ -107,17 +107,24 @@ async def test_a_running_turn_is_steered_and_stopped(tmp_path: Path) -> None:
         gate.open()
 
 
+async def numbers_until_the_end(client: httpx2.AsyncClient, seen: int) -> list[int]:
+    """The numbers of the events after `seen`, up to the end of a turn, from a live stream."""
+    found: list[int] = []
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(seen)}
+    async with client.stream("GET", f"{PATH}/events", headers=headers) as response:
+        async for line in response.aiter_lines():
+            found += [int(line.removeprefix("id: "))] if line.startswith("id: ") else []
+            if line.startswith("data: ") and '"type":"turn_finished"' in line:
+                return found
+    raise AssertionError("the stream ended")
+
+
 async def test_a_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
     seen: list[int] = []
     for answer in ("one", "two"):
         async with site(tmp_path, FakeModel(answer)) as found:
             await found.post(f"{PATH}/messages", {"text": "go on"})
-            headers = {"Accept": "text/event-stream", "Last-Event-ID": str(len(seen))}
-            async with found.client.stream("GET", f"{PATH}/events", headers=headers) as response:
-                async for line in response.aiter_lines():
-                    seen += [int(line.removeprefix("id: "))] if line.startswith("id: ") else []
-                    if line.startswith("data: ") and '"type":"turn_finished"' in line:
-                        break
+            seen += await numbers_until_the_end(found.client, len(seen))
     assert seen == list(range(1, 9))
 
 

@@ -134,6 +134,11 @@ async def test_a_wrong_last_event_id_is_refused(shoal: Served, value: str) -> No
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
 
 
+async def test_a_request_for_the_head_alone_opens_no_stream(shoal: Served) -> None:
+    answer = await shoal.client.head(EVENTS, headers=LIVE)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+
+
 async def test_two_tabs_see_the_same(shoal: Served) -> None:
     prompt = await say(shoal)
     async with tab(shoal) as one, tab(shoal) as two:

@@ -200,6 +200,20 @@ async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> N
                 await chat(client, "hello")
 
 
+async def test_a_repeated_call_whose_message_was_taken_out_is_an_error_too(tmp_path: Path) -> None:
+    async with served(tmp_path, WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)) as stand:
+        stand.orchestrator.on_prompt = stand.echo
+        async with openai.AsyncOpenAI(base_url=f"{stand.address}/v1", api_key=TOKEN) as client:
+            await chat(client, "hello", user="ann")
+            stand.orchestrator.on_prompt = lambda prompt: stand.store.inbox.abort(
+                Abort(prompt.thread, Author("owner"), all_queued=True)
+            )
+            keyed = client.with_options(default_headers={"Idempotency-Key": "k1"})
+            for _ in range(2):
+                with pytest.raises(openai.ConflictError, match="taken out of the queue"):
+                    await chat(keyed, "again", user="ann")
+
+
 async def test_a_call_repeated_under_its_key_is_the_same_message(shoal: Served, client: openai.AsyncOpenAI) -> None:
     keyed = client.with_options(default_headers={"Idempotency-Key": "k1"})
     assert await chat(keyed, "hello") == await chat(keyed, "hello") == "You said: hello"

@@ -218,17 +218,19 @@ async def reply_pieces(web: Web, begun: Begun, growing: Growing) -> AsyncGenerat
     Raises ApiError when the message was taken out of the queue, or the server stops.
     """
     turn: TurnId | None = None
+    seen = begun.after
     async with aclosing(thread_items(web.core, web.streams, begun.thread, begun.after)) as items:
         async for item in items:
-            if item == "beat":
-                await _check_queued(web, begun, turn)
-                yield ""
-            elif turn is None:
-                turn = _turn_of(item, begun.message_id)
-            elif (piece := _piece(item, turn, growing)) is not None:
+            if isinstance(item, Event):
+                seen = item.seq
+            elif item == "beat" and turn is None:
+                await _check_queued(web, begun.thread, seen)
+            turn = turn or _turn_of(item, begun.message_id)
+            piece = _piece(item, turn, growing)
+            if piece is not None:
                 yield piece
-                if isinstance(piece, TurnFinished):
-                    return
+            if isinstance(piece, TurnFinished):
+                return
     raise ApiError(503, "stopping", "Shoal is stopping; the agent goes on at the next start.", _NO_RETRY)
 
 
@@ -240,8 +242,10 @@ def _turn_of(item: Item, message_id: str) -> TurnId | None:
             return None
 
 
-def _piece(item: Item, turn: TurnId, growing: Growing) -> str | TurnFinished | None:
+def _piece(item: Item, turn: TurnId | None, growing: Growing) -> str | TurnFinished | None:
     match item:
+        case "beat":
+            return ""
         case LiveEvent(turn=of, data=TextStreamed(text=text, step=step)) if of == turn:
             return growing.stream(text, step)
         case Event(turn=of, data=AssistantSaid() as said) if of == turn:
@@ -252,9 +256,9 @@ def _piece(item: Item, turn: TurnId, growing: Growing) -> str | TurnFinished | N
             return None
 
 
-async def _check_queued(web: Web, begun: Begun, turn: TurnId | None) -> None:
-    info = await web.core.store.journal.thread(begun.thread)
-    if turn is None and info is not None and not info.open_turn and not info.queued and info.last_seq <= begun.after:
+async def _check_queued(web: Web, thread: ThreadId, seen: int) -> None:
+    info = await web.core.store.journal.thread(thread)
+    if info is not None and not info.open_turn and not info.queued and info.last_seq <= seen:
         raise ApiError(409, "cancelled", "The message was taken out of the queue before it was answered.", _NO_RETRY)
 
 

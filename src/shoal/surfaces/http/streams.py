@@ -166,12 +166,16 @@ async def all_frames(hub: Hub, streams: Streams) -> AsyncGenerator[bytes, None]:
     yield OPENING
     while not streams.closing:
         with hub.subscribe(None) as subscription:
-            items = aiter(subscription)
-            while (item := await streams.next(items)) is not None:
-                if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)):
-                    yield frame(item, numbered=False)
+            async for item in _without_text(streams, aiter(subscription)):
+                yield frame(item, numbered=False)
         if not streams.closing:
             yield LOST
+
+
+async def _without_text(streams: Streams, items: AsyncIterator[Event | LiveEvent]) -> AsyncGenerator[Item, None]:
+    while (item := await streams.next(items)) is not None:
+        if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)):
+            yield item
 
 
 def frame(item: Item, *, numbered: bool = True) -> bytes:
