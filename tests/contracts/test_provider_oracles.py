@@ -139,20 +139,16 @@ async def read_by_gemini(fake: FakeModel) -> Read:
 
     client = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=fake.url, api_version="v1beta"))
     text, calls, stop, usage = "", list[tuple[str, object]](), "", None
-    try:
+    async with client.aio:
         stream = await client.aio.models.generate_content_stream(model="model-1", contents="hi")
         async for chunk in stream:
             candidate = (chunk.candidates or [None])[0]
-            for part in (candidate.content.parts if candidate and candidate.content else None) or ():
-                if part.function_call is not None:
-                    calls.append((str(part.function_call.name), part.function_call.args))
-                elif part.text and not part.thought:
-                    text += part.text
+            parts = (candidate.content.parts if candidate and candidate.content else None) or ()
+            calls += [(str(part.function_call.name), part.function_call.args) for part in parts if part.function_call]
+            text += "".join(part.text for part in parts if part.text and not part.thought)
             stop = str(candidate.finish_reason.value) if candidate and candidate.finish_reason else stop
             usage = chunk.usage_metadata or usage
-    finally:
-        await client.aio.aclose()
-        client.close()
+    client.close()
     assert usage is not None
     named = "tool_calls" if calls else {"STOP": "end", "MAX_TOKENS": "max_tokens"}[stop]
     output = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)

@@ -104,6 +104,11 @@ class Conversations:
         self._threads: OrderedDict[str, Joined] = OrderedDict()
         self._bytes = 0
 
+    @property
+    def kept(self) -> Mapping[str, Joined]:
+        """The joined conversations by thread, the least recently used first."""
+        return self._threads
+
     def new_images(self, request: ModelRequest) -> list[Image]:
         """The images that this request adds, to be loaded before `join`."""
         return [

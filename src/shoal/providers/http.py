@@ -24,7 +24,7 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 """Longest whole (not streamed) response that is read; the rest is dropped."""
 CONNECTIONS_MAX = 1000
 """Calls at once to one provider; more wait for a connection."""
-KEEP_ALIVE_MAX = 32
+KEEP_ALIVE_MAX = 256
 KEEP_ALIVE_SECONDS = 60.0
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]

@@ -87,6 +87,7 @@ class ProviderContract:
     """Holds in process and over HTTP alike; a subclass gives the fixture `stage`."""
 
     async def test_text_is_streamed_and_then_whole(self, stage: Stage) -> None:
+        """The streamed pieces are the whole text, and one event ends the stream."""
         stage.fake.add(Reply(WIDE * 5))
         events = await collect(stage.provider, request(UserMessage("hi")))
         done = events[-1]
@@ -96,6 +97,7 @@ class ProviderContract:
         assert sum(isinstance(event, ModelDone | ModelFailed) for event in events) == 1
 
     async def test_thinking_is_shown_apart_from_the_text(self, stage: Stage) -> None:
+        """Thinking has its own events and is no part of the text."""
         stage.fake.add(Reply("Six.", thinking="two times three"))
         events = await collect(stage.provider, request(UserMessage("2*3?")))
         done = events[-1]
@@ -104,6 +106,7 @@ class ProviderContract:
         assert "".join(event.text for event in events if isinstance(event, ThinkingDelta)) == "two times three"
 
     async def test_several_calls_in_one_message_keep_order_and_arguments(self, stage: Stage) -> None:
+        """Calls come in order with the arguments as written, however long."""
         long = '{"command":"' + "echo 大 " * 9000 + '"}'
         stage.fake.add(Reply("Both:", (Call("bash", long), Call("read", '{"path":"a.txt"}'), Call("read", "{}"))))
         done = await answer(stage.provider, request(UserMessage("go")))
@@ -118,6 +121,7 @@ class ProviderContract:
         assert len({call.id for call in calls}) == 3
 
     async def test_the_conversation_comes_across_with_calls_and_results(self, stage: Stage) -> None:
+        """System prompt, messages, calls and results reach the model."""
         stage.fake.add(Reply(calls=(Call("bash", '{"command":"ls"}'), Call("read", "{}"))), "Done.", "Bye.")
         said = UserMessage("list")
         first = await answer(stage.provider, request(said))
@@ -141,11 +145,13 @@ class ProviderContract:
         assert [message.call_id for message in seen.messages[2:4]] == [call.id for call in seen.messages[1].calls]
 
     async def test_no_tools_offered_reaches_the_model(self, stage: Stage) -> None:
+        """An empty tuple of tools forbids calls."""
         stage.fake.add("Well.")
         await answer(stage.provider, request(UserMessage("hi"), tools=()))
         assert stage.fake.log[-1].tools == ()
 
     async def test_usage_counts_what_was_cached(self, stage: Stage) -> None:
+        """The first request of a thread is what the second finds in the cache."""
         stage.fake.add("One.", "Two.")
         said = UserMessage("Tell me something. " * 50)
         first = await answer(stage.provider, request(said))
@@ -156,16 +162,19 @@ class ProviderContract:
         assert second.usage.output_tokens > 0
 
     async def test_an_answer_cut_off_says_so(self, stage: Stage) -> None:
+        """An answer that met the length limit is kept and marked."""
         stage.fake.add(Reply("half of", stop="max_tokens"))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert (done.stop, done.message.text) == ("max_tokens", "half of")
 
     async def test_an_empty_answer_is_an_answer(self, stage: Stage) -> None:
+        """Nothing said is no failure."""
         stage.fake.add(Reply(""))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert (done.message.text, done.message.tool_calls, done.stop) == ("", (), "end")
 
     async def test_images_are_sent(self, stage: Stage, tmp_path: Path) -> None:
+        """Images of a person's message and of a result reach the model."""
         path = tmp_path / "pixel.png"
         path.write_bytes(PIXEL)
         image = Image(str(path), "image/png")
@@ -183,17 +192,20 @@ class ProviderContract:
          (500, "overloaded"), (503, "overloaded"), (504, "timeout"), (529, "overloaded")],
     )  # fmt: skip
     async def test_a_refusal_is_an_outcome_of_its_kind(self, stage: Stage, status: int, kind: FailureKind) -> None:
+        """Each status has its kind, and the words are told."""
         stage.fake.add(Refusal(status, "because"))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == kind
         assert "because" in failed.message
 
     async def test_the_wait_that_is_asked_for_is_told(self, stage: Stage) -> None:
+        """Whoever retries learns how long to wait."""
         stage.fake.add(Refusal(429, headers=(("retry-after", "17"),)))
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert (failed.kind, failed.retry_after_seconds) == ("rate_limited", 17.0)
 
     async def test_a_break_before_the_answer_is_dropped(self, stage: Stage) -> None:
+        """A connection that ends before the answer may be tried again."""
         stage.fake.add(Reply("never", drop_after=0))
         events = await collect(stage.provider, request(UserMessage("hi")))
         assert shown(events) == ""
@@ -201,6 +213,7 @@ class ProviderContract:
         assert events[-1].kind == "dropped"
 
     async def test_after_a_failure_the_next_call_works(self, stage: Stage) -> None:
+        """A failure leaves nothing behind."""
         stage.fake.add(Reply("never", drop_after=0), Refusal(500), "Fine.")
         said = UserMessage("hi")
         for _ in range(2):
@@ -208,6 +221,7 @@ class ProviderContract:
         assert (await answer(stage.provider, request(said))).message.text == "Fine."
 
     async def test_many_calls_at_once_do_not_mix(self, stage: Stage) -> None:
+        """Every call gets its own answer."""
         count = 60
 
         async def one(number: int) -> str:
@@ -253,6 +267,7 @@ class HttpProviderContract(ProviderContract):
         assert stage.fake.log[-1].signed == (0 if self.kind == "openai" else 1)
 
     async def test_malformed_arguments_are_told_and_do_not_spoil_the_history(self, stage: Stage) -> None:
+        """What the model wrote is passed on, and sent back as valid JSON."""
         stage.fake.add(Reply(calls=(Call("bash", '{"command": "ls'),)), "Sorry.")
         said = UserMessage("go")
         first = await answer(stage.provider, request(said))
@@ -263,6 +278,7 @@ class HttpProviderContract(ProviderContract):
         assert stage.fake.log[-1].messages[1].calls[0].arguments.startswith('{"malformed":')
 
     async def test_repeated_call_ids_are_made_unique(self, stage: Stage) -> None:
+        """No id stands for two calls of a conversation."""
         same = (Call("bash", "{}", "call_0"), Call("read", "{}", "call_0"))
         stage.fake.add(Reply(calls=same), Reply(calls=same[:1]), "Done.")
         said = UserMessage("go")
@@ -278,6 +294,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("drop_after", [3, 5])
     async def test_a_break_in_the_answer_is_dropped(self, stage: Stage, drop_after: int) -> None:
+        """What was streamed stays a beginning, and the call has failed."""
         stage.fake.add(Reply("one two three four five six", drop_after=drop_after))
         events = await collect(stage.provider, request(UserMessage("hi")))
         assert isinstance(events[-1], ModelFailed)
@@ -285,6 +302,7 @@ class HttpProviderContract(ProviderContract):
         assert "one two three four five six".startswith(shown(events))
 
     async def test_an_error_inside_the_stream_is_a_failure(self, stage: Stage) -> None:
+        """An error after status 200 counts like one instead of it."""
         code = {"anthropic": "overloaded_error", "gemini": "UNAVAILABLE"}.get(self.kind, "server_error")
         stage.fake.add(Refusal(503, "too many fish", code, in_stream=True))
         failed = await failure(stage.provider, request(UserMessage("hi")))
@@ -292,11 +310,13 @@ class HttpProviderContract(ProviderContract):
         assert "too many fish" in failed.message
 
     async def test_a_conversation_too_long_is_told_apart(self, stage: Stage) -> None:
+        """The one refusal that a shorter conversation helps against."""
         stage.fake.settings = FakeSettings(context_tokens=200)
         failed = await failure(stage.provider, request(UserMessage("word " * 1000)))
         assert failed.kind == "context_overflow"
 
     async def test_a_refused_key_is_not_repeated(self, stage: Stage) -> None:
+        """A key that the server echoes never reaches a message."""
         provider = self.build(stage.fake.url, key="sk-wrong-abcdefghijkl", idle_seconds=30.0)
         failed = await failure(provider, request(UserMessage("hi")))
         assert failed.kind == "auth"
@@ -307,9 +327,11 @@ class HttpProviderContract(ProviderContract):
         await provider.close()
 
     async def test_models_are_listed(self, stage: Stage) -> None:
+        """The list has the server's own names."""
         assert [model.id for model in await stage.provider.models()] == ["model-1", "model-2"]
 
     async def test_a_server_that_is_not_there_is_unreachable(self, stage: Stage) -> None:
+        """No connection is an outcome too."""
         await stage.fake.stop()
         failed = await failure(stage.provider, request(UserMessage("hi")))
         assert failed.kind == "unreachable"
@@ -318,6 +340,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("gate_at", [0, 4])
     async def test_a_stalled_answer_times_out(self, stage: Stage, gate_at: int) -> None:
+        """Silence ends the call, here and at the server."""
         provider = self.build(stage.fake.url, key=KEY, idle_seconds=0.05)
         stage.fake.add(Reply("one two three four", gate=Gate(), gate_at=gate_at))
         failed = await failure(provider, request(UserMessage("hi")))
@@ -327,6 +350,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("gate_at", [0, 4])
     async def test_cancelling_ends_the_call_at_the_server(self, stage: Stage, gate_at: int) -> None:
+        """A cancelled call costs nothing more, and the next one works."""
         gate = Gate()
         stage.fake.add(Reply("one two three four", gate=gate, gate_at=gate_at), "Next.")
         said = UserMessage("hi")
@@ -339,6 +363,7 @@ class HttpProviderContract(ProviderContract):
         assert (await answer(stage.provider, request(said))).message.text == "Next."
 
     async def test_closing_the_iterator_ends_the_call_at_the_server(self, stage: Stage) -> None:
+        """So does a caller that stops reading."""
         stage.fake.add(Reply("one two three four five six seven eight nine", gate=Gate(), gate_at=8))
         stream = stage.provider.stream(request(UserMessage("hi")))
         async with aclosing(stream):  # pyright: ignore[reportArgumentType]
@@ -347,6 +372,7 @@ class HttpProviderContract(ProviderContract):
         await stage.fake.log[-1].cancelled.wait()
 
     async def test_one_connection_serves_call_after_call(self, stage: Stage) -> None:
+        """A refusal does not cost the connection."""
         stage.fake.add("1", Refusal(500), "2", "3")
         for _ in range(4):
             await collect(stage.provider, request(UserMessage("hi")))
@@ -354,6 +380,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("how", ["bytes", "crlf", "cr", "comments", "lines", "no last line"])
     async def test_the_form_of_the_stream_does_not_matter(self, stage: Stage, how: str) -> None:
+        """Cut anywhere, any line end, comments, several lines: the same answer."""
         reply = Reply(WIDE * 3, (Call("bash", '{"command":"echo 🐟, \\n ok"}'),), thinking="大")
         frames = frames_of(self.kind, reply)
         stage.fake.add(Recorded(damage(frames, how)))
@@ -364,6 +391,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("body", [b"<html>busy</html>", b'{"hello":1}', b""])
     async def test_what_is_no_stream_is_a_failure(self, stage: Stage, body: bytes) -> None:
+        """Pages, other JSON and broken JSON are told apart from answers."""
         stage.fake.add(Recorded((body,) if body else (), content_type="text/html"), Recorded((b"data: {{{\n\n",)))
         assert (await failure(stage.provider, request(UserMessage("hi")))).kind == "dropped"
         assert (await failure(stage.provider, request(UserMessage("hi")))).kind == "dropped"

@@ -1,0 +1,206 @@
+"""Messages as bytes: encoded once, joined to the same as from scratch, and bounded."""
+
+import base64
+import gc
+import weakref
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.ids import CallId
+from shoal.domain.messages import (
+    AssistantMessage,
+    Image,
+    ModelMessage,
+    ModelRequest,
+    Opaque,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from shoal.providers import conversation
+from shoal.providers.anthropic import AnthropicWire
+from shoal.providers.conversation import Conversations, Images, Part, StableParts, load_images
+from shoal.providers.gemini import GeminiWire
+from shoal.providers.openai import OpenAiForm, OpenAiWire
+from shoal.providers.openai_responses import ResponsesWire
+from shoal.providers.wire import Quirks, Wire, arguments_object, wire_id
+
+WIRES = (OpenAiWire, ResponsesWire, AnthropicWire, GeminiWire)
+PICTURE = Image("/pictures/p.png", "image/png")
+LOADED = {PICTURE.path: b"aGVsbG8="}
+
+
+class CountingForm(OpenAiForm):
+    """Counts how often it encodes."""
+
+    def __init__(self) -> None:
+        self.encoded = 0
+
+    def part(self, message: ModelMessage, images: Images) -> Part:
+        self.encoded += 1
+        return super().part(message, images)
+
+
+def request(messages: tuple[ModelMessage, ...], key: str = "t") -> ModelRequest:
+    return ModelRequest("m", "system", messages, cache_key=key)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+pictures = st.sampled_from([(), (PICTURE,), (PICTURE, Image("/gone.png", "image/png"))])
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[ModelMessage]:
+    """Turns as a transcript has them: every call is paired."""
+    messages: list[ModelMessage] = []
+    for turn in range(draw(st.integers(1, 4))):
+        messages.append(UserMessage(draw(texts), draw(pictures)))
+        for step in range(draw(st.integers(0, 2))):
+            names = [f"call_{turn}_{step}_{number}" for number in range(draw(st.integers(1, 3)))]
+            calls = tuple(
+                ToolCall(CallId(name), "bash", draw(st.sampled_from(["{}", '{"a":1}', "{bad"]))) for name in names
+            )
+            messages.append(AssistantMessage(draw(texts), calls))
+            messages.extend(ToolMessage(call.id, "bash", draw(texts), images=draw(pictures)) for call in calls)
+        if draw(st.booleans()):
+            messages.append(AssistantMessage(draw(texts)))
+    return messages
+
+
+@pytest.mark.parametrize("kind", WIRES)
+@given(messages=conversations(), steps=st.lists(st.integers(1, 4), max_size=6))
+def test_a_conversation_grown_step_by_step_is_the_one_written_at_once(
+    kind: type[Wire], messages: list[ModelMessage], steps: list[int]
+) -> None:
+    wire, at = kind(), 0
+    for step in steps:
+        at = min(at + step, len(messages))
+        grown = wire.encode(request(tuple(messages[:at])), Quirks(), LOADED).content
+        msgspec.json.decode(grown)
+        assert _unmarked(grown) == _unmarked(kind().encode(request(tuple(messages[:at])), Quirks(), LOADED).content)
+
+
+def _unmarked(body: bytes) -> bytes:
+    """Cache marks move with the end of the conversation; all else stays."""
+    return body.replace(b',"cache_control":{"type":"ephemeral"}', b"")
+
+
+@pytest.mark.parametrize("kind", WIRES)
+def test_what_was_sent_before_is_a_prefix_of_what_is_sent_next(kind: type[Wire]) -> None:
+    wire, messages, before = kind(), list[ModelMessage](), b""
+    for number in range(20):
+        messages += [UserMessage(f"question {number}"), AssistantMessage(f"answer {number}")]
+        body = _unmarked(wire.encode(request(tuple(messages)), Quirks(), {}).content)
+        assert body.startswith(before.rstrip(b"]}"))
+        before = body
+
+
+def test_each_message_is_encoded_once_whatever_is_asked() -> None:
+    form = CountingForm()
+    kept = Conversations(form)
+    messages = tuple(UserMessage(str(number)) for number in range(100))
+    for count in (10, 50, 100, 20, 100):
+        kept.join(request(messages[:count]), {})
+        kept.join(request(messages[:count], "other"), {})
+    assert form.encoded == 100
+
+
+def test_a_forgotten_message_is_forgotten_here_too() -> None:
+    kept = Conversations(CountingForm())
+    message = UserMessage("short-lived")
+    watch = weakref.ref(message)
+    kept.join(request((message,), key=""), {})
+    del message
+    gc.collect()
+    assert watch() is None
+
+
+def test_joined_conversations_are_bounded_by_number_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "THREADS_MAX", 3)
+    kept = Conversations(CountingForm())
+    for number in range(5):
+        kept.join(request((UserMessage("hi"),), key=str(number)), {})
+    assert list(kept.kept) == ["2", "3", "4"]
+    monkeypatch.setattr(conversation, "JOINED_BYTES_MAX", 5000)
+    kept.join(request((UserMessage("x" * 4990),), key="large"), {})
+    assert list(kept.kept) == ["large"]
+
+
+def test_system_and_tools_are_encoded_once_for_each_object() -> None:
+    stable, counted = StableParts(), list[object]()
+
+    def encode(value: object) -> bytes:
+        counted.append(value)
+        return repr(value).encode()
+
+    tools = (ToolSpec("a", "d", "{}"),)
+    for _ in range(5):
+        stable.system("prompt", encode)
+        stable.tools(tools, encode)
+    assert len(counted) == 2
+    for number in range(conversation.STABLE_MAX + 1):
+        stable.system(f"prompt {number}", encode)
+    stable.system("prompt", encode)
+    assert len(counted) == 2 + conversation.STABLE_MAX + 2
+
+
+def test_images_are_read_and_the_unreadable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.png"
+    path.write_bytes(b"hello")
+    gone = Image(str(tmp_path / "gone.png"), "image/png")
+    assert load_images([Image(str(path), "image/png"), gone]) == {str(path): base64.b64encode(b"hello")}
+    monkeypatch.setattr(conversation, "IMAGE_BYTES_MAX", 4)
+    assert load_images([Image(str(path), "image/png")]) == {}
+    for kind in WIRES:
+        body = kind().encode(request((UserMessage("look", (gone,)),)), Quirks(), {}).content
+        assert b"gone.png could not be read" in body
+
+
+def test_images_are_loaded_only_with_the_request_that_brings_them() -> None:
+    kept = Conversations(OpenAiForm())
+    said = UserMessage("look", (PICTURE,))
+    assert kept.new_images(request((said,))) == [PICTURE]
+    kept.join(request((said,)), LOADED)
+    assert kept.new_images(request((said, AssistantMessage("ok"), UserMessage("more")))) == []
+
+
+def test_images_of_results_follow_the_last_result_of_their_step() -> None:
+    call = ToolCall(CallId("c1"), "read", "{}"), ToolCall(CallId("c2"), "read", "{}")
+    results = (ToolMessage(CallId("c1"), "read", "1", images=(PICTURE,)), ToolMessage(CallId("c2"), "read", "2"))
+    messages = (UserMessage("go"), AssistantMessage("", call), *results, AssistantMessage("Seen."))
+    body = msgspec.json.decode(OpenAiWire().encode(request(messages), Quirks(), LOADED).content)
+    assert [message["role"] for message in body["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+    ]
+
+
+def test_reasoning_of_another_provider_is_left_out() -> None:
+    foreign = Opaque("openai-responses:openai", '[{"type":"reasoning","encrypted_content":"secret"}]')
+    messages = (UserMessage("hi"), AssistantMessage("Hello.", opaque=foreign), UserMessage("more"))
+    for kind in (OpenAiWire, AnthropicWire, GeminiWire):
+        assert b"secret" not in kind().encode(request(messages), Quirks(), {}).content
+    assert b"secret" in ResponsesWire().encode(request(messages), Quirks(), {}).content
+
+
+@given(st.text())
+def test_arguments_sent_back_are_always_an_object(arguments: str) -> None:
+    assert isinstance(msgspec.json.decode(arguments_object(arguments.encode("utf-8", "replace").decode())), dict)
+
+
+@given(st.text(min_size=1))
+def test_call_ids_are_sent_in_an_alphabet_everybody_takes(call_id: str) -> None:
+    sent = wire_id(call_id)
+    assert 0 < len(sent) <= 64
+    assert sent.replace("-", "_").replace("_", "a").isalnum()
+    assert sent.isascii()

@@ -1,0 +1,151 @@
+"""One taxonomy from every provider's words."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.messages import FailureKind
+from shoal.providers.failures import WORDS_CHARS_MAX, failure_in_stream, failure_of, redact, retry_after
+from shoal.testing.clock import ManualClock
+
+OVERFLOWS = [
+    (400, '{"error":{"message":"This model\'s maximum context length is 128000 tokens. However, you requested 130000.",'
+          '"type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}'),
+    (400, '{"error":{"message":"Your input exceeds the context window of this model. Please adjust your input."}}'),
+    (400, '{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210 tokens > 200"}}'),
+    (400, '{"type":"error","error":{"type":"invalid_request_error",'
+          '"message":"input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"}}'),
+    (413, '{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'),
+    (400, '{"error":{"code":400,"status":"INVALID_ARGUMENT",'
+          '"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."}}'),
+    (400, '{"object":"error","message":"This model\'s maximum context length is 4096 tokens.","type":"BadRequestError",'
+          '"param":null,"code":400}'),
+    (400, '{"error":{"code":400,"type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":4096,'
+          '"message":"the request exceeds the available context size. try increasing the context size"}}'),
+    (400, '{"error":"Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded'
+          ' with context length of only 4096 tokens"}'),
+    (400, '{"error":{"message":"Please reduce the length of the messages or completion.","code":"x"}}'),
+    (400, '{"message":"Prompt contains 40000 tokens, too large for model with 32768 maximum context length"}'),
+    (422, '{"detail":"The decoder prompt (length 9000) is longer than the maximum model length of 8192"}'),
+]  # fmt: skip
+
+REFUSALS: list[tuple[int, str, FailureKind]] = [
+    (401, '{"error":{"message":"Incorrect API key provided","code":"invalid_api_key"}}', "auth"),
+    (403, '{"error":{"message":"no access"}}', "auth"),
+    (400, '{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.",'
+          '"status":"INVALID_ARGUMENT",'
+          '"details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}', "auth"),
+    (429, '{"error":{"message":"You exceeded your current quota, please check your plan","code":"insufficient_quota"}}',
+     "quota"),
+    (400, '{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}',
+     "quota"),
+    (402, '{"error":{"message":"Insufficient credits","code":402}}', "quota"),
+    (429, '{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota.",'
+          '"details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34.5s"}]}}', "rate_limited"),
+    (429, '{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota.",'
+          '"details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"ReqPerDay"}]},'
+          '{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34s"}]}}', "quota"),
+    (413, '{"error":{"message":"Request too large for model on tokens per minute (TPM): Limit 6000",'
+          '"code":"rate_limit_exceeded"}}', "rate_limited"),
+    (429, '{"error":{"message":"Overloaded, slow down"}}', "overloaded"),
+    (529, '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "overloaded"),
+    (503, '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', "overloaded"),
+    (500, "<html>Internal Server Error</html>", "overloaded"),
+    (502, "", "overloaded"),
+    (504, "upstream request timeout", "timeout"),
+    (524, "<html>", "timeout"),
+    (408, "{}", "timeout"),
+    (400, '{"error":{"message":"Response filtered: content management policy","code":"content_filter"}}',
+     "content_filter"),
+    (403, '{"error":{"message":"Your input was flagged","code":403,"metadata":{"reasons":["violence"]}}}',
+     "content_filter"),
+    (404, '{"error":{"message":"model not found"}}', "invalid_request"),
+    (400, '{"error":{"message":"messages[3] is malformed","details":"text, not a list"}}', "invalid_request"),
+    (422, '{"detail":[{"loc":["body"],"msg":"field required"}]}', "invalid_request"),
+    (400, "[{\"error\":{\"code\":400,\"message\":\"in a list\"}}]", "invalid_request"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body"), OVERFLOWS)
+def test_every_wording_of_a_conversation_too_long_is_known(status: int, body: str) -> None:
+    assert failure_of(status, body.encode(), {}, "mine").kind == "context_overflow"
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
+def test_refusals_have_their_kind(status: int, body: str, kind: FailureKind) -> None:
+    failed = failure_of(status, body.encode(), {}, "mine")
+    assert failed.kind == kind
+    assert "mine" in failed.message
+    assert "<html" not in failed.message
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "overloaded"),
+        ('{"error":{"message":"Provider returned error","code":429}}', "rate_limited"),
+        ('{"error":{"code":"rate_limit_exceeded","message":"Try again in 1.5s."}}', "rate_limited"),
+        ('{"type":"error","code":"context_length_exceeded","message":"too long","param":null}', "context_overflow"),
+        ('{"error":{"message":"what?"}}', "overloaded"),
+    ],
+)
+def test_errors_inside_a_stream_have_their_kind(body: str, kind: FailureKind) -> None:
+    assert failure_in_stream(body.encode(), "mine").kind == kind
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "20"}, 20.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after": "Sun, 22 Nov 2026 10:00:30 GMT", "date": "Sun, 22 Nov 2026 10:00:00 GMT"}, 30.0),
+        ({"retry-after": "Sun, 22 Nov 2026 10:01:00 GMT"}, 60.0),
+        ({"retry-after": "Sun, 22 Nov 2026 09:00:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, ManualClock(datetime(2026, 11, 22, 10, 0, tzinfo=UTC))) == seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Please try again in 20s.", 20.0),
+        ("try again in 6m0s", 360.0),
+        ("Please retry in 500ms.", 0.5),
+        ("later", None),
+    ],
+)
+def test_a_wait_in_the_words_counts_where_no_header_says_it(words: str, seconds: float | None) -> None:
+    body = '{"error":{"message":"Rate limit reached. ' + words + '"}}'
+    assert failure_of(429, body.encode(), {}, "mine").retry_after_seconds == seconds
+
+
+def test_the_wait_of_retry_info_counts() -> None:
+    assert failure_of(*_retry_info(), {}, "mine").retry_after_seconds == 34.5
+
+
+def _retry_info() -> tuple[int, bytes]:
+    return REFUSALS[6][0], REFUSALS[6][1].encode()
+
+
+@given(st.text(st.characters(categories=["L", "N"]), min_size=8, max_size=40), st.text(max_size=600))
+def test_no_key_and_no_control_character_reaches_a_person(key: str, words: str) -> None:
+    told = redact(f"{words} {key} sk-abcdefghijk AIzaSyA1234567890123456789 Bearer abcdef.ghijkl {words}", (key,))
+    assert key not in told
+    assert "abcdefghijk" not in told
+    assert len(told) <= WORDS_CHARS_MAX
+    assert not any(character < " " or character == "\x7f" for character in told)
+
+
+@given(st.integers(400, 599), st.binary(max_size=300))
+def test_no_answer_is_too_odd_to_be_a_failure(status: int, body: bytes) -> None:
+    assert failure_of(status, body, {}, "mine").message
+    assert failure_in_stream(body, "mine").message
