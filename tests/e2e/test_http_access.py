@@ -212,6 +212,13 @@ async def test_every_answer_carries_its_headers(shoal: Served) -> None:
     assert (await shoal.client.get("/api/threads")).headers["cache-control"] == "no-store"
 
 
+async def test_without_a_cookie_the_page_asks_for_the_token(shoal: Served) -> None:
+    answer = await shoal.stranger.get("/")
+    assert answer.status_code == 401
+    assert 'name="token"' in answer.text
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
 async def test_the_page_runs_under_a_strict_policy(shoal: Served) -> None:
     client = await enter(shoal)
     answer = await client.get("/")
