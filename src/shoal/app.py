@@ -23,6 +23,7 @@ from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Sender
 from shoal.domain.agents import AgentSpec, TurnLimits
 from shoal.domain.clock import Clock, SystemClock
+from shoal.domain.errors import InvalidInput
 from shoal.domain.events import Event
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
@@ -46,11 +47,14 @@ from shoal.tools.executor import Executor, ExecutorSettings
 from shoal.tools.standard import standard_tools
 from shoal.triggers.schedule import first_time
 from shoal.triggers.service import TriggerService
-from shoal.turn.context import ContextBuilder
+from shoal.turn.budget import BudgetLimits
+from shoal.turn.compactor import Compactor
+from shoal.turn.context import ContextBuilder, Sources, Window
 from shoal.turn.files import FileCache
 from shoal.turn.loop import TurnLoop
 from shoal.turn.model_step import ModelStep
 from shoal.turn.prompt import PromptBuilder, PromptLimits
+from shoal.turn.session import Session
 from shoal.turn.tool_step import ToolStep
 
 log = logging.getLogger(__name__)
@@ -58,6 +62,8 @@ log = logging.getLogger(__name__)
 State = Literal["starting", "running", "draining", "stopped"]
 
 EXPIRY_CHECK_SECONDS = 30.0
+OWNERS = ("web:owner", "openai:owner", "terminal:owner")
+"""Whoever uses the page, the API or this machine's shell is the owner."""
 
 
 class Doubles(msgspec.Struct, frozen=True):
@@ -99,6 +105,7 @@ class App:
         self.sandbox: Sandbox
         self.executor: Executor
         self.prompts: PromptBuilder
+        self.compactor: Compactor
         self.orchestrator: Orchestrator
         self.triggers: TriggerService
         self._projections = Projections(home)
@@ -132,6 +139,14 @@ class App:
                 "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
                 extra={"thread_id": thread, "why": str(error)},
             )
+
+    async def settle(self, session: Session) -> None:
+        """Tidy a thread up that has nothing to do: summarise what has grown long."""
+        try:
+            route = self.models.route(session.who.model)
+            await self.compactor.after_turn(session, route)
+        except InvalidInput as error:
+            log.warning("a conversation was not summarised", extra={"thread_id": session.thread, "why": str(error)})
 
     def stopping(self) -> bool:
         """Whether no further turn is to be opened."""
@@ -234,18 +249,19 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
     limits = _turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
-    context = ContextBuilder(
-        home,
-        app.executor,
-        app.prompts,
-        lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
-        clock,
-        app.others,
+    sources = Sources(
+        profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name), others=app.others
     )
+    context = ContextBuilder(home, app.executor, app.prompts, clock, _window(config), sources)
+    app.compactor = Compactor(context)
     loop = TurnLoop(
-        ModelStep(app.models, context, clock, limits), ToolStep(app.executor, context, clock, limits), limits
+        ModelStep(app.models, context, app.compactor, clock, limits),
+        ToolStep(app.executor, context, clock, limits),
+        limits,
     )
-    parts = Parts(store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_senders, app.stopping)
+    parts = Parts(
+        store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_senders, app.stopping, app.settle
+    )
     for adapter in (
         WebAdapter(home, clock),
         WebAdapter(home, clock, "openai"),
@@ -260,6 +276,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         app.adapters,
         prompts_max=config.mailbox.prompts_max,
         idle_seconds=config.mailbox.idle_seconds,
+        approvers=(*config.permissions.approvers, *OWNERS),
     )
     app.triggers = TriggerService(
         store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds
@@ -273,6 +290,12 @@ def _make_directories(home: Home) -> None:
 
 def _turn_limits(config: Config) -> TurnLimits:
     return msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits)
+
+
+def _window(config: Config) -> Window:
+    wanted = config.context
+    budget = BudgetLimits(wanted.reserve_tokens, wanted.keep_recent_tokens, wanted.events_share, wanted.artifacts_share)
+    return Window(budget, wanted.window_hours, config.model.context_tokens_max)
 
 
 def _defaults(config: Config, model: str) -> AgentDefaults:

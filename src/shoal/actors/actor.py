@@ -22,9 +22,11 @@ import logging
 import anyio
 
 from shoal.actors.parts import Parts
+from shoal.domain.cards import card_edit
 from shoal.domain.errors import InvalidInput, StaleEpoch, StoreError
 from shoal.domain.events import (
     AssistantSaid,
+    Compacted,
     EventData,
     Failed,
     StatusChanged,
@@ -52,7 +54,7 @@ TIMED_OUT = "I stopped: this took longer than I may work on one message."
 class Actor:
     """Advances one thread in this process."""
 
-    __slots__ = ("_parts", "_scope", "last_used", "running", "session", "thread")
+    __slots__ = ("_parts", "_scope", "_settling", "last_used", "running", "session", "thread")
 
     def __init__(self, thread: ThreadId, parts: Parts) -> None:
         self.thread = thread
@@ -61,6 +63,7 @@ class Actor:
         self.last_used = parts.clock.monotonic()
         self._parts = parts
         self._scope: anyio.CancelScope | None = None
+        self._settling: anyio.CancelScope | None = None
 
     @property
     def doing(self) -> str:
@@ -100,6 +103,11 @@ class Actor:
             if self._scope is not None:
                 self._scope.cancel()
 
+    def hurry(self) -> None:
+        """A prompt waits: leave what can wait."""
+        if self._settling is not None:
+            self._settling.cancel()
+
     async def _run(self, lease: Lease) -> None:
         session = await self._activate(lease)
         while session.lease.open_turn or session.next_prompt is not None:
@@ -110,6 +118,16 @@ class Actor:
             session.close_turn()
             if self._parts.stopping():
                 return
+        await self._settle(session)
+
+    async def _settle(self, session: Session) -> None:
+        """What can wait is done while nothing else is to do; a new prompt ends it (`hurry`)."""
+        if session.agent is None:
+            return
+        with anyio.CancelScope() as scope:
+            self._settling = scope
+            await self._parts.settle(session)
+        self._settling = None
 
     async def _activate(self, lease: Lease) -> Session:
         session = self.session
@@ -150,10 +168,15 @@ class Actor:
         session.asker = asker_of(self.thread, prompt.author)
         session.overflowed = False
         opening = await self._parts.context.open(session, prompt)
-        await self._start(session, prompt, opening.started, opening.prompts)
+        expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
+        await self._start(session, prompt, (*expired, opening.started), opening.prompts)
 
     async def _start(
-        self, session: Session, prompt: Prompt, started: TurnStarted, prompts: tuple[tuple[str, bytes], ...] = ()
+        self,
+        session: Session,
+        prompt: Prompt,
+        opening: tuple[EventData, ...],
+        prompts: tuple[tuple[str, bytes], ...] = (),
     ) -> None:
         said = UserSaid(
             text=prompt.text,
@@ -163,7 +186,7 @@ class Actor:
             attachments=prompt.attachments,
             reply_to=prompt.reply_to,
         )
-        await session.start(prompt, Commit(TurnId(self._parts.clock.new_id()), (started, said), prompts=prompts))
+        await session.start(prompt, Commit(TurnId(self._parts.clock.new_id()), (*opening, said), prompts=prompts))
 
     async def _run_turn(self, session: Session) -> TurnOutcome:
         deadline = anyio.current_time() + self._parts.limits.timeout_seconds
@@ -181,7 +204,7 @@ class Actor:
         if not session.lease.open_turn:
             prompt = session.next_prompt
             assert prompt is not None, "a turn failed that nobody asked for"
-            await self._start(session, prompt, TurnStarted(prompt.agent or session.lease.agent, ""))
+            await self._start(session, prompt, (TurnStarted(prompt.agent or session.lease.agent, ""),))
         message = str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR
         failed = Failed("internal", message, f"{type(error).__name__}: {error}")
         await self._close(session, failed, TurnFinished("failed", message, session.open.steps, session.open.usage))
@@ -209,7 +232,12 @@ class Actor:
         finished = events[-1]
         assert isinstance(finished, TurnFinished)
         post = NewPost(f"{state.turn}:reply", self.thread, finished.reply, reply_to=state.message_id)
-        commit = Commit(state.turn, results + events, (post,) if finished.reply else ())
+        cards = tuple(
+            card_edit(self.thread, request.approval_id, request.shown, "stopped")
+            for call in state.unresolved()
+            if call.id in state.started and (request := state.approvals.get(call.id)) is not None
+        )
+        commit = Commit(state.turn, results + events, cards + ((post,) if finished.reply else ()))
         await session.finish(commit)
 
     async def _project(self, session: Session) -> None:

@@ -5,20 +5,23 @@ when the engine advances a thread, and dropped when it has been idle.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shoal.actors.actor import Actor
 from shoal.actors.parts import Parts
-from shoal.domain.errors import InvalidInput, StoreError
+from shoal.domain.errors import Forbidden, InvalidInput, NotFound, StoreError
 from shoal.domain.events import Cleared, Scope
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Abort, Author, FollowUp, Inbound, Prompt, Receipt, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine, SignalKind
+from shoal.permissions.approvals import may_decide
 
 log = logging.getLogger(__name__)
 
 STORE_RETRY_SECONDS = 5.0
+ACTIVE_MAX = 256
+"""Threads held in memory; beyond it the longest idle ones are dropped."""
 
 
 class Orchestrator:
@@ -32,14 +35,14 @@ class Orchestrator:
         *,
         prompts_max: int,
         idle_seconds: float,
-        active_max: int = 256,
+        approvers: Sequence[str] = (),
     ) -> None:
         self._parts = parts
         self._engine = engine
         self._adapters = adapters
         self._prompts_max = prompts_max
         self._idle_seconds = idle_seconds
-        self._active_max = active_max
+        self._approvers = tuple(approvers)
         self._actors: dict[ThreadId, Actor] = {}
 
     @property
@@ -71,6 +74,7 @@ class Orchestrator:
             case Prompt():
                 receipt = await inbox.accept(message, self._prompts_max)
                 if receipt.status == "accepted":
+                    self._hurry(message.thread)
                     await self._engine.woken(message.thread)
             case Steer():
                 receipt = await inbox.accept_now(message)
@@ -99,9 +103,19 @@ class Orchestrator:
         return thread
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Settle an approval. Raises NotFound, Conflict when it was decided, Gone when it has expired."""
+        """Settle an approval: who asked for it, an approver or the owner may.
+
+        Raises NotFound, Forbidden, Conflict when it was decided, Gone when it has expired.
+        """
+        found = await self._parts.store.approvals.get(approval)
+        if found is None:
+            raise NotFound(f"There is no approval {approval}.")
+        if not may_decide(found, by, self._approvers):
+            log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
+            raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
         settlement = await self._parts.store.approvals.settle(approval, "allow" if allow else "deny", scope, by.user)
         self._parts.hub.publish([settlement.event])
+        self._parts.poke_sender()
         await self._engine.woken(settlement.approval.thread)
         return settlement.approval.state
 
@@ -109,6 +123,7 @@ class Orchestrator:
         """Settle what nobody answered in time."""
         for settlement in await self._parts.store.approvals.expire():
             self._parts.hub.publish([settlement.event])
+            self._parts.poke_sender()
             await self._engine.woken(settlement.approval.thread)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
@@ -151,12 +166,17 @@ class Orchestrator:
                 del self._actors[thread]
 
     def _bound(self) -> None:
-        if len(self._actors) <= self._active_max:
+        if len(self._actors) <= ACTIVE_MAX:
             return
         idle = [actor for actor in self._actors.values() if not actor.running]
         idle.sort(key=lambda actor: actor.last_used)
-        for actor in idle[: max(1, self._active_max // 8)]:
+        for actor in idle[: max(1, ACTIVE_MAX // 8)]:
             del self._actors[actor.thread]
+
+    def _hurry(self, thread: ThreadId) -> None:
+        actor = self._actors.get(thread)
+        if actor is not None:
+            actor.hurry()
 
     async def _tell(self, receipt: Receipt, thread: ThreadId, kind: SignalKind) -> None:
         if receipt.delivered:

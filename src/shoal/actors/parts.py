@@ -1,6 +1,6 @@
 """What every actor is given: the ports and the machinery of turns, wired once by the app."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -12,7 +12,7 @@ from shoal.domain.ports import LiveHub
 from shoal.domain.store import Store
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
-from shoal.turn.session import Projector
+from shoal.turn.session import Projector, Session
 
 
 class AgentSource(Protocol):
@@ -31,6 +31,7 @@ class Parts(msgspec.Struct, frozen=True):
     """Shared by all actors.
 
     `poke_sender` tells delivery that the outbox has something; once `stopping`, no further turn is opened.
+    `settle` tidies a thread up that has nothing to do; it may be cancelled at any await.
     """
 
     store: Store
@@ -43,3 +44,4 @@ class Parts(msgspec.Struct, frozen=True):
     projector: Projector
     poke_sender: Callable[[], None]
     stopping: Callable[[], bool]
+    settle: Callable[[Session], Awaitable[None]]

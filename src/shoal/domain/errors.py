@@ -13,6 +13,7 @@ ShoalError
 │   ├── ProviderRefused              it refuses the key, or there is none
 │   └── ProviderDown                 it cannot be reached or does not work
 ├── PlatformError                    a chat platform refused or failed
+├── Forbidden                        whoever asks may not do this
 └── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
 """
 
@@ -108,6 +109,10 @@ class PlatformError(ShoalError):
         self.retry_after_seconds = retry_after_seconds
         self.permanent = permanent
         self.outcome_unknown = outcome_unknown
+
+
+class Forbidden(ShoalError):
+    """Whoever asks may not do this; the message says who may."""
 
 
 class NotFound(ShoalError):

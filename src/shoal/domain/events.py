@@ -138,12 +138,16 @@ class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something went wrong. `message` is the sentence a person reads, `detail` is for the log and the console."""
+    """Something went wrong. `message` is the sentence a person reads, `detail` is for the log and the console.
+
+    A `fatal` one ends the turn; the others are notes.
+    """
 
     type: ClassVar[str] = "error"
     kind: str
     message: str
     detail: str = ""
+    fatal: bool = True
 
 
 class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -246,7 +246,8 @@ class InboxPort(Protocol):
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already) or Gone (expired)."""
+        """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already), Gone (expired) or
+        Forbidden (`by` may not decide it)."""
         ...
 
 

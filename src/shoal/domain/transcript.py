@@ -6,6 +6,7 @@ Adding an event costs the same however long the journal is.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 
@@ -19,12 +20,13 @@ SUMMARY_HEAD = "[Summary of the conversation so far]"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A message with the place in the journal it comes from. `opens` marks the first message of a turn."""
+    """A message and its place in the journal. `opens` marks the first message of a turn, `at` is then its time."""
 
     seq: int
     turn: TurnId
     message: ModelMessage
     opens: bool = False
+    at: datetime | None = None
 
 
 class Transcript:
@@ -69,6 +71,18 @@ class Transcript:
         settled = tuple(entry.message for entry in self.entries)
         return settled + tuple(self._tool_messages()) if self._open is not None else settled
 
+    def expired(self, before: datetime) -> int:
+        """The last event number of the turns that began before this time at the front of the window; 0 for none."""
+        upto = 0
+        for entry in self.entries:
+            if entry.at is not None:
+                if entry.at >= before:
+                    return upto
+                upto = entry.seq
+            elif upto:
+                upto = entry.seq
+        return upto
+
     def messages_of(self, turn: TurnId) -> tuple[ModelMessage, ...]:
         """The messages of one turn alone, every call paired."""
         settled = tuple(entry.message for entry in self.entries if entry.turn == turn)
@@ -82,7 +96,7 @@ class Transcript:
         self.settle()
         opens = event.turn != self.turn
         self.turn = event.turn
-        self.entries.append(Entry(event.seq, event.turn, message, opens))
+        self.entries.append(Entry(event.seq, event.turn, message, opens, event.at if opens else None))
 
     def _take_context(self) -> str:
         context, self._context = self._context, ""

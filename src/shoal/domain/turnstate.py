@@ -132,7 +132,7 @@ class TurnState:
                 self.errors_in_a_row = 0
             case LimitReached(limit=limit):
                 self.limit = limit
-            case Failed() as failed:
+            case Failed(fatal=True) as failed:
                 self.error = failed
             case TurnFinished() as finished:
                 self.finished = finished

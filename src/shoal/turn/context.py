@@ -1,6 +1,7 @@
 """What the model gets to see: the system text settled at the turn's start, the transcript, the tools."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -11,25 +12,43 @@ from shoal.domain.clock import Clock
 from shoal.domain.events import TurnStarted
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ModelRequest, Prompt
+from shoal.domain.messages import ModelRequest, Prompt, ToolSpec, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Mount, Route
 from shoal.permissions.rules import Profile
 from shoal.tools.executor import CallContext, Executor
+from shoal.turn.budget import BudgetLimits, Room, fit, room_for
 from shoal.turn.prompt import PromptBuilder
 from shoal.turn.sections import SystemPrompt, decode_prompt, encode_prompt, settle
-from shoal.turn.session import Session
+from shoal.turn.session import METER, Session
 from shoal.turn.skills import skill_mounts, skill_roots
+from shoal.turn.tokens import Calibration
 from shoal.turn.volatile import volatile
 
 StatusLines = Callable[[ThreadId, AgentSpec], tuple[str, ...]]
 Profiles = Callable[[AgentSpec, Asker], Profile]
 
 
+class Window(msgspec.Struct, frozen=True):
+    """What of a thread may be sent; see [context]. `hours` 0 has no end, `context_tokens_max` 0 is the model's own."""
+
+    budget: BudgetLimits = BudgetLimits()
+    hours: float = 24.0
+    context_tokens_max: int = 0
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """Where a turn's surroundings come from: the profile that holds, and what the agent's other threads do."""
+
+    profiles: Profiles
+    others: StatusLines
+
+
 class Opening(msgspec.Struct, frozen=True):
-    """What a turn opens with."""
+    """What a turn opens with. `expired_seq` is where the rolling window now begins, 0 when it stays as it is."""
 
     started: TurnStarted
+    expired_seq: int
     prompts: tuple[tuple[str, bytes], ...]
 
 
@@ -37,25 +56,26 @@ class ContextBuilder:
     """Builds requests and call contexts. `others` tells what the agent's other threads do."""
 
     def __init__(
-        self,
-        home: Home,
-        executor: Executor,
-        prompts: PromptBuilder,
-        profiles: Profiles,
-        clock: Clock,
-        others: StatusLines,
+        self, home: Home, executor: Executor, prompts: PromptBuilder, clock: Clock, window: Window, sources: Sources
     ) -> None:
         self._home = home
         self._executor = executor
         self._prompts = prompts
-        self._profiles = profiles
+        self._profiles = sources.profiles
         self._clock = clock
-        self._others = others
+        self._others = sources.others
+        self.limits = window.budget
+        self._context_tokens = window.context_tokens_max
+        self._window = timedelta(hours=window.hours)
+        self._calibration = Calibration()
         self._known: WeakValueDictionary[str, SystemPrompt] = WeakValueDictionary()
 
     async def open(self, session: Session, prompt: Prompt) -> Opening:
         """Settle the system text of the turn that `prompt` starts and what is told beside it."""
         agent = session.who
+        expired_seq = self._expired(session)
+        if expired_seq:
+            session.base = session.told = ""
         now = self._present(session)
         settled = settle(await self._stored(session, session.base), await self._stored(session, session.told), now)
         text = volatile(self._clock.now(), others=self._others(session.thread, agent), memory_changes=settled.changes)
@@ -70,30 +90,51 @@ class ContextBuilder:
             system=settled.system.digest,
             told=settled.told.digest,
         )
-        return Opening(started, tuple((digest, encode_prompt(one)) for digest, one in new.items()))
+        return Opening(started, expired_seq, tuple((digest, encode_prompt(one)) for digest, one in new.items()))
 
     async def resume(self, session: Session) -> None:
         """Find the system text of a turn that another process opened."""
         session.system = await self._stored(session, session.base) or self._present(session)
 
     def request(self, session: Session, route: Route, *, tools: bool) -> ModelRequest:
-        """The next request of the open turn."""
-        assert session.system is not None, "the turn's system text is not settled"
+        """The next request of the open turn, fitted to the model's window. Raises InvalidInput when nothing can fit."""
         agent = session.who
-        specs = self._executor.specs(agent, self._profile(session))
-        messages = session.transcript.messages()
-        if not session.open.history:
+        session.transcript.settle()
+        if session.open.history:
+            fitted = fit(session.tally, session.transcript.entries, self.room(session, route))
+            messages = fitted.messages
+            session.request_units = fitted.units
+        else:
             messages = session.transcript.messages_of(session.turn)
+            session.request_units = 0
         return ModelRequest(
             model=route.model,
-            system=session.system.text,
+            system=self._text(session).text,
             messages=messages,
-            tools=specs,
-            max_output_tokens=min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens),
+            tools=self._specs(session),
+            max_output_tokens=self._output_tokens(session, route),
             temperature=agent.temperature,
             cache_key=session.thread,
             tool_choice="auto" if tools else "none",
         )
+
+    def room(self, session: Session, route: Route) -> Room:
+        """How the model's window is shared out. Raises InvalidInput when the instructions fill it."""
+        return room_for(
+            self.limits,
+            window_tokens=self._context_tokens or route.context_tokens,
+            output_tokens=self._output_tokens(session, route),
+            prefix_units=METER.prefix(self._text(session).text, self._specs(session)),
+            factor=self.factor(route),
+        )
+
+    def factor(self, route: Route) -> float:
+        """Tokens a unit for this model."""
+        return self._calibration.factor(route.model)
+
+    def learn(self, session: Session, route: Route, usage: Usage) -> None:
+        """Take in what the provider reports for the last request."""
+        self._calibration.learn(route.model, session.request_units, usage.input_tokens)
 
     def calls(self, session: Session) -> CallContext:
         """For whom and where the open turn's calls run."""
@@ -122,6 +163,12 @@ class ContextBuilder:
             *skill_mounts(skill_roots(self._home, agent.home, thread)),
         )
 
+    def _expired(self, session: Session) -> int:
+        """The event up to which the conversation is older than the window."""
+        if not self._window:
+            return 0
+        return session.transcript.expired(self._clock.now() - self._window)
+
     def _present(self, session: Session) -> SystemPrompt:
         agent = session.who
         mounts = self.mounts(agent, session.thread)
@@ -129,8 +176,18 @@ class ContextBuilder:
         def inside(path: Path) -> str:
             return self._executor.sandbox.inside(path, mounts)
 
-        specs = self._executor.specs(agent, self._profile(session))
-        return self._prompts.system(agent, session.thread, specs, inside)
+        return self._prompts.system(agent, session.thread, self._specs(session), inside)
+
+    def _specs(self, session: Session) -> tuple[ToolSpec, ...]:
+        return self._executor.specs(session.who, self._profile(session))
+
+    def _text(self, session: Session) -> SystemPrompt:
+        assert session.system is not None, "the turn's system text is not settled"
+        return session.system
+
+    def _output_tokens(self, session: Session, route: Route) -> int:
+        wanted = session.who.max_output_tokens
+        return min(wanted, route.max_output_tokens or wanted)
 
     def _profile(self, session: Session) -> Profile:
         return self._profiles(session.who, session.asker)

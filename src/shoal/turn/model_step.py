@@ -7,11 +7,12 @@ from shoal.domain.agents import TurnLimits
 from shoal.domain.backoff import retry_delay
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import AssistantSaid, Compacted, Failed, StatusChanged, TextStreamed
+from shoal.domain.events import AssistantSaid, Failed, StatusChanged, TextStreamed
 from shoal.domain.ids import CallId
 from shoal.domain.messages import RETRYABLE, FailureKind, ModelDone, ModelFailed, TextDelta, ToolCall
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import Spend, Step
+from shoal.turn.compactor import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.session import Session
 
@@ -37,9 +38,12 @@ HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureK
 class ModelStep:
     """Calls models for turns."""
 
-    def __init__(self, models: Models, context: ContextBuilder, clock: Clock, limits: TurnLimits) -> None:
+    def __init__(
+        self, models: Models, context: ContextBuilder, compactor: Compactor, clock: Clock, limits: TurnLimits
+    ) -> None:
         self._models = models
         self._context = context
+        self._compactor = compactor
         self._clock = clock
         self._limits = limits
 
@@ -56,6 +60,7 @@ class ModelStep:
             outcome = await self._try_model(session, route, tools=tools)
             step = Step(session.open.steps + 1, f"model {name}", began, self._since(began))
             if isinstance(outcome, ModelDone):
+                self._context.learn(session, route, outcome.usage)
                 return self._said(session, name, outcome, tools=tools), self._spend(session, route, name, outcome), step
             failure = outcome
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
@@ -66,11 +71,15 @@ class ModelStep:
 
     async def _try_model(self, session: Session, route: Route, *, tools: bool) -> ModelDone | ModelFailed:
         attempt = 0
+        try:
+            await self._compactor.before_call(session, route)
+        except InvalidInput as error:
+            return ModelFailed("context_overflow", str(error))
         while True:
             outcome = await self._stream(session, route, tools=tools)
             if isinstance(outcome, ModelDone):
                 return outcome
-            if outcome.kind == "context_overflow" and await self._shorten(session):
+            if outcome.kind == "context_overflow" and await self._compactor.on_overflow(session, route):
                 continue
             attempt += 1
             if outcome.kind not in RETRYABLE or attempt >= self._limits.model_attempts_max:
@@ -97,18 +106,6 @@ class ModelStep:
                 case _:
                     pass
         return ModelFailed("dropped", "The stream ended without an answer.")
-
-    async def _shorten(self, session: Session) -> bool:
-        """Drop the older half of the turns before this one, once a turn; False when nothing can go."""
-        if session.overflowed:
-            return False
-        session.overflowed = True
-        starts = session.transcript.turn_starts()
-        if len(starts) < 2:
-            return False
-        kept_from = starts[(len(starts) + 1) // 2]
-        await session.commit(Compacted(kept_from - 1, reason="overflow"))
-        return True
 
     def _said(self, session: Session, name: str, done: ModelDone, *, tools: bool) -> AssistantSaid:
         known = set(session.open.call_ids)

@@ -19,7 +19,11 @@ from shoal.domain.store import Journal
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import TurnState
 from shoal.permissions.taint import TaintState
+from shoal.turn.budget import Tally
 from shoal.turn.sections import SystemPrompt
+from shoal.turn.tokens import Meter
+
+METER = Meter()
 
 
 class Projector(Protocol):
@@ -35,7 +39,7 @@ class Session:
 
     `steered` and `aborting` are set by signals from outside the turn's task; `streamed` is the text of the model call
     under way, so that an abort can keep it; `calls_made` tells live watchers one model call from the next; `base` and
-    `told` are the digests of the window's prompts (turn/sections.py).
+    `told` are the digests of the window's prompts (turn/sections.py); `tally` has the running sums for the budget.
     """
 
     __slots__ = (
@@ -45,16 +49,19 @@ class Session:
         "asker",
         "base",
         "calls_made",
+        "compacted_in",
         "hub",
         "journal",
         "lease",
         "next_prompt",
         "overflowed",
+        "request_units",
         "state",
         "steered",
         "streamed",
         "system",
         "taint",
+        "tally",
         "told",
         "transcript",
         "unprojected",
@@ -78,6 +85,9 @@ class Session:
         self.steered = lease.steers
         self.aborting = lease.aborting
         self.overflowed = False
+        self.compacted_in = TurnId("")
+        self.request_units = 0
+        self.tally = Tally(METER)
         self.next_prompt: Prompt | None = lease.prompt
 
     @property
@@ -135,7 +145,6 @@ class Session:
         """The turn has finished and is written down."""
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
         self.state = None
-        self.system = None
         self.aborting = False
 
     async def load(self) -> None:

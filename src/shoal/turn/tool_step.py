@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from shoal.domain.agents import TurnLimits
+from shoal.domain.cards import CardState, card_edit, card_id
 from shoal.domain.clock import Clock
-from shoal.domain.events import StatusChanged, ToolFinished
+from shoal.domain.events import ApprovalRequested, StatusChanged, ToolFinished
 from shoal.domain.messages import ToolCall
 from shoal.domain.records import Commit, NewPost, Step
 from shoal.domain.transcript import INTERRUPTED
@@ -93,11 +94,12 @@ class ToolStep:
 
     async def _run_one(self, session: Session, context: CallContext, call: ToolCall) -> StepOutcome:
         state = session.open
-        if call.id in state.started and not self._runs_again(call):
-            await session.commit(ToolFinished(call.id, call.name, INTERRUPTED, is_error=True))
-            return "done"
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)
+        if call.id in state.started and not self._runs_again(call):
+            result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True)
+            await session.write(Commit(session.turn, (result,), _edited(session, request, "interrupted")))
+            return "done"
         if request is not None and verdict is None:
             self._show_waiting(session, call)
             return "parked"
@@ -107,9 +109,9 @@ class ToolStep:
         admission = await self._executor.admit(call, context, request)
         match admission:
             case Refused(result=result, audit=audit):
-                await session.write(Commit(session.turn, (result,), audit=audit))
+                await session.write(Commit(session.turn, (result,), _edited(session, request, "changed"), audit))
             case Waits(approval=approval, event=event, audit=audit):
-                card = NewPost(f"approval:{approval.id}", session.thread, event.shown, "card", approval=approval.id)
+                card = NewPost(card_id(approval.id), session.thread, event.shown, "card", approval=approval.id)
                 await session.write(Commit(session.turn, (event,), (card,), audit, approval))
                 self._show_waiting(session, call)
                 return "parked"
@@ -122,7 +124,9 @@ class ToolStep:
         await session.write(start)
         self._show(session, admitted.call.name)
         result = await self._executor.run(admitted, context)
-        await session.commit(result, steps=(self._timed(session, result),))
+        request = session.open.approvals.get(result.call_id)
+        posts = _edited(session, request, "failed" if result.is_error else "ran")
+        await session.write(Commit(session.turn, (result,), posts, steps=(self._timed(session, result),)))
 
     def _runs_again(self, call: ToolCall) -> bool:
         tool = self._executor.registry.get(call.name)
@@ -142,3 +146,10 @@ class ToolStep:
 
     def _show_waiting(self, session: Session, call: ToolCall) -> None:
         session.hub.show(session.thread, session.turn, StatusChanged("waiting", call.name))
+
+
+def _edited(session: Session, request: ApprovalRequested | None, state: CardState) -> tuple[NewPost, ...]:
+    """The change of the card that a person allowed the call on, if there is one."""
+    if request is None:
+        return ()
+    return (card_edit(session.thread, request.approval_id, request.shown, state),)
