@@ -47,6 +47,7 @@ def test_a_whole_chain_is_ok(shoal: Shoal) -> None:
         ("update audit set entry = replace(entry, 'allow', 'deny') where number = 2", "entry 2 of "),
         ("update audit set at = at + 1 where number = 3", "entry 3 of "),
         ("update audit set hash = upper(hash) where number = 1", "entry 1 of "),
+        ("update audit set previous = upper(hash) where number = 2", "entry 2 of "),
         ("delete from audit where number = 2", "entry 2 is missing"),
         ("delete from audit where number = (select max(number) from audit)", "entries were cut off or added"),
         ("update audit set number = number + 100 where number > 2", "entry 3 is missing"),

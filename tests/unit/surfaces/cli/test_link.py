@@ -1,0 +1,80 @@
+"""The link of this process shows every event once and in order, also to a reader who falls behind."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from shoal.app import App
+from shoal.delivery.hub import BACKLOG_MAX, Hub
+from shoal.domain.clock import SystemClock
+from shoal.domain.events import Cleared, Event, StatusChanged
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Author, Prompt
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.surfaces.cli.link import LocalLink
+
+THREAD = ThreadId("terminal:local:main")
+
+
+class Parts(SimpleNamespace):
+    """A journal and a hub, as the link sees them."""
+
+    store: DatabaseStore
+    hub: Hub
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncGenerator[Parts]:
+    """A thread with a journal of its own."""
+    clock = SystemClock()
+    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db"), clock)
+    await store.inbox.accept(Prompt(THREAD, "k", "hello", Author("me"), clock.now()), 5)
+    yield Parts(store=store, hub=Hub())
+    await store.close()
+
+
+async def happen(parts: Parts, count: int, *, shown: bool = True) -> None:
+    """Append events, and show them unless they are to be missed."""
+    events = await parts.store.journal.append(THREAD, [Cleared() for _ in range(count)])
+    if shown:
+        parts.hub.publish(events)
+
+
+async def test_each_event_comes_once_in_order(parts: Parts) -> None:
+    await happen(parts, 3, shown=False)
+    link, seen = LocalLink(cast(App, parts), THREAD), list[int]()
+    async with asyncio.timeout(30), aclosing(link.watch(1)) as items:
+        async for item in items:
+            if isinstance(item, Event):
+                seen.append(item.seq)
+            match seen:
+                case [2, 3]:
+                    await happen(parts, 1)
+                case [2, 3, 4]:
+                    await happen(parts, 2, shown=False)  # as another process would append them
+                    await happen(parts, 1)
+                case [2, 3, 4, 5, 6, 7]:
+                    await happen(parts, BACKLOG_MAX + 5)  # more than a slow reader may miss
+                case _ if len(seen) == BACKLOG_MAX + 11:
+                    break
+                case _:
+                    pass
+    assert seen == list(range(2, BACKLOG_MAX + 13))
+
+
+async def test_live_events_pass_and_the_end_of_the_hub_ends_the_watch(parts: Parts) -> None:
+    await happen(parts, 1, shown=False)
+    seen: list[str] = []
+    async with asyncio.timeout(10):
+        async for item in LocalLink(cast(App, parts), THREAD).watch(0):
+            seen.append(type(item.data).__name__)
+            if isinstance(item, Event):
+                parts.hub.show(THREAD, TurnId("t"), StatusChanged("thinking"))
+                parts.hub.close()
+    assert seen == ["Cleared", "StatusChanged"]
