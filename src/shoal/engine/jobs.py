@@ -135,7 +135,7 @@ class Jobs:
         """Of threads with an open turn: the turn, whether it is to be aborted, and whether messages wait for it."""
         query = b"""
             select thread, open_turn, aborting = open_turn, exists (select 1 from inbox
-                where inbox.thread = threads.thread and state = 'pending' and lane in ('steer', 'follow_up'))
+                where inbox.thread = threads.thread and state = 'pending' and lane = 'steer')
             from threads where thread = any(%s) and open_turn <> ''
         """
         async with self._pool.connection() as connection:

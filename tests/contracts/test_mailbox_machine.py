@@ -1,0 +1,48 @@
+"""The mailbox's state machine over both databases."""
+
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.contracts.mailbox_machine import MailboxMachine
+from tests.postgres import empty
+
+from shoal.domain.store import Store
+from shoal.store.postgres import PoolSettings, open_postgres
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+
+
+def run(open_store: Callable[[], Awaitable[Store]], *, examples: int, steps: int) -> None:
+    """Run the machine; each example gets a store of its own."""
+
+    class Machine(MailboxMachine):
+        def __init__(self) -> None:
+            super().__init__(open_store)
+
+    limits = settings(max_examples=examples, stateful_step_count=steps, deadline=None)
+    run_state_machine_as_test(Machine, settings=limits)
+
+
+@pytest.mark.slow
+def test_the_mailbox_over_sqlite(tmp_path: Path) -> None:
+    async def open_store() -> Store:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        return DatabaseStore(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
+
+    run(open_store, examples=60, steps=40)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("postgres")
+def test_the_mailbox_over_postgres(postgres_database: str) -> None:
+    async def open_store() -> Store:
+        driver = await open_postgres(postgres_database, PoolSettings(connections_max=2))
+        empty(postgres_database)
+        return DatabaseStore(driver, ManualClock())
+
+    run(open_store, examples=12, steps=30)
