@@ -30,10 +30,12 @@ SECONDS_MAX = 20.0
 class FakeModels:
     """Routes names to fakes; any name goes to the first one unless it is listed."""
 
-    def __init__(self, *models: FakeModel, named: Mapping[str, FakeModel] | None = None) -> None:
-        self._default = models[0]
+    def __init__(
+        self, model: FakeModel, *, named: Mapping[str, FakeModel] | None = None, context_tokens: int = 200_000
+    ) -> None:
+        self._default = model
         self._named = dict(named or {})
-        self.context_tokens = 200_000
+        self.context_tokens = context_tokens
 
     def route(self, name: str) -> Route:
         """See `domain.ports.Models`."""
@@ -89,7 +91,9 @@ class Person:
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
         """Click a button of an approval card."""
         scope = "thread" if whole_thread else "once"
-        return await self._world.app.orchestrator.decide(approval, allow, Asker(user=self.name), scope)
+        return await self._world.app.orchestrator.decide(
+            approval, allow, Asker(user=self.name, platform=self._world.chat.platform), scope
+        )
 
 
 class World:
@@ -139,6 +143,7 @@ async def scenario(
     sandbox: Sandbox | None = None,
     clock: Clock | None = None,
     settings: Mapping[str, object] | None = None,
+    context_tokens: int = 200_000,
 ) -> AsyncGenerator[World]:
     """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`."""
     chat = FakeChat(clock=clock)
@@ -148,7 +153,12 @@ async def scenario(
         **(settings or {}),
     }
     config = load_config(home, {}, overrides)
-    doubles = Doubles(clock=clock, models=FakeModels(model), sandbox=sandbox or HostSandbox(), adapters=(chat,))
+    doubles = Doubles(
+        clock=clock,
+        models=FakeModels(model, context_tokens=context_tokens),
+        sandbox=sandbox or HostSandbox(),
+        adapters=(chat,),
+    )
     async with open_app(config, doubles) as app:
         for tool in tools:
             app.tools.add(tool)

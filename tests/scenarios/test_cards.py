@@ -1,0 +1,107 @@
+"""Who may decide a question, and how its card tells the truth afterwards."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import Forbidden
+from shoal.domain.permissions import Asker
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import World, scenario
+
+
+def bash(command: str) -> Reply:
+    return Reply(calls=(Call("bash", f'{{"command": "{command}"}}'),))
+
+
+async def card(world: World, truth: str) -> str:
+    """Wait until a card says so; its buttons are gone then."""
+    seen = await world.ada.sees(truth)
+    assert seen.buttons == ()
+    assert seen.post.kind == "card"
+    return seen.markdown
+
+
+async def test_the_card_says_that_it_was_allowed_and_ran(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=True)
+        assert "touch made" in await card(world, "Allowed; it ran.")
+        assert len([made for made in world.chat.posted if made.post.kind == "card"]) == 1
+
+
+async def test_the_card_says_that_it_failed(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("exit 3"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=True)
+        await card(world, "Allowed; it failed.")
+
+
+async def test_the_card_says_who_denied_it(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=False)
+        await card(world, "Denied by ada. It did not run.")
+
+
+async def test_the_card_says_that_nobody_answered(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard", clock=clock) as world:
+        await world.ada.says("go")
+        await world.ada.is_asked()
+        await world.ada.sees("true")
+        await clock.advance(3700)
+        await card(world, "Expired: nobody answered in time.")
+
+
+async def test_the_card_says_that_stop_cancelled_it(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        await world.ada.is_asked()
+        await world.ada.stops()
+        await card(world, "Cancelled")
+
+
+async def test_the_card_says_that_it_was_stopped_while_it_ran(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("sleep 600"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await world.ada.decides(approval.id, allow=True)
+        await world.happens(world.ada.thread, "tool_started")
+        await world.ada.stops()
+        await card(world, "it was stopped while it ran")
+
+
+async def test_a_stranger_decides_nothing(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        for stranger in (Asker("bob", platform="fake"), Asker("ada", platform="slack"), Asker(platform="fake")):
+            with pytest.raises(Forbidden):
+                await world.app.orchestrator.decide(approval.id, True, stranger)
+        found = await world.app.store.approvals.get(approval.id)
+        assert found is not None
+        assert found.state == "pending"
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        Asker("owner", platform="web"),
+        Asker("owner", platform="terminal"),
+        Asker("bob", platform="fake"),
+        Asker("eve", platform="fake", roles=("ops",)),
+    ],
+)
+async def test_the_owner_and_the_approvers_decide(tmp_path: Path, by: Asker) -> None:
+    permissions = {"default_profile": "standard", "approvers": ["fake:bob", "role:ops"]}
+    model = FakeModel(bash("true"), "done")
+    async with scenario(tmp_path, model, settings={"permissions": permissions}) as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        assert await world.app.orchestrator.decide(approval.id, True, by) == "allow"
+        await world.ada.sees("done")

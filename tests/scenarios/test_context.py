@@ -1,0 +1,168 @@
+"""What the model sees over a long conversation: a stable beginning, summaries in time, a window that rolls."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.events import Compacted, Failed, TurnFinished
+from shoal.domain.messages import ModelMessage, ModelRequest, ToolMessage
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
+from shoal.testing.scenario import World, scenario
+
+PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
+
+
+def talker(seen: Seen) -> Step | str:
+    """Answers everything, long; summarises when asked to."""
+    if "Write the summary now." in seen.user_text:
+        return "goal: talk\nprogress: much was said"
+    return f"noted: {PARAGRAPH}"
+
+
+async def compactions(world: World) -> list[Compacted]:
+    return [event.data for event in await world.journal() if isinstance(event.data, Compacted)]
+
+
+def shown(message: ModelMessage) -> tuple[str, str]:
+    return type(message).__name__, message.text + (message.call_id if isinstance(message, ToolMessage) else "")
+
+
+def conversation(requests: list[ModelRequest]) -> list[ModelRequest]:
+    return [request for request in requests if request.tools]
+
+
+async def test_a_long_conversation_is_summarised_between_turns(tmp_path: Path) -> None:
+    model = FakeModel(script=talker)
+    async with scenario(tmp_path, model, context_tokens=24_000) as world:
+        for number in range(14):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number + 1)
+        found = await compactions(world)
+        assert found
+        assert "progress: much was said" in found[0].summary
+        last = conversation(list(model.requests))[-1].messages
+        assert "progress: much was said" in last[0].text
+        assert "part 13" in last[-1].text
+        texts = [event.data for event in await world.journal()]
+        assert sum(isinstance(data, TurnFinished) for data in texts) == 14, "nothing leaves the journal"
+
+
+async def test_a_summary_that_fails_drops_nothing_from_the_journal_and_says_so(tmp_path: Path) -> None:
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." in seen.user_text:
+            return Refusal(400, "I would rather not.")
+        return f"noted: {PARAGRAPH}"
+
+    async with scenario(tmp_path, FakeModel(script=script), context_tokens=16_000) as world:
+        for number in range(12):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number + 1)
+        assert not await compactions(world)
+        notes = [event.data for event in await world.journal() if isinstance(event.data, Failed)]
+        assert notes
+        assert all(note.kind == "compaction" and not note.fatal for note in notes)
+        outcomes = [event.data.outcome for event in await world.journal() if isinstance(event.data, TurnFinished)]
+        assert outcomes == ["done"] * 12
+
+
+async def test_a_new_message_does_not_wait_for_a_background_summary(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." in seen.user_text:
+            return Reply("too late", gate=gate)
+        return "here" if "urgent" in seen.user_text else f"noted: {PARAGRAPH}"
+
+    async with scenario(tmp_path, FakeModel(script=script), context_tokens=24_000) as world:
+        number = 0
+        while not gate.reached.is_set():
+            number += 1
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number)
+            await world.app.clock.sleep(0.02)
+        await world.ada.says("urgent")
+        await world.ada.sees("here")
+        gate.open()
+
+
+async def test_an_overflow_is_answered_by_a_summary_and_one_retry(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." in seen.user_text:
+            return "the gist"
+        if "part 9" in seen.user_text and not refused:
+            refused.append(seen.user_text)
+            return Refusal(400, "maximum context length exceeded", code="context_length_exceeded")
+        return f"noted: {PARAGRAPH}"
+
+    model = FakeModel(script=script)
+    settings = {"context": {"keep_recent_tokens": 2000}}
+    async with scenario(tmp_path, model, settings=settings) as world:
+        for number in range(10):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number + 1)
+        (found,) = await compactions(world)
+        assert (found.reason, found.summary) == ("overflow", "the gist")
+        assert "the gist" in model.requests[-1].messages[0].text
+
+
+async def test_the_window_holds_the_last_day(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel("one", "two", "three")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        for hours, text, answer in ((0, "yesterday", "one"), (20, "this morning", "two"), (5, "now", "three")):
+            await clock.advance(hours * 3600)
+            await world.ada.says(text)
+            await world.ada.sees(answer)
+        texts = [message.text for message in model.requests[-1].messages]
+        assert not any("yesterday" in text for text in texts)
+        assert any("this morning" in text for text in texts)
+        assert any("now" in text for text in texts)
+
+
+async def test_the_window_can_be_without_end(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel("one", "two")
+    settings = {"context": {"window_hours": 0}}
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        await world.ada.says("long ago")
+        await world.ada.sees("one")
+        await clock.advance(90 * 86_400)
+        await world.ada.says("now")
+        await world.ada.sees("two")
+        assert len(model.requests[-1].messages) == 3
+
+
+@pytest.mark.slow
+async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> None:
+    """50 turns with tools and memory writes, a second thread at work: providers' caches hit."""
+
+    def script(seen: Seen) -> Step | str:
+        turn = seen.user_text.split("turn ")[-1].split()[0].rstrip(".")
+        if seen.rounds == 0 and int(turn) % 5 == 0:
+            fact = f'{{"text": "fact {turn} is worth keeping", "scope": "channel"}}'
+            return Reply(calls=(Call("remember", fact), Call("time", "{}")))
+        return f"that was turn {turn}. {PARAGRAPH[:300]}"
+
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model) as world:
+        bob = world.person("bob", "2")
+        for number in range(50):
+            await world.ada.says(f"turn {number}")
+            await bob.says(f"turn {number}")
+            for person in (world.ada, bob):
+                await world.happens(person.thread, "turn_finished", number + 1)
+        for person in (world.ada, bob):
+            mine = [request for request in model.requests if request.cache_key == person.thread]
+            assert len(mine) == 60
+            for before, after in zip(mine, mine[1:], strict=False):
+                assert after.system == before.system
+                assert after.tools == before.tools
+                assert [shown(m) for m in after.messages[: len(before.messages)]] == [shown(m) for m in before.messages]
+        last = next(request for request in reversed(model.requests) if request.cache_key == world.ada.thread)
+        assert any("fact 45" in message.text for message in last.messages)
+        usages = [event.data.usage for event in await world.journal() if isinstance(event.data, TurnFinished)]
+        cached, sent = sum(one.cached_tokens for one in usages), sum(one.input_tokens for one in usages)
+        assert cached / sent >= 0.95
