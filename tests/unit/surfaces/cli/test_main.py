@@ -121,3 +121,14 @@ def test_the_errors_of_a_group_are_told_one_by_one(
         "shoal: The disk is full. Free some.",
         "shoal: x: broken. Check that it exists and is yours.",
     ]
+
+
+def test_the_page_on_the_command_line_names_every_command() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "cli.md").read_text(encoding="utf-8")
+    context = click.Context(main.shoal)
+    missing = [name for name in main.COMMANDS if f"shoal {name}" not in page]
+    for name in main.COMMANDS:
+        command = main.shoal.get_command(context, name)
+        inner = command.commands if isinstance(command, click.Group) else {}
+        missing += [f"{name} {one}" for one in inner if one not in page.partition(f"shoal {name} ")[2]]
+    assert not missing
