@@ -1,0 +1,92 @@
+"""Keeps a thread's conversation below the model's window: summarises its old part in place, before it has to be cut.
+
+    how full the conversation is         when it is summarised
+    ----------------------------------   ----------------------------------------------------------------------------
+    above three quarters of its room     after the turn, in the background: a new message ends the attempt
+    above its room                       before the next model call, in line
+    the provider says it overflows       in line, once a turn; without a summary the oldest half of the turns leaves
+
+A summary that fails changes nothing but a note in the journal: the request is then fitted by leaving the oldest out.
+"""
+
+import logging
+
+from shoal.domain.events import Compacted, Failed
+from shoal.domain.messages import ModelDone, ModelFailed
+from shoal.domain.ports import Route
+from shoal.turn.compaction import Plan, compacted, plan_compaction, summary_request, urgency
+from shoal.turn.context import ContextBuilder
+from shoal.turn.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class Compactor:
+    """Compacts threads."""
+
+    def __init__(self, context: ContextBuilder) -> None:
+        self._context = context
+
+    async def before_call(self, session: Session, route: Route) -> None:
+        """Summarise in line when the conversation no longer fits; tried once a turn."""
+        if session.compacted_in == session.turn or self._urgency(session, route) != "now":
+            return
+        session.compacted_in = session.turn
+        await self._compact(session, route, "full")
+
+    async def on_overflow(self, session: Session, route: Route) -> bool:
+        """Make room after the provider refused the request; False when nothing more can be done in this turn."""
+        if session.overflowed:
+            return False
+        session.overflowed = True
+        if await self._compact(session, route, "overflow"):
+            return True
+        starts = session.transcript.turn_starts()
+        if len(starts) < 2:
+            return False
+        await session.commit(Compacted(starts[(len(starts) + 1) // 2] - 1, reason="overflow"))
+        return True
+
+    async def after_turn(self, session: Session, route: Route) -> None:
+        """Summarise in the background when the conversation nears its room. Cancelling it changes nothing."""
+        if self._urgency(session, route) == "no":
+            return
+        plan = self._plan(session, route)
+        if plan is None:
+            return
+        done = await self._summary(session, route, plan)
+        if isinstance(done, ModelDone) and done.message.text.strip():
+            events = await session.journal.append(session.thread, [compacted(plan, done.message.text, "near")])
+            session.take(events)
+
+    def _urgency(self, session: Session, route: Route) -> str:
+        room = self._context.room(session, route)
+        session.tally.update(session.transcript.entries)
+        return urgency(session.tally, room)
+
+    def _plan(self, session: Session, route: Route) -> Plan | None:
+        room = self._context.room(session, route)
+        return plan_compaction(
+            session.transcript.entries, session.tally, room, self._context.limits, self._context.factor(route)
+        )
+
+    async def _compact(self, session: Session, route: Route, reason: str) -> bool:
+        plan = self._plan(session, route)
+        if plan is None:
+            return False
+        done = await self._summary(session, route, plan)
+        if isinstance(done, ModelDone) and done.message.text.strip():
+            await session.commit(compacted(plan, done.message.text, reason))
+            return True
+        why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
+        log.warning("a conversation could not be summarised", extra={"thread_id": session.thread, "why": why})
+        note = Failed("compaction", "The older part of this conversation could not be summarised.", why, fatal=False)
+        await session.commit(note)
+        return False
+
+    async def _summary(self, session: Session, route: Route, plan: Plan) -> ModelDone | ModelFailed:
+        request = summary_request(plan, route.model, self._context.room(session, route))
+        async for event in route.provider.stream(request):
+            if isinstance(event, ModelDone | ModelFailed):
+                return event
+        return ModelFailed("dropped", "The stream ended without an answer.")
