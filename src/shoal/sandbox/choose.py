@@ -13,7 +13,7 @@ from shoal.sandbox.host import HostSandbox
 from shoal.sandbox.limits import Limits
 from shoal.sandbox.proxy import Network
 
-SandboxKind: TypeAlias = Literal["auto", "bubblewrap", "seatbelt", "host"]
+SandboxKind: TypeAlias = Literal["auto", "bubblewrap", "docker", "seatbelt", "host"]
 TRIAL_SECONDS = 10.0
 
 
@@ -65,6 +65,10 @@ async def _tried(choice: SandboxChoice, kind: SandboxKind) -> Sandbox:
 
 def _make(choice: SandboxChoice, kind: SandboxKind) -> Sandbox:
     match kind:
+        case "docker":
+            from shoal.sandbox.docker import DockerSandbox
+
+            return DockerSandbox(choice.docker_socket, choice.limits, choice.network, choice.image, choice.container)
         case "seatbelt":
             from shoal.sandbox.seatbelt import SeatbeltSandbox
 

@@ -20,7 +20,7 @@ import msgspec
 
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import ToolContext
-from shoal.tools.beneath import WalkingOpener, best_opener
+from shoal.tools.beneath import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400
 """Longest file that the file tools read or write whole."""
@@ -198,12 +198,13 @@ def _read(file: int, bytes_max: int) -> bytes:
 
 def _replace(parent: int, place: Place, content: bytes) -> None:
     name, mode = place.parts[-1], _NEW_FILE_MODE
+    owner = os.fstat(parent)
     with suppress(FileNotFoundError):
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
             raise ToolError(f"{place.shown} is a link. Write to the file that it leads to.")
         _require_file(found, place)
-        mode = stat.S_IMODE(found.st_mode)
+        owner, mode = found, stat.S_IMODE(found.st_mode)
     temporary = f".{name[:100]}.{secrets.token_hex(6)}"
     file = os.open(temporary, _CREATE, 0o600, dir_fd=parent)
     try:
@@ -212,6 +213,7 @@ def _replace(parent: int, place: Place, content: bytes) -> None:
             while left:
                 left = left[stream.write(left) :]
             os.fchmod(stream.fileno(), mode & 0o777)
+            give_to(owner, stream.fileno())
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
         with suppress(FileNotFoundError):

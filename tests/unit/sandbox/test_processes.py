@@ -65,6 +65,12 @@ async def test_the_tree_of_one_command_is_not_anothers(tmp_path: Path) -> None:
         assert witness.is_gone()
 
 
+async def test_no_mark_begins_with_another(tmp_path: Path) -> None:
+    results = [await run(tmp_path, f"printenv {tree.MARK}") for _ in range(12)]
+    marks = [result.stdout.decode().strip() for result in results]
+    assert not [mark for mark in marks for other in marks if mark != other and other.startswith(mark)]
+
+
 async def test_output_after_the_end_of_the_first_process_is_kept(tmp_path: Path) -> None:
     result = await run(tmp_path, "echo one; echo two > >(cat; echo three)")
     assert sorted(result.stdout.split()) == [b"one", b"three", b"two"]

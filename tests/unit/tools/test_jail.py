@@ -124,6 +124,18 @@ def test_writing_makes_directories_and_keeps_the_mode(jail: Jail, root: Path) ->
     assert os.listdir(root / "a/b") == ["c.sh"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_writes_belongs_to_whom_the_directory_belongs(jail: Jail, root: Path) -> None:
+    os.chown(root, 1000, 1001)
+    jail.write(jail.resolve("a/b"), b"x")
+    assert [(found.st_uid, found.st_gid) for found in ((root / "a").stat(), (root / "a/b").stat())] == [
+        (1000, 1001)
+    ] * 2
+    os.chown(root / "a/b", 1002, 1003)
+    jail.write(jail.resolve("a/b"), b"y")
+    assert ((root / "a/b").stat().st_uid, (root / "a/b").stat().st_gid) == (1002, 1003)
+
+
 def test_writing_replaces_the_file_and_leaves_hard_links_alone(jail: Jail, root: Path, outside: Path) -> None:
     os.link(outside, root / "hard")
     jail.write(jail.resolve("hard"), b"changed")

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -30,7 +31,12 @@ CANARY = "canary-that-no-command-may-see"
 
 
 class IsolationContract:
-    """Every rule of an isolating sandbox; a subclass gives the fixture `sandbox`."""
+    """Every rule of an isolating sandbox; a subclass gives the fixture `sandbox`.
+
+    `workspace_owner` is the user that the workspace has to belong to, where that is not whoever runs the tests.
+    """
+
+    workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
@@ -41,6 +47,7 @@ class IsolationContract:
         workspace = tmp_path / "workspace"
         workspace.mkdir()
         workspace.chmod(0o777)
+        os.chown(workspace, self.workspace_owner, self.workspace_owner)
         return tmp_path
 
     @pytest.fixture
@@ -147,8 +154,13 @@ class IsolationContract:
     ) -> None:
         """Each would be a way on."""
         attempts = ["mount -t tmpfs none /tmp", "mount --bind / /tmp", "mknod device c 1 1", "chroot / true"]
-        attempts += ["unshare --user --map-root-user true", "unshare --mount true", "unshare --pid --fork true"]
-        attempts += ["nsenter --target 1 --mount true", "swapoff -a", "sysctl -w kernel.hostname=x"]
+        attempts += [
+            "unshare --user true",
+            "unshare --user --map-root-user true",
+            "unshare --mount true",
+            "unshare --pid --fork true",
+        ]
+        attempts += ["nsenter --target 1 --mount true", "sysctl -w kernel.hostname=x"]
         text = "\n".join(f"{attempt} >/dev/null 2>&1 && echo 'WORKED {attempt}'" for attempt in attempts)
         result = await self.run(sandbox, mounts, f"{text}\necho end")
         assert result.stdout == b"end\n"

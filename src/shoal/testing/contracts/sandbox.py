@@ -10,6 +10,7 @@ The suite needs bash, coreutils and util-linux where the commands run.
 import asyncio
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -62,7 +63,12 @@ class Witness:
 
 
 class SandboxContract:
-    """Every rule of a sandbox; a subclass gives the fixture `sandbox`."""
+    """Every rule of a sandbox; a subclass gives the fixture `sandbox`.
+
+    `workspace_owner` is the user that the workspace has to belong to, where that is not whoever runs the tests.
+    """
+
+    workspace_owner: ClassVar[int] = -1
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
@@ -70,6 +76,7 @@ class SandboxContract:
         folder = tmp_path / "workspace"
         folder.mkdir()
         folder.chmod(0o777)
+        os.chown(folder, self.workspace_owner, self.workspace_owner)
         return folder
 
     @pytest.fixture
@@ -232,7 +239,7 @@ def _descriptors() -> set[str]:
     names: set[str] = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            names.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+            names.add(f"{name} {os.readlink(f'/proc/self/fd/{name}').partition('socket:')[0]}")
         except FileNotFoundError:
             continue  # the listing's own
     return names

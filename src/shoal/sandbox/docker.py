@@ -1,0 +1,312 @@
+"""Runs commands in containers of a Docker or podman daemon, through the Engine API.
+
+A container shows one set of mounts and lives on between commands, but runs one command at a time: a second command at
+the same time gets a container of its own. So a command that must end (its time is up, it was cancelled, it left
+processes behind) is ended by killing its container, which nothing inside can survive or prevent; the next command
+starts a new one. A wrapper reports the end of the command's shell, since children may hold its output open, and
+how many processes there are then.
+
+Containers have no network, a read-only root, no capabilities, no way to new privileges, and the limits as control
+groups and ulimits. A container given by name is the operator's: it is used as it is, and what has to end in it is
+killed by its mark.
+"""
+
+import asyncio
+import itertools
+import os
+import re
+import secrets
+import socket
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from shoal.domain.errors import SandboxError
+from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.sandbox.docker_api import OWNER_LABEL, BindSpec, ContainerSpec, DockerApi, ExecSpec, HostSpec, Ulimit
+from shoal.sandbox.limits import GIBIBYTE, Limits
+from shoal.sandbox.paths import require_inside, to_inside, to_outside
+from shoal.sandbox.processes import LINGER_SECONDS
+from shoal.sandbox.proxy import Network
+from shoal.sandbox.tree import MARK
+
+IDLE_MAX = 4
+"""Most containers kept for later commands."""
+KILL_SECONDS = 30.0
+_KILLS = 3
+_OWN_PROCESSES = 3  # the container's first process, its sleep, and the wrapper
+_REPORT_BYTES_MAX = 200
+_numbers = itertools.count(1)
+
+_INIT = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
+_WRAPPER = (
+    '"$1" -c "$2"; code=$?; set -- "$3" /proc/[0-9]*; printf "\\n%s %d %d\\n" "$1" "$code" $(($# - 1)) >&2; exit $code'
+)
+_SHELL = "command -v bash || command -v sh"
+_KILL = (
+    'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep -qxF "$1" '
+    '&& kill -9 "${folder#/proc/}"; done; exit 0'
+)
+_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/workspace",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+}
+
+
+class DockerSandbox:
+    """A `Sandbox` of containers. `image` is what they start from; `container` names one that runs already."""
+
+    name = "docker"
+    isolated = True
+
+    def __init__(
+        self, daemon: Path, limits: Limits | None = None, network: Network = "off", image: str = "", container: str = ""
+    ) -> None:
+        self._api = DockerApi(daemon)
+        self._limits = limits or Limits()
+        self._network: Network = network
+        self._image = image
+        self._container = container
+        self._idle: list[tuple[tuple[Mount, ...], str]] = []
+        self._shell = ""
+        self._is_swept = False
+
+    async def run(self, command: Command) -> CommandResult:
+        """Run it. Raises SandboxError when there is no container to run it in."""
+        cwd = self._checked(command)
+        container = await self._take(command.mounts)
+        mark = f"{os.getpid()}-{next(_numbers)}-{secrets.token_hex(8)}."
+        output = _Output(command.output_bytes_max, mark)
+        is_clean = False
+        try:
+            process = await self._start(container, command, cwd, mark)
+            try:
+                async with asyncio.timeout(command.timeout_seconds):
+                    await self._read(process, output)
+            except TimeoutError:
+                return output.result(None, timed_out=True)
+            code = output.code if output.code is not None else await self._api.exit_code(process)
+            is_clean = output.is_closed and (bool(self._container) or output.processes == _OWN_PROCESSES)
+            return output.result(code)
+        finally:
+            await _to_the_end(self._give_back(command.mounts, container, mark, is_clean=is_clean))
+
+    def _checked(self, command: Command) -> str:
+        """The working directory inside. Raises SandboxError for what cannot be run."""
+        if not self._image and not self._container:
+            raise SandboxError("Docker needs an image: set sandbox.image, or sandbox.container to use a running one.")
+        if isinstance(self._network, tuple):
+            raise SandboxError("Docker cannot allow single hosts. Set sandbox.network to off or on, or use bubblewrap.")
+        if "\0" in command.text:
+            raise SandboxError("The command cannot be started: it contains a NUL character.")
+        if not command.cwd.is_dir():
+            raise SandboxError(f"The working directory {command.cwd} does not exist.")
+        return require_inside(command.cwd, command.mounts)
+
+    async def _take(self, mounts: tuple[Mount, ...]) -> str:
+        """A container with these mounts that runs no command, an idle one or a new one."""
+        if self._container:
+            return self._container
+        for number, (shown, container) in enumerate(self._idle):
+            if shown == mounts:
+                del self._idle[number]
+                return container
+        if not self._is_swept:
+            self._is_swept = True
+            await self._sweep()
+        return await self._api.create(self._spec(mounts))
+
+    async def _sweep(self) -> None:
+        """Remove the containers of servers that died."""
+        for container, owner in await self._api.owned():
+            host, _, process = owner.partition(" ")
+            if host == socket.gethostname() and not _is_alive(process):
+                await self._api.remove(container)
+
+    def _spec(self, mounts: tuple[Mount, ...]) -> ContainerSpec:
+        limits = self._limits
+        temporary = f"rw,nosuid,nodev,mode=1777,size={limits.temporary_bytes_max or GIBIBYTE}"
+        wanted = (
+            ("core", 0),
+            ("fsize", limits.file_bytes_max or -1),
+            ("nofile", limits.open_files_max or 65_536),
+            ("cpu", limits.cpu_seconds_max or -1),
+        )
+        return ContainerSpec(
+            image=self._image,
+            cmd=_INIT,
+            user=_owner(mounts),
+            labels={OWNER_LABEL: f"{socket.gethostname()} {_identity(os.getpid())}"},
+            network_disabled=self._network == "off",
+            host_config=HostSpec(
+                mounts=_binds(mounts),
+                tmpfs={"/tmp": temporary},
+                network_mode="none" if self._network == "off" else "bridge",
+                memory=limits.memory_bytes_max,
+                memory_swap=limits.memory_bytes_max,
+                pids_limit=limits.processes_max,
+                shm_size=limits.temporary_bytes_max,
+                ulimits=tuple(Ulimit(name, limit, limit) for name, limit in wanted),
+            ),
+        )
+
+    async def _start(self, container: str, command: Command, cwd: str, mark: str) -> str:
+        """Prepare the wrapped command; the process's id."""
+        if not self._shell:
+            self._shell = await self._find_shell(container)
+        environment = {**_ENVIRONMENT, **dict(command.env), MARK: mark}
+        words = (self._shell, "-c", _WRAPPER, "sh", self._shell, command.text, mark)
+        settings = tuple(f"{name}={value}" for name, value in environment.items())
+        return await self._api.prepare(container, ExecSpec(words, settings, cwd))
+
+    async def _find_shell(self, container: str) -> str:
+        output = _Output(4096, "")
+        await self._read(await self._api.prepare(container, ExecSpec(("/bin/sh", "-c", _SHELL), (), "/")), output)
+        found = output.result(0).stdout.decode(errors="replace").strip()
+        if not found.startswith("/"):
+            raise SandboxError(f"The Docker image {self._image} has no shell; it needs /bin/sh, better also bash.")
+        return found
+
+    async def _read(self, process: str, output: "_Output") -> None:
+        """Read until everybody has closed the output, or for a short while after the command's shell has ended."""
+        async with self._api.start(process) as pieces, aclosing(pieces):
+            while True:
+                try:
+                    async with asyncio.timeout(LINGER_SECONDS if output.code is not None else None):
+                        stream, piece = await anext(pieces)
+                except StopAsyncIteration:
+                    output.is_closed = True
+                    return
+                except TimeoutError:
+                    return
+                output.take(stream, piece)
+
+    async def _give_back(self, mounts: tuple[Mount, ...], container: str, mark: str, *, is_clean: bool) -> None:
+        if self._container:
+            if not is_clean:
+                await self._kill_marked(mark)
+        elif not is_clean:
+            await self._api.remove(container)
+        else:
+            self._idle.append((mounts, container))
+            if len(self._idle) > IDLE_MAX:
+                await self._api.remove(self._idle.pop(0)[1])
+
+    async def _kill_marked(self, mark: str) -> None:
+        """Kill a command's processes in a container that is not ours."""
+        spec = ExecSpec(("/bin/sh", "-c", _KILL, "sh", f"{MARK}={mark}"), (), "/")
+        for _ in range(_KILLS):
+            async with asyncio.timeout(KILL_SECONDS):
+                await self._read(await self._api.prepare(self._container, spec), _Output(4096, ""))
+
+    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
+        """The path below a mount's inside name; itself where no mount holds it."""
+        return to_inside(path, mounts)
+
+    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
+        """The host path; unchanged where no mount holds it."""
+        return to_outside(path, mounts)
+
+    async def close(self) -> None:
+        """Remove the containers."""
+        while self._idle:
+            _, container = self._idle.pop()
+            await self._api.remove(container)
+        await self._api.close()
+
+
+class _Output:
+    """Collects a command's output within bounds, and finds the wrapper's report of its end among the errors."""
+
+    def __init__(self, bytes_max: int, mark: str) -> None:
+        self.code: int | None = None
+        self.processes = 0
+        self.is_closed = False
+        self._bytes_max = bytes_max
+        self._report = re.compile(rb"\n" + re.escape(mark.encode()) + rb" (\d{1,3}) (\d{1,9})\n") if mark else None
+        self._kept = {1: bytearray(), 2: bytearray()}
+        self._sizes = {1: 0, 2: 0}
+        self._tail = b""
+        self._found = b""
+
+    def take(self, stream: int, piece: bytes) -> None:
+        """Add a piece of stream 1 or 2."""
+        if stream not in self._kept:
+            return
+        kept = self._kept[stream]
+        self._sizes[stream] += len(piece)
+        kept += piece[: max(0, self._bytes_max + _REPORT_BYTES_MAX - len(kept))]
+        if stream == 2 and self._report is not None:
+            self._tail += piece
+            for found in self._report.finditer(self._tail):  # the last one counts: a command could have written others
+                self.code, self.processes, self._found = int(found[1]), int(found[2]), found[0]
+            self._tail = self._tail[-_REPORT_BYTES_MAX:]
+
+    def result(self, code: int | None, *, timed_out: bool = False) -> CommandResult:
+        """What came, without the report."""
+        errors = bytes(self._kept[2])
+        if self._found:
+            before, _, after = errors.rpartition(self._found)
+            errors = before + after
+        return CommandResult(
+            stdout=bytes(self._kept[1][: self._bytes_max]),
+            stderr=errors[: self._bytes_max],
+            exit_code=code,
+            timed_out=timed_out,
+            stdout_cut=self._sizes[1] > self._bytes_max,
+            stderr_cut=self._sizes[2] - len(self._found) > self._bytes_max,
+        )
+
+
+def _binds(mounts: Sequence[Mount]) -> tuple[BindSpec, ...]:
+    binds: list[BindSpec] = []
+    for mount in mounts:
+        if mount.host.is_dir():
+            binds.append(BindSpec(str(mount.host), mount.inside, not mount.writable))
+        elif mount.writable:
+            raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
+    return tuple(binds)
+
+
+def _owner(mounts: Sequence[Mount]) -> str:
+    """The user that commands run as: the owner of the workspace, who must not be root."""
+    folder = next((mount.host for mount in mounts if mount.writable), None)
+    owner = os.stat(folder) if folder else None
+    if owner is None:
+        return "65534:65534"
+    if owner.st_uid == 0:
+        raise SandboxError(
+            f"{folder} belongs to root, and Docker would run commands as root. Run Shoal as a user, or give the "
+            "agents' workspaces to one: chown -R 1000:1000."
+        )
+    return f"{owner.st_uid}:{owner.st_gid}"
+
+
+def _identity(pid: int) -> str:
+    """A process of this machine: its number and when it started, since numbers are used again."""
+    try:
+        started = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
+    except OSError:
+        started = "-"
+    return f"{pid} {started}"
+
+
+def _is_alive(process: str) -> bool:
+    pid = process.partition(" ")[0]
+    return pid.isdigit() and _identity(int(pid)) == process
+
+
+async def _to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Wait for `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
+    future = asyncio.gather(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    await future

@@ -1,0 +1,165 @@
+"""The sandbox's contract in Docker containers, against a real daemon that this suite starts, where that is possible."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.errors import SandboxError
+from shoal.domain.ports import Mount, Sandbox
+from shoal.sandbox.docker import IDLE_MAX, DockerSandbox
+from shoal.sandbox.docker_api import DockerApi
+from shoal.sandbox.limits import Limits
+from shoal.testing.contracts import isolation
+from shoal.testing.contracts.isolation import IsolationContract
+from shoal.testing.contracts.sandbox import SandboxContract, Witness
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "dockerd.sh"
+IMAGE = "shoal-test"
+SANDBOX_USER = 1000
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("docker"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a Docker daemon can be started by root only"),
+    pytest.mark.skipif(shutil.which("dockerd") is None, reason="dockerd is not installed (Debian: docker.io)"),
+]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A daemon's socket."""
+    folder = tmp_path_factory.mktemp("docker")
+    started = subprocess.run([SCRIPT, "start", folder], check=False, capture_output=True, text=True)
+    if started.returncode != 0:
+        pytest.skip(f"no Docker daemon can be started here: {started.stderr[-300:]}")
+    yield folder / "docker.sock"
+    subprocess.run([SCRIPT, "stop", folder], check=True)
+
+
+class TestDockerSandbox(SandboxContract):
+    """A container that lives on between commands."""
+
+    workspace_owner = SANDBOX_USER
+
+    @pytest.fixture
+    async def sandbox(self, daemon: Path) -> AsyncIterator[Sandbox]:
+        """With the usual limits."""
+        sandbox = DockerSandbox(daemon, image=IMAGE)
+        yield sandbox
+        await sandbox.close()
+
+    async def test_a_container_serves_one_command_after_the_other(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
+    ) -> None:
+        """And is replaced by a new one when a command has to be killed."""
+        await self.run(sandbox, mounts, "echo kept > /tmp/file")
+        assert (await self.run(sandbox, mounts, "cat /tmp/file")).stdout == b"kept\n"
+        assert (await self.run(sandbox, mounts, "sleep 600", timeout_seconds=1)).timed_out
+        assert (await self.run(sandbox, mounts, "cat /tmp/file")).exit_code == 1
+        assert len(await containers(daemon)) == 1
+
+    async def test_idle_containers_are_bounded_and_removed_at_the_end(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
+    ) -> None:
+        """None is left."""
+        await asyncio.gather(*(self.run(sandbox, mounts, "true") for _ in range(IDLE_MAX + 2)))
+        assert len(await containers(daemon)) == IDLE_MAX
+        await sandbox.close()
+        assert await containers(daemon) == []
+
+    async def test_what_is_wrong_with_the_daemon_is_an_error(
+        self, mounts: tuple[Mount, ...], daemon: Path, tmp_path: Path
+    ) -> None:
+        """Never a command without its container."""
+        for sandbox, told in (
+            (DockerSandbox(tmp_path / "no.sock", image=IMAGE), "does not answer"),
+            (DockerSandbox(daemon, image="no-such-image"), "No such image"),
+            (DockerSandbox(daemon), "needs an image"),
+            (DockerSandbox(daemon, image=IMAGE, network=("example.org",)), "single hosts"),
+            (DockerSandbox(daemon, container="no-such-container"), "No such container"),
+        ):
+            with pytest.raises(SandboxError, match=told):
+                await self.run(sandbox, mounts, "true")
+            await sandbox.close()
+
+    async def test_commands_never_run_as_root(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """A workspace of root's is refused with what to do."""
+        os.chown(mounts[0].host, 0, 0)
+        with pytest.raises(SandboxError, match="belongs to root"):
+            await self.run(sandbox, mounts, "true")
+
+    async def test_containers_of_a_dead_server_are_removed(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By the next one, at its first command."""
+        dead = DockerSandbox(daemon, image=IMAGE)
+        monkeypatch.setattr("shoal.sandbox.docker._identity", lambda pid: "999999999 1")
+        await self.run(dead, mounts, "true")
+        monkeypatch.undo()
+        await dead._api.close()
+        (left,) = await containers(daemon)
+        await self.run(sandbox, mounts, "true")
+        assert left not in await containers(daemon)
+        assert len(await containers(daemon)) == 1
+
+    async def test_a_container_of_the_operators_is_used_and_kept(
+        self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
+    ) -> None:
+        """What has to end in it is killed by its mark; other commands go on."""
+        await self.run(sandbox, mounts, "true")
+        (name,) = await containers(daemon)
+        given = DockerSandbox(daemon, container=name)
+        with Witness(mounts[0].host) as witness:
+            text = "setsid bash -c 'exec 9>alive; echo up >up; exec sleep 600' & cat up; sleep 600"
+            other = asyncio.gather(self.run(given, mounts, "read -r word < ready; echo $word"))
+            os.mkfifo(mounts[0].host / "ready")
+            (mounts[0].host / "ready").chmod(0o666)
+            assert (await self.run(given, mounts, text, timeout_seconds=3)).timed_out
+            assert witness.is_gone()
+            await asyncio.to_thread((mounts[0].host / "ready").write_text, "on\n")
+            assert (await other)[0].stdout == b"on\n"
+        await given.close()
+        assert await containers(daemon) == [name]
+
+
+class TestDockerIsolation(IsolationContract):
+    """What a command cannot do."""
+
+    workspace_owner = SANDBOX_USER
+
+    @pytest.fixture
+    async def sandbox(self, daemon: Path) -> AsyncIterator[Sandbox]:
+        """With tight limits."""
+        limits = Limits(
+            memory_bytes_max=isolation.MEMORY_BYTES_MAX,
+            processes_max=isolation.PROCESSES_MAX,
+            file_bytes_max=isolation.FILE_BYTES_MAX,
+            temporary_bytes_max=isolation.TEMPORARY_BYTES_MAX,
+            cpu_seconds_max=isolation.CPU_SECONDS_MAX,
+            open_files_max=isolation.OPEN_FILES_MAX,
+        )
+        sandbox = DockerSandbox(daemon, limits, image=IMAGE)
+        yield sandbox
+        await sandbox.close()
+
+
+async def containers(daemon: Path) -> list[str]:
+    """The names of the containers that Shoal has made."""
+    api = DockerApi(daemon)
+    found = [container for container, _ in await api.owned()]
+    await api.close()
+    return found
+
+
+def test_the_network_is_off_unless_turned_on(tmp_path: Path) -> None:
+    os.chown(tmp_path, SANDBOX_USER, SANDBOX_USER)
+    mounts = (Mount(tmp_path, "/workspace", writable=True),)
+    off = DockerSandbox(tmp_path, image=IMAGE)._spec(mounts)
+    on = DockerSandbox(tmp_path, image=IMAGE, network="on")._spec(mounts)
+    assert (off.network_disabled, off.host_config.network_mode) == (True, "none")
+    assert (on.network_disabled, on.host_config.network_mode) == (False, "bridge")
