@@ -56,7 +56,7 @@ select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.ope
     (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent
 from threads t
 where t.updated_at < :before and (:agent = '' or t.agent = :agent)
-order by t.updated_at desc limit :limit;
+order by t.updated_at desc, t.thread desc limit :limit;
 
 -- name: thread_one
 -- One thread.

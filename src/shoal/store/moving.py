@@ -1,0 +1,139 @@
+"""Moves a home from SQLite into PostgreSQL: everything in one transaction, checked before it counts, or nothing."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import msgspec
+from psycopg import AsyncConnection, sql
+
+from shoal.domain.audit import GENESIS, entry_hash
+from shoal.domain.clock import from_micros
+from shoal.domain.errors import Conflict, StoreCorrupt
+from shoal.domain.home import Home
+from shoal.domain.records import AuditEntry
+from shoal.store.lock import HomeLock
+from shoal.store.postgres import address, translated
+from shoal.store.postgres_schema import SCHEMA, migrate, tables
+from shoal.store.sqlite import SqliteDriver
+
+BATCH_ROWS = 1000
+_entry = msgspec.json.Decoder(AuditEntry)
+
+
+async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
+    """Copy every row of the home's database; returns how many each table has. The SQLite file stays as it is.
+
+    Raises HomeLocked while a Shoal runs on the home, Conflict when the target holds something already, StoreCorrupt
+    when what arrived is not what was there or an audit chain is broken; the target is then as it was.
+    """
+    lock = HomeLock(home.lock_file)
+    lock.acquire()
+    try:
+        if not home.database_file.exists():
+            raise Conflict(f"{home.database_file} does not exist: there is nothing to move.")
+        await SqliteDriver(home.database_file).close()  # brings an older file's tables up to date
+        with translated():
+            await migrate(address(url))
+            async with await AsyncConnection.connect(address(url), autocommit=True) as target:
+                with closing(sqlite3.connect(home.database_file)) as source:
+                    return await _move(source, target)
+    finally:
+        lock.release()
+
+
+async def _move(source: sqlite3.Connection, target: AsyncConnection) -> dict[str, int]:
+    await target.execute(f"set search_path to {SCHEMA}".encode())
+    moved: dict[str, int] = {}
+    async with target.transaction():
+        for table in await tables(target):
+            await target.execute(sql.SQL("lock table {} in exclusive mode").format(sql.Identifier(table)))
+            if await _count(target, table):
+                raise Conflict(f"The target database holds Shoal's data already (table {table}). Name an empty one.")
+        for table in await tables(target):
+            await _copy(source, target, table)
+            moved[table] = await _count(target, table)
+            expected = source.execute(f'select count(*) from "{table}"').fetchone()[0]  # noqa: S608 (our own names)
+            if moved[table] != expected:
+                raise StoreCorrupt(f"Of {expected} rows of {table}, {moved[table]} arrived. Nothing was moved.")
+        await _check_journals(target)
+        await _check_chains(target)
+        await target.execute(_WAKE)
+    return moved
+
+
+_WAKE = b"""
+select shoal_wake(thread) from (select thread from threads where open_turn <> ''
+    union select thread from inbox where state = 'pending' and lane = 'prompt') as waiting
+"""
+
+
+async def _count(target: AsyncConnection, table: str) -> int:
+    cursor = await target.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table)))
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _columns(target: AsyncConnection, table: str) -> tuple[list[str], str]:
+    """The columns to copy, and the one that counts by itself (or nothing)."""
+    cursor = await target.execute(
+        "select column_name, is_identity from information_schema.columns"
+        " where table_schema = %s and table_name = %s and is_generated = 'NEVER' order by ordinal_position",
+        [SCHEMA, table],
+    )
+    rows = await cursor.fetchall()
+    return [str(row[0]) for row in rows], next((str(row[0]) for row in rows if row[1] == "YES"), "")
+
+
+async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str) -> None:
+    columns, counter = await _columns(target, table)
+    names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
+    into = sql.SQL("copy {} ({}) from stdin").format(sql.Identifier(table), names)
+    async with target.cursor() as cursor, cursor.copy(into) as copy:
+        for row in _rows(source, table, columns):
+            await copy.write_row(row)
+    if counter:
+        await target.execute(
+            sql.SQL("select setval(pg_get_serial_sequence({}, {}), coalesce(max({}), 0) + 1, false) from {}").format(
+                sql.Literal(table), sql.Literal(counter), sql.Identifier(counter), sql.Identifier(table)
+            )
+        )
+
+
+def _rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterator[tuple[object, ...]]:
+    names = ", ".join(f'"{column}"' for column in columns)
+    cursor = source.execute(f'select {names} from "{table}"')  # noqa: S608 (our own names)
+    while rows := cursor.fetchmany(BATCH_ROWS):
+        for row in rows:
+            yield tuple(value.replace("\0", "") if isinstance(value, str) else value for value in row)
+
+
+async def _check_journals(target: AsyncConnection) -> None:
+    cursor = await target.execute(
+        b"""
+        select t.thread from threads t left join events e on e.thread = t.thread
+        group by t.thread, t.last_seq having count(e.seq) <> t.last_seq or coalesce(max(e.seq), 0) <> t.last_seq limit 1
+        """
+    )
+    row = await cursor.fetchone()
+    if row is not None:
+        raise StoreCorrupt(f"The journal of {row[0]} has a gap. Run `shoal doctor`; nothing was moved.")
+
+
+async def _check_chains(target: AsyncConnection) -> None:
+    heads = await (await target.execute(b"select chain, number, head from chains")).fetchall()
+    ends = {str(chain): (int(number), str(head)) for chain, number, head in heads}
+    seen: dict[str, tuple[int, str]] = {}
+    async with target.cursor("audit_rows") as cursor:
+        await cursor.execute(b"select chain, number, at, entry, previous, hash from audit order by chain, number")
+        async for chain, number, at, body, previous, digest in cursor:
+            count, last = seen.get(chain, (0, GENESIS))
+            expected = entry_hash(last, chain, count + 1, from_micros(at), _entry.decode(body))
+            if (number, previous, digest) != (count + 1, last, expected):
+                raise StoreCorrupt(f"The audit chain {chain} is broken at entry {number}. Nothing was moved.")
+            seen[chain] = (number, digest)
+    for chain, end in ends.items():
+        if seen.get(chain, (0, GENESIS)) != end:
+            raise StoreCorrupt(f"The audit chain {chain} lacks its last entries. Nothing was moved.")
+    if seen.keys() - ends.keys():
+        raise StoreCorrupt(f"The audit chain {min(seen.keys() - ends.keys())} has no head. Nothing was moved.")

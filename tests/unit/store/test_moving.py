@@ -1,0 +1,160 @@
+"""A home moves into PostgreSQL whole and once, or not at all."""
+
+import sqlite3
+from collections.abc import Generator
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.postgres import database
+
+from shoal.domain.errors import Conflict, HomeLocked, StoreCorrupt
+from shoal.domain.home import Home
+from shoal.domain.ids import ApprovalId, CallId, TurnId
+from shoal.domain.messages import Usage
+from shoal.domain.records import AuditEntry, Commit, NewApproval, NewTrigger, Spend
+from shoal.domain.store import Store
+from shoal.store.lock import HomeLock
+from shoal.store.moving import migrate_sqlite_to_postgres
+from shoal.store.postgres import open_postgres
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import OTHER, THREAD, closed, leased, opened, opening, post, prompt, steer
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture
+def target() -> Generator[str]:
+    """An empty database."""
+    with database() as url:
+        yield url
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    """A home that was lived in: finished and open turns, queues, an approval, a trigger, money spent."""
+    home = Home(tmp_path)
+    clock = ManualClock()
+    store = DatabaseStore(SqliteDriver(home.database_file, synchronous="OFF"), clock)
+    lease = await opened(store, "T0", OTHER)
+    for number in range(3):
+        audit = (AuditEntry("action", f"tool:bash:{number}", "allow"),)
+        spend = Spend(f"s{number}", "main", "u1", "demo", Usage(10, 5), 0.1)
+        await store.journal.commit(
+            lease, Commit(TurnId("T0"), audit=audit, spend=spend, posts=(post(f"p{number}", OTHER),))
+        )
+    await closed(store, lease, "T0")
+    lease = await opened(store, "T1")
+    approval = NewApproval(
+        ApprovalId("A1"), CallId("c"), "bash", ("x",), "d", "rm", "u1", clock.now() + timedelta(hours=1)
+    )
+    await store.journal.commit(
+        lease, Commit(TurnId("T1"), approval=approval, audit=(AuditEntry("action", "b", "ask"),))
+    )
+    await store.inbox.accept(prompt("waiting", text="nul \0 and ☃"), 5)
+    await store.inbox.accept_now(steer("s"))
+    await store.triggers.add(NewTrigger("periodic", "0 * * * *", "look", THREAD), clock.now())
+    await store.settings.put("web", "offset", "7")
+    (row,) = await store.outbox.claim(["web"], 1, 60)
+    await store.outbox.posted(row, 0, "m0", last=True)
+    await store.close()
+    return home
+
+
+async def contents(store: Store) -> list[object]:
+    """What the views show."""
+    return [
+        await store.journal.threads(),
+        *[await store.journal.events(thread) for thread in (THREAD, OTHER)],
+        await store.approvals.search(),
+        await store.audit.chains(),
+        await store.audit.tail(),
+        await store.triggers.all(),
+        await store.ledger.usage(),
+        await store.settings.get("web", "offset"),
+        await store.outbox.depth(),
+        await store.outbox.posted_ids("p0"),
+        sorted(await store.inbox.waiting()),
+        await store.inbox.backlog(),
+    ]
+
+
+async def test_everything_arrives_and_work_goes_on(home: Home, target: str) -> None:
+    moved = await migrate_sqlite_to_postgres(home, target)
+    assert (moved["threads"], moved["inbox"], moved["audit"], moved["chains"]) == (2, 4, 4, 2)
+    clock = ManualClock()
+    before = DatabaseStore(SqliteDriver(home.database_file), clock)
+    after = DatabaseStore(await open_postgres(target), clock)
+    assert await contents(after) == await contents(before)
+    lease = await leased(after)
+    assert lease.steers
+    assert lease.prompt == prompt("waiting", text="nul \0 and ☃")
+    assert (await after.inbox.accept(prompt("waiting"), 5)).status == "duplicate"
+    assert (await after.inbox.accept(prompt("new"), 5)).status == "accepted"
+    await after.journal.take_steers(lease, TurnId("T1"))
+    committed = await closed(after, lease, "T1")
+    assert committed.prompt is not None
+    await after.journal.open_turn(lease, committed.prompt, opening("T2", committed.prompt))
+    await before.close()
+    await after.close()
+
+
+async def test_threads_with_work_are_woken(home: Home, target: str) -> None:
+    await migrate_sqlite_to_postgres(home, target)
+    assert jobs(target) == [(THREAD,)]
+
+
+def jobs(url: str) -> list[tuple[str, ...]]:
+    """The threads of the jobs."""
+    with psycopg.connect(url) as connection:
+        return connection.execute("select lock from shoal.procrastinate_jobs").fetchall()
+
+
+def is_untouched(url: str) -> bool:
+    """Whether the target holds nothing."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute("select (select count(*) from shoal.threads) + (select count(*) from shoal.audit)")
+        return found.fetchone() == (0,)
+
+
+async def test_it_moves_once(home: Home, target: str) -> None:
+    await migrate_sqlite_to_postgres(home, target)
+    with pytest.raises(Conflict, match="empty one"):
+        await migrate_sqlite_to_postgres(home, target)
+
+
+async def test_a_running_shoal_is_not_moved(home: Home, target: str) -> None:
+    lock = HomeLock(home.lock_file)
+    lock.acquire()
+    with pytest.raises(HomeLocked):
+        await migrate_sqlite_to_postgres(home, target)
+    lock.release()
+    await migrate_sqlite_to_postgres(home, target)
+
+
+async def test_a_home_without_a_database_is_told(tmp_path: Path, target: str) -> None:
+    with pytest.raises(Conflict, match="nothing to move"):
+        await migrate_sqlite_to_postgres(Home(tmp_path), target)
+    assert not (tmp_path / "shoal.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("update audit set entry = replace(entry, 'bash', 'bosh') where number = 2", "broken at entry 2"),
+        ("delete from audit where chain = 'web:lobby:two' and number = 3", "lacks its last entries"),
+        ("delete from chains where chain = 'web:lobby:two'", "no head"),
+        ("delete from events where seq = 1 and thread = 'web:lobby:two'", "has a gap"),
+    ],
+)
+async def test_what_is_damaged_is_told_and_nothing_is_moved(home: Home, target: str, damage: str, words: str) -> None:
+    with sqlite3.connect(home.database_file) as connection:
+        assert connection.execute(damage).rowcount == 1
+    connection.close()
+    with pytest.raises(StoreCorrupt, match=words):
+        await migrate_sqlite_to_postgres(home, target)
+    assert is_untouched(target)
+    assert jobs(target) == []
