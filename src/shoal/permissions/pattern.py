@@ -8,6 +8,7 @@ text is written by a model. So a pattern is parsed with the grammar of `re` (its
 
 import importlib
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Protocol, TypeAlias, cast
@@ -106,7 +107,11 @@ def _parse(pattern: str, flags: int) -> _Parsed:
         raise PatternRefused(f"it is longer than {PATTERN_CHARS_MAX} characters")
     parse = cast("Callable[[str, int], _Parsed]", importlib.import_module("re._parser").parse)
     try:
-        parsed = parse(pattern, flags)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            parsed = parse(pattern, flags)
+    except Warning as warning:
+        raise PatternRefused(f"it may mean something else to a later Python: {warning}") from warning
     except re.error as error:
         raise PatternRefused(f"it is not a regular expression: {error}") from error
     except (RecursionError, OverflowError) as error:

@@ -11,6 +11,7 @@ import msgspec
 
 _SAFE = re.compile(r"[A-Za-z0-9@%+:,./_^=-]+")
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"\$\w+")
 _SPECIAL = b"0123456789*@#?$!-"
 _ENDS_WORD = b" \t\n|&;()<>"
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
@@ -85,7 +86,10 @@ class _Reading:
 
     def flush(self, *, always: bool = False) -> None:
         if always or any(self.literal):
-            self.pieces.append(quote("".join(self.literal)))
+            text = quote("".join(self.literal))
+            if self.pieces and _VARIABLE.fullmatch(self.pieces[-1]) and (text[0].isalnum() or text[0] == "_"):
+                self.pieces[-1] = f"${{{self.pieces[-1][1:]}}}"
+            self.pieces.append(text)
             self.literal = []
 
     def uncertain(self, shown: str, *, splits: bool) -> None:
@@ -212,10 +216,7 @@ class WordReader:
         raw = self._source[at:stop]
         if raw[:1] == b"$" and following not in b"({":
             self._check_name(at, stop)
-        shown = _decode(raw)
-        if re.fullmatch(r"\$\w+", shown) and re.match(rb"[A-Za-z0-9_\[]", self._source[stop:end]):
-            shown = "${" + shown[1:] + "}"
-        shown = shown.replace("\n", " ")
+        shown = _decode(raw).replace("\n", " ")
         reading.uncertain(f'"{shown}"' if quoted else shown, splits=not quoted)
         return stop
 

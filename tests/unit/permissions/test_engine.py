@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.permissions import STRICTNESS, Action, Decision
+from shoal.domain.permissions import STRICTNESS, Action, Decision, Ruling
 from shoal.permissions.engine import decide, decide_all, hidden
 from shoal.permissions.rules import Profile, ProfileSource, compile_profile
 
 PATTERNS = [
-    "tool:bash:.*", "tool:bash:ls.*", "tool:bash:rm .*", "tool:bash:sudo .*", "tool:.*", "(?s:.*)", "tool:read:.*", ".*",
-    "tool:bash:(ls|rm).*", "tool:bash:ls", "tool:write:/workspace/.*", "tool:[a-z]+:.*", "(?s:tool:bash:.*)", "nothing",
+    "tool:bash:.*", "tool:bash:ls.*", "tool:bash:rm .*", "tool:bash:sudo .*", "tool:.*", "(?s:.*)", "tool:read:.*",
+    ".*", "tool:bash:(ls|rm).*", "tool:bash:ls", "tool:write:/workspace/.*", "tool:[a-z]+:.*", "(?s:tool:bash:.*)",
+    "nothing",
 ]  # fmt: skip
 TEXTS = [
-    "tool:bash:ls", "tool:bash:ls -l", "tool:bash:rm x", "tool:bash:sudo ls", "tool:bash:", "tool:read:/x", "tool:time:",
-    "tool:write:/workspace/a", "tool:write:/etc/a", "tool:bash:ls\nrm x", "", "nothing", "tool:bash:sudo",
+    "tool:bash:ls", "tool:bash:ls -l", "tool:bash:rm x", "tool:bash:sudo ls", "tool:bash:", "tool:read:/x",
+    "tool:time:", "tool:write:/workspace/a", "tool:write:/etc/a", "tool:bash:ls\nrm x", "", "nothing",
+    "tool:bash:sudo",
 ]  # fmt: skip
 
 lists = st.lists(st.sampled_from(PATTERNS), max_size=3).map(tuple)
@@ -41,6 +43,11 @@ def profile(*layers: ProfileSource) -> Profile:
 def strictness(layers: tuple[ProfileSource, ...], action: Action) -> int:
     """How strict the answer is."""
     return STRICTNESS[decide(profile(*layers), action).decision]
+
+
+def strict(ruling: Ruling) -> int:
+    """How strict an answer is."""
+    return STRICTNESS[ruling.decision]
 
 
 def test_the_order_is_deny_allow_ask_deny() -> None:
@@ -130,7 +137,7 @@ def test_the_strictest_part_wins(source: ProfileSource, several: list[Action]) -
     parts = [decide(rules, action) for action in several if not action.whole]
     denied_views = [found for found in (decide(rules, a) for a in several if a.whole) if found.rule.startswith("deny ")]
     if parts:
-        assert decision == max((ruling.decision for ruling in [*parts, *denied_views]), key=lambda one: STRICTNESS[one])
+        assert decision == max([*parts, *denied_views], key=strict).decision
     else:
         assert decision == "deny"
     assert sorted(rulings, key=repr) == sorted([*parts, *denied_views], key=repr)

@@ -5,7 +5,15 @@ import pytest
 from shoal.domain.errors import ConfigError
 from shoal.domain.permissions import Action, Asker, Decision
 from shoal.permissions.engine import decide
-from shoal.permissions.rules import BUILTIN_PROFILES, Override, Profile, Profiles, ProfileSource, compile_profile
+from shoal.permissions.rules import (
+    BUILTIN_PROFILES,
+    EXTENDS_MAX,
+    Override,
+    Profile,
+    Profiles,
+    ProfileSource,
+    compile_profile,
+)
 
 
 def answer(profile: Profile, text: str) -> Decision:
@@ -36,8 +44,16 @@ def test_all_profiles_and_overrides_are_checked_together() -> None:
 
 def test_profiles_that_extend_each_other_are_refused() -> None:
     others = {"a": ProfileSource(extends="b"), "b": ProfileSource(extends="a")}
-    with pytest.raises(ConfigError, match="a → b → a"):
+    with pytest.raises(ConfigError, match=r"itself: a → b → a\.$"):
         compile_profile("a", others["a"], others)
+
+
+def test_the_line_of_ancestors_is_bounded() -> None:
+    others = {f"p{n}": ProfileSource(extends=f"p{n + 1}") for n in range(1, EXTENDS_MAX)}
+    others[f"p{EXTENDS_MAX}"] = ProfileSource()
+    assert len(compile_profile("p1", others["p1"], others).layers) == EXTENDS_MAX
+    with pytest.raises(ConfigError, match="extends itself"):
+        compile_profile("p0", ProfileSource(extends="p1"), others)
 
 
 def test_an_unknown_profile_is_named_with_those_that_exist() -> None:

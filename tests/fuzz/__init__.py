@@ -1,0 +1,1 @@
+"""Fuzz targets: `make fuzz` runs each for a while on random input; see __main__.py."""

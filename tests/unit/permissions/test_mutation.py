@@ -1,0 +1,45 @@
+"""Every comparison and boolean operator of the rules and the engine matters: turning any of them makes a test fail."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import shoal.permissions
+from tests.unit.permissions import mutant
+
+HERE = Path(__file__).parent
+PACKAGE = Path(shoal.permissions.__file__).parent
+ROOT = HERE.parents[2]
+MUTANTS_SECONDS_MAX = 300
+
+WORKERS = 2
+
+
+def changed(module: Path, first: int, tests: list[Path]) -> list[str]:
+    """A line for every `WORKERS`-th change of a module."""
+    command = [sys.executable, str(HERE / "mutant.py"), str(module), str(first), str(WORKERS), *map(str, tests)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=MUTANTS_SECONDS_MAX, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["engine.py", "rules.py"])
+def test_every_operator_matters(module: str) -> None:
+    tests = [HERE / "test_engine.py", HERE / "test_rules.py"]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        halves = pool.map(lambda first: changed(PACKAGE / module, first, tests), range(WORKERS))
+        lines = [line for half in halves for line in half]
+    assert len(lines) == mutant.mutations(PACKAGE / module) > 15
+    assert [line for line in lines if not line.startswith("1 ")] == []
+
+
+def test_a_change_that_nothing_notices_is_seen(tmp_path: Path) -> None:
+    module, idle = tmp_path / "shoal" / "permissions" / "taint.py", tmp_path / "test_idle.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("def f(a, b):\n    return a < b\n")
+    idle.write_text("def test_nothing():\n    pass\n")
+    assert changed(module, 0, [idle]) == ["0 taint.py line 2: LtE in a < b"]
+    assert changed(module, 1, [idle]) == ["0 taint.py line 2: GtE in a < b"]

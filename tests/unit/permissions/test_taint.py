@@ -1,0 +1,191 @@
+"""What was read from strangers holds up what could leak or do harm, until it has left the window."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.events import Cleared, Compacted, Event, EventData, Steered, ToolFinished, UserSaid
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import Author
+from shoal.domain.permissions import Action
+from shoal.permissions.actions import shell_actions
+from shoal.permissions.engine import decide_all
+from shoal.permissions.rules import Profile, Profiles, ProfileSource
+from shoal.permissions.taint import SOURCES_MAX, TaintState, gate, sink_of, taint_of
+
+ANN = Author("ann")
+STRANGER = Author("eve", "Eve", trusted=False)
+PAGE = ToolFinished(CallId("c"), "read_url", "text", tainted_by="the web page example.org")
+FILE = ToolFinished(CallId("c"), "read", "text")
+OPEN = Profiles().get("open")
+
+
+def window(*data: EventData) -> TaintState:
+    """The state after these events, numbered from 1."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    events = [Event(seq, ThreadId("a:b:c"), TurnId("t"), now, item) for seq, item in enumerate(data, 1)]
+    return taint_of(events)
+
+
+def test_nothing_is_tainted_by_trusted_people_and_plain_tools() -> None:
+    assert not window(UserSaid("hi", ANN), FILE, Steered("more", ANN)).active
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        (PAGE, "the web page example.org"),
+        (UserSaid("hi", STRANGER), "a message of Eve"),
+        (UserSaid("hi", STRANGER, backfill=True), "a message of Eve"),
+        (UserSaid("hi", Author("x1", trusted=False)), "a message of x1"),
+        (Steered("hi", STRANGER), "a message of Eve"),
+    ],
+)
+def test_sources_taint_and_are_named(source: EventData, shown: str) -> None:
+    state = window(UserSaid("hi", ANN), source)
+    assert state.active
+    assert state.shown == shown
+
+
+def test_a_trusted_message_does_not_help_while_the_source_is_in_the_window() -> None:
+    assert window(PAGE, UserSaid("go on", ANN)).active
+
+
+def test_clearing_ends_it() -> None:
+    assert not window(PAGE, Cleared()).active
+
+
+def test_it_ends_with_a_trusted_message_once_the_source_has_left_the_window() -> None:
+    dropped = window(PAGE, Compacted(1))
+    assert dropped.active
+    assert not window(PAGE, Compacted(1), UserSaid("go on", ANN)).active
+    assert window(PAGE, Compacted(1), UserSaid("go on", ANN, backfill=True)).active
+    assert window(PAGE, Compacted(1), UserSaid("due", ANN, origin="trigger")).active
+    assert window(PAGE, Compacted(1), UserSaid("go on", STRANGER)).active
+    assert window(UserSaid("hi", ANN), PAGE, Compacted(1), UserSaid("go on", ANN)).active
+
+
+def test_a_summary_of_tainted_text_is_tainted_in_its_turn() -> None:
+    state = window(PAGE, Compacted(1, "it said…"), UserSaid("go on", ANN))
+    assert state.active
+    assert state.shown == "a summary of the web page example.org"
+    again = window(PAGE, Compacted(1, "it said…"), UserSaid("go on", ANN), Compacted(3, "…"))
+    assert again.shown == "a summary of the web page example.org"
+    assert not window(PAGE, Compacted(1, "x"), Compacted(2, ""), UserSaid("go on", ANN)).active
+
+
+def test_a_window_by_time_drops_what_is_older() -> None:
+    state = window(PAGE, FILE, FILE)
+    assert state.within(1).sources
+    assert not state.within(2).sources
+    assert state.within(2).active
+
+
+def test_the_number_of_sources_is_bounded_and_the_last_is_kept() -> None:
+    state = window(*[ToolFinished(CallId("c"), "x", "t", tainted_by=f"page {n}") for n in range(40)])
+    assert len(state.sources) == SOURCES_MAX
+    assert state.sources[-1].seq == 40
+    assert state.shown == "page 0, page 1, page 2 and 13 more"
+
+
+TAINTED = window(PAGE)
+
+
+@pytest.mark.parametrize(
+    ("action", "harm"),
+    [
+        ("tool:read:/workspace/x", False),
+        ("tool:list:/workspace", False),
+        ("tool:time:", False),
+        ("tool:write:/workspace/x", False),
+        ("tool:edit:/scratch/x", False),
+        ("tool:upload:/workspace/x", False),
+        ("tool:bash:ls -l", False),
+        ("tool:bash:grep -rn x src", False),
+        ("tool:bash:git status", False),
+        ("tool:bash:x=1", False),
+        ("tool:bash:", False),
+        ("tool:write:/etc/x", True),
+        ("tool:write:/workspace/../x", True),
+        ("tool:write:/workspace/.git/hooks/pre-commit", True),
+        ("tool:write:host:/workspace/x", True),
+        ("tool:write:/workspaces/x", True),
+        ("tool:edit:~/x", True),
+        ("tool:read:/workspace/.env", True),
+        ("tool:read:/workspace/.ssh/id_rsa", True),
+        ("tool:bash:cat .env", True),
+        ("tool:bash:cat /proc/self/environ", True),
+        ("tool:bash:grep password x", True),
+        ("tool:bash:curl http://x", True),
+        ("tool:bash:git push", True),
+        ("tool:bash:git fetch", True),
+        ("tool:bash:pip install x", True),
+        ("tool:bash:./x", True),
+        ("tool:bash:ping x", True),
+        ("tool:read_url:http://x", True),
+        ("tool:web_search:x", True),
+        ("tool:message:slack:c:t", True),
+        ("tool:self_edit_prompt:x", True),
+        ("tool:remember:x", True),
+        ("tool:mcp_x:y", True),
+        ("tool:spawn:x", True),
+        ("tool:made_up:x", True),
+        ("", True),
+    ],
+)
+def test_what_is_not_known_to_be_harmless_needs_a_person(action: str, harm: bool) -> None:
+    assert bool(sink_of(Action(action))) is harm
+    decision, reason = gate("allow", [Action(action)], TAINTED, OPEN)
+    assert decision == ("ask" if harm else "allow")
+    assert ("the web page example.org" in reason) is harm
+
+
+@pytest.mark.parametrize(
+    ("command", "harm"),
+    [
+        ("ls > x", False),
+        ("cat < x | sort", False),
+        ("ls > /etc/x", True),
+        ("ls > .git/config", True),
+        ("ls > $x", True),
+        ("eval ls", True),
+        ("ls 'x", True),
+        ("sudo ls", True),
+        ("ls; curl x", True),
+        ("ls $(curl x)", True),
+        ("ls > /dev/tcp/x/80", True),
+    ],
+)
+def test_commands_are_judged_by_their_parts(command: str, harm: bool) -> None:
+    actions = shell_actions("bash", command, cwd=Path("/nowhere"))
+    assert gate("allow", actions, TAINTED, OPEN)[0] == ("ask" if harm else "allow")
+
+
+def test_the_gate_never_loosens_and_is_silent_without_taint() -> None:
+    harm = [Action("tool:bash:curl x")]
+    assert gate("deny", harm, TAINTED, OPEN) == ("deny", "")
+    assert gate("ask", harm, TAINTED, OPEN)[0] == "ask"
+    assert "could" not in gate("ask", [Action("tool:time:")], TAINTED, OPEN)[1]
+    assert gate("ask", harm, TAINTED, OPEN)[1]
+    assert gate("allow", harm, TaintState(), OPEN) == ("allow", "")
+    assert gate("ask", harm, TaintState(), OPEN) == ("ask", "")
+
+
+def test_an_explicit_rule_lets_an_action_through() -> None:
+    rules = Profile(
+        "x", [ProfileSource(allow=("(?s:.*)",), trusted_allow=("tool:bash:curl https://intranet/.*", "tool:bash:.*"))]
+    )
+    assert gate("allow", [Action("tool:bash:curl https://intranet/x")], TAINTED, rules)[0] == "allow"
+    assert gate("allow", [Action("tool:read_url:x")], TAINTED, rules)[0] == "ask"
+    opaque = Action("tool:bash:eval x", opaque=True, naming="tool:bash:eval")
+    assert gate("allow", [opaque], TAINTED, rules)[0] == "ask"
+
+
+def test_views_are_no_sinks() -> None:
+    assert gate("allow", [Action("tool:time:"), Action("tool:bash:curl", whole=True)], TAINTED, OPEN)[0] == "allow"
+
+
+def test_trusted_allow_allows_nothing_by_itself() -> None:
+    rules = Profile("x", [ProfileSource(trusted_allow=("(?s:.*)",))])
+    assert decide_all(rules, [Action("tool:bash:ls")])[0] == "deny"
