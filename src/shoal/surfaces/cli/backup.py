@@ -177,9 +177,7 @@ def _extract(file: Path, target: Path) -> None:
             for entry in archive:
                 path = target / _safe_name(entry.name, file)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _extract_entry(archive, entry, path)
-                if entry.issym():
-                    links.append((path, entry.linkname))
+                _extract_entry(archive, entry, path, links)
         # Links come last, so that no file is written through one.
         for path, goal in links:
             path.symlink_to(goal)
@@ -187,8 +185,11 @@ def _extract(file: Path, target: Path) -> None:
         raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
 
 
-def _extract_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
-    if entry.isdir():
+def _extract_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path, links: list[tuple[Path, str]]) -> None:
+    """Make a file or folder; a link is only noted, and anything else is left out."""
+    if entry.issym():
+        links.append((path, entry.linkname))
+    elif entry.isdir():
         path.mkdir(exist_ok=True)
     elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
         _write_file(path, content, entry.mode & 0o777)

@@ -51,7 +51,7 @@ async def _run(place: Place, config: "Config") -> int:
             app = await stack.enter_async_context(open_app(config))
             options = _web_options(place, config)
             address = await stack.enter_async_context(serve(app, options))
-            app.lock.describe(address)
+            app.backend.describe(address)
             for line in start_up_lines(place, app):
                 print(line, file=sys.stderr)
             print(f"ready {address}/?token={options.token}", flush=True)

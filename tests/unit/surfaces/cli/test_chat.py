@@ -17,6 +17,8 @@ import pytest
 from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
 
 WAIT_SECONDS = 30.0
+TOOLBAR = " /help"
+"""What stands at the bottom while the prompt takes keys and nothing runs."""
 CODES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
 
 
@@ -116,6 +118,7 @@ def test_a_person_chats_allows_by_key_and_leaves(home: Path) -> None:
         screen.sees("✓ bash")
         screen.type("/status\r")
         screen.sees("terminal:local:main")
+        screen.sees(TOOLBAR)
         screen.type("\x04")
         assert screen.process.wait(WAIT_SECONDS) == 0
 
@@ -130,6 +133,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(home: Path) -> None:
         screen.sees("Stopped.")
         screen.type("hello\r")
         screen.sees("Hello! I am the demo model")
+        screen.sees(TOOLBAR)
         screen.type("/quit\r")
         assert screen.process.wait(WAIT_SECONDS) == 0
 
