@@ -10,11 +10,13 @@ from shoal.domain.ports import Mount
 
 def to_inside(path: Path, mounts: Sequence[Mount]) -> str:
     """The inside path of a host path; itself where no mount holds it. The deepest mount wins."""
-    plain = Path(os.path.normpath(path))
-    for mount in sorted(mounts, key=lambda mount: len(mount.host.parts), reverse=True):
-        if plain.is_relative_to(mount.host):
-            return str(PurePosixPath(mount.inside) / plain.relative_to(mount.host))
-    return str(path)
+    plain = os.path.normpath(path)
+    deepest, found = -1, str(path)
+    for mount in mounts:
+        host = str(mount.host).rstrip("/")
+        if len(host) > deepest and (plain == host or plain.startswith(f"{host}/")):
+            deepest, found = len(host), mount.inside + plain[len(host) :]
+    return found
 
 
 def to_outside(path: str, mounts: Sequence[Mount]) -> Path:
