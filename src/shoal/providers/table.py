@@ -5,6 +5,7 @@ its maker (`maker/name`), in lower case and with dots written as hyphens.
 """
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import msgspec
 
@@ -15,6 +16,8 @@ UNKNOWN_CONTEXT_TOKENS = 32_768
 LOCAL_CONTEXT_TOKENS = 8_192
 """The window a local model is loaded with; memory for it is taken whole."""
 UNKNOWN_OUTPUT_TOKENS = 4_096
+MODELS_REMEMBERED_MAX = 256
+"""Names whose row is remembered: it is looked up at each call of a model."""
 
 
 class ModelRow(msgspec.Struct, frozen=True):
@@ -108,6 +111,7 @@ PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "
 """Whose price list counts for a kind when the address says nothing, e.g. behind a company's proxy."""
 
 
+@lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def model_row(model: str) -> ModelRow | None:
     """What is known of a model."""
     name = model.rpartition("/")[2].lower().replace(".", "-")
