@@ -26,7 +26,7 @@ from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import Event
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
@@ -115,7 +115,7 @@ class App:
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox."""
         await self.store.outbox.put(post)
-        self.poke_senders()
+        self.poke_sender(post.thread)
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
@@ -125,9 +125,10 @@ class App:
 
     # ---- what actors ask for ----
 
-    def poke_senders(self) -> None:
-        """The outbox has something."""
-        for sender in self.senders.values():
+    def poke_sender(self, thread: ThreadId) -> None:
+        """The outbox has something for a thread."""
+        sender = self.senders.get(thread_address(thread).platform)
+        if sender is not None:
             sender.poke()
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
@@ -260,7 +261,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         limits,
     )
     parts = Parts(
-        store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_senders, app.stopping, app.settle
+        store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_sender, app.stopping, app.settle
     )
     for adapter in (
         WebAdapter(home, clock),

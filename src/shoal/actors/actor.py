@@ -112,7 +112,7 @@ class Actor:
         session = await self._activate(lease)
         while session.lease.open_turn or session.next_prompt is not None:
             if await self._step(session) == "parked":
-                self._parts.poke_sender()
+                self._parts.poke_sender(self.thread)
                 return
             await self._project(session)
             session.close_turn()
@@ -242,7 +242,7 @@ class Actor:
 
     async def _project(self, session: Session) -> None:
         events, session.unprojected = session.unprojected, []
-        self._parts.poke_sender()
+        self._parts.poke_sender(self.thread)
         await self._parts.projector.project(self.thread, events)
         finished = session.open.finished
         if finished is not None:

@@ -115,7 +115,7 @@ class Orchestrator:
             raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
         settlement = await self._parts.store.approvals.settle(approval, "allow" if allow else "deny", scope, by.user)
         self._parts.hub.publish([settlement.event])
-        self._parts.poke_sender()
+        self._parts.poke_sender(settlement.approval.thread)
         await self._engine.woken(settlement.approval.thread)
         return settlement.approval.state
 
@@ -123,7 +123,7 @@ class Orchestrator:
         """Settle what nobody answered in time."""
         for settlement in await self._parts.store.approvals.expire():
             self._parts.hub.publish([settlement.event])
-            self._parts.poke_sender()
+            self._parts.poke_sender(settlement.approval.thread)
             await self._engine.woken(settlement.approval.thread)
 
     async def clear(self, thread: ThreadId, by: str) -> None:

@@ -30,7 +30,7 @@ class AgentSource(Protocol):
 class Parts(msgspec.Struct, frozen=True):
     """Shared by all actors.
 
-    `poke_sender` tells delivery that the outbox has something; once `stopping`, no further turn is opened.
+    `poke_sender` tells delivery that the outbox has something for a thread; once `stopping`, no further turn is opened.
     `settle` tidies a thread up that has nothing to do; it may be cancelled at any await.
     """
 
@@ -42,6 +42,6 @@ class Parts(msgspec.Struct, frozen=True):
     loop: TurnLoop
     limits: TurnLimits
     projector: Projector
-    poke_sender: Callable[[], None]
+    poke_sender: Callable[[ThreadId], None]
     stopping: Callable[[], bool]
     settle: Callable[[Session], Awaitable[None]]

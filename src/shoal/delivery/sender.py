@@ -60,8 +60,7 @@ class Sender:
             rows = await self._outbox.claim(platforms, ROWS_A_CLAIM, CLAIM_SECONDS)
             if rows:
                 await asyncio.gather(*(self.deliver(row) for row in rows))
-            else:
-                await self._wait(platforms)
+            await self._wait(platforms)
 
     async def _wait(self, platforms: tuple[str, ...]) -> None:
         due = await self._outbox.next_due_at(platforms)
