@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.domain.records import AuditEntry
+
 KNOWN_CHARS_MIN = 6
 KNOWN_MAX = 2000
 
@@ -97,6 +99,13 @@ class Redactor:
             if seen and (shape.glimpse is None or shape.glimpse.search(text)):
                 text = shape.pattern.sub(_replacement(shape), text)
         return text
+
+    def entry(self, entry: AuditEntry) -> AuditEntry:
+        """The audit entry without secrets; to be called before it is hashed."""
+        action, detail = self.redact(entry.action), self.redact(entry.detail)
+        if action is entry.action and detail is entry.detail:
+            return entry
+        return msgspec.structs.replace(entry, action=action, detail=detail)
 
 
 def _replacement(shape: Shape) -> str:

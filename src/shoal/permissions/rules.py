@@ -1,6 +1,6 @@
 """Turns the lists of a profile into something that decides; every mistake is reported when it is loaded, none later."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -60,14 +60,12 @@ class Profile:
         program = Program()
         rules: list[Rule] = []
         problems: list[str] = []
-        for number, layer in enumerate(layers):
-            for kind in _LISTS:
-                for pattern in _patterns(layer, kind):
-                    try:
-                        program.add(pattern, dotall=kind == "deny")
-                        rules.append(Rule(kind, pattern, number, tuple(sorted(literal_prefixes(pattern)))))
-                    except PatternRefused as refused:
-                        problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
+        for kind, pattern, number in _listed(layers):
+            try:
+                program.add(pattern, dotall=kind == "deny")
+                rules.append(Rule(kind, pattern, number, tuple(sorted(literal_prefixes(pattern)))))
+            except PatternRefused as refused:
+                problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
         if problems:
             raise ConfigError(problems)
         self.name = name
@@ -81,6 +79,14 @@ class Profile:
 
     def __repr__(self) -> str:
         return f"<Profile {self.name}>"
+
+
+def _listed(layers: Sequence[ProfileSource | Override]) -> Iterator[tuple[RuleList, str, int]]:
+    """Every pattern with its list and the number of its layer."""
+    for number, layer in enumerate(layers):
+        for kind in _LISTS:
+            for pattern in _patterns(layer, kind):
+                yield kind, pattern, number
 
 
 def _patterns(layer: ProfileSource | Override, kind: RuleList) -> tuple[str, ...]:

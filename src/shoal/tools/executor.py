@@ -138,7 +138,7 @@ class Executor:
         except ToolError as error:
             return _refuse(call, str(error))
         decision, rulings, reason = self._decide(tool.spec, invocation, context)
-        audit = tuple(_audited(call, context, ruling) for ruling in rulings)
+        audit = tuple(self.redactor.entry(_audited(call, context, ruling)) for ruling in rulings)
         if decision == "deny":
             worst = next(ruling for ruling in rulings if ruling.decision == "deny")
             rule = f" (rule {worst.rule})" if worst.rule else ""

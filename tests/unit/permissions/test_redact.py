@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.domain.records import AuditEntry
 from shoal.permissions.redact import KNOWN_MAX, RedactingFilter, Redactor, guard_logging
 
 LETTERS = "Abcd1234Efgh5678Ijkl9012Mnop3456Qrst7890"
@@ -120,6 +121,14 @@ def test_a_known_value_never_passes(before: str, after: str) -> None:
 )
 def test_hostile_text_is_answered(text: str) -> None:
     Redactor(["known value"]).redact(text)
+
+
+def test_audit_entries_are_cleaned_before_they_are_hashed() -> None:
+    redactor = Redactor(["canary-4711"])
+    clean = AuditEntry("check", "tool:bash:ls", "allow")
+    assert redactor.entry(clean) is clean
+    found = redactor.entry(AuditEntry("check", "tool:bash:login canary-4711", "allow", "r", detail="canary-4711"))
+    assert found == AuditEntry("check", "tool:bash:login [redacted:secret]", "allow", "r", detail="[redacted:secret]")
 
 
 class Kept(logging.Handler):
