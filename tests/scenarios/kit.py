@@ -1,11 +1,16 @@
 """Tools for scenarios: one that waits until the test lets it go, one that fails, one that only answers."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
 
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import Tool
+from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, Reply
 from shoal.tools.functions import tool
+
+T = TypeVar("T")
 
 
 class Door:
@@ -54,3 +59,11 @@ def calls(*names: str, text: str = "", arguments: str = "{}") -> Reply:
 def echoes(*texts: str) -> Reply:
     """An assistant message that echoes each text."""
     return Reply(calls=tuple(Call("echo", f'{{"text": "{text}"}}') for text in texts))
+
+
+async def in_time(clock: ManualClock, coming: Coroutine[object, object, T]) -> T:
+    """Let time pass, half a minute at a time, until what is awaited has come."""
+    waiting = asyncio.ensure_future(coming)
+    while not waiting.done():
+        await clock.advance(31)
+    return await waiting

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.scenarios.kit import calls
+from tests.scenarios.kit import calls, in_time
 
 from shoal.domain.errors import Conflict, Gone, NotFound
 from shoal.domain.events import ApprovalRequested, ApprovalSettled, ToolFinished
@@ -89,7 +89,7 @@ async def test_a_question_expires(tmp_path: Path) -> None:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await clock.advance(3700)
-        await world.ada.sees("nobody was there")
+        await in_time(clock, world.ada.sees("nobody was there"))
         with pytest.raises(Gone):
             await world.ada.decides(approval.id, allow=True)
         assert not made(world, "made").exists()

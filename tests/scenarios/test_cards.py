@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.scenarios.kit import calls, fail, in_time
 
 from shoal.domain.errors import Forbidden
 from shoal.domain.permissions import Asker
@@ -33,7 +34,8 @@ async def test_the_card_says_that_it_was_allowed_and_ran(tmp_path: Path) -> None
 
 
 async def test_the_card_says_that_it_failed(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(bash("exit 3"), "done"), profile="standard") as world:
+    settings = {"permissions": {"default_profile": "careful", "profiles": {"careful": {"ask": ["tool:.*"]}}}}
+    async with scenario(tmp_path, FakeModel(calls("fail"), "done"), tools=(fail,), settings=settings) as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=True)
@@ -55,7 +57,7 @@ async def test_the_card_says_that_nobody_answered(tmp_path: Path) -> None:
         await world.ada.is_asked()
         await world.ada.sees("true")
         await clock.advance(3700)
-        await card(world, "Expired: nobody answered in time.")
+        await in_time(clock, card(world, "Expired: nobody answered in time."))
 
 
 async def test_the_card_says_that_stop_cancelled_it(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ retries. Where the platform has no such keys, a piece whose outcome is unknown g
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
 
 from shoal.delivery.split import split_markdown
 from shoal.domain.backoff import retry_delay
+from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ports import Button, ChatAdapter, OutboundPost
@@ -32,8 +34,11 @@ CLAIM_SECONDS = 60.0
 ATTEMPTS_MAX = 50
 RETRY_BASE_SECONDS = 1.0
 RETRY_SECONDS_MAX = 300.0
-QUIET_SECONDS = 30.0
+QUIET_SECONDS = 3.0
 """Longest wait before looking at the outbox again, should a poke be missed."""
+
+SHORT_ID_CHARS = 8
+"""How much of an approval's id, from its end, a person has to write."""
 
 REPEATED = "(possibly a repeat)\n"
 
@@ -71,17 +76,44 @@ class Sender:
 
     async def deliver(self, row: OutboxRow) -> None:
         """Post what is left of a row and note how it went."""
-        pieces = split_markdown(row.post.text, self._adapter.limits.text_chars_max)
+        if row.post.kind == "edit":
+            await self._change_card(row)
+            return
+        pieces = split_markdown(self._text(row), self._adapter.limits.text_chars_max)
         for part in range(row.part, len(pieces)):
-            message_id = await self._attempt(row, part, pieces[part])
+            message_id = await self._attempt(row, self._adapter.post(self._post(row, part, pieces[part])))
             if message_id is None:
                 return
             await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
 
-    async def _attempt(self, row: OutboxRow, part: int, piece: str) -> str | None:
+    def _text(self, row: OutboxRow) -> str:
+        """The text to post; where there are no buttons, with the words that answer a question."""
+        post = row.post
+        if not post.approval or self._adapter.limits.has_buttons:
+            return post.text
+        short = post.approval[-SHORT_ID_CHARS:]
+        return f"{post.text}\n\nTo decide, write `allow {short}` or `deny {short}`."
+
+    async def _change_card(self, row: OutboxRow) -> None:
+        """Edit the messages of an approval's card; nothing happens where there are none or none can be edited."""
+        ids = await self._outbox.posted_ids(card_id(row.post.approval)) if self._adapter.limits.can_edit else []
+        pieces = split_markdown(row.post.text, self._adapter.limits.text_chars_max)
+        for part, message_id in enumerate(ids):
+            piece = pieces[part] if part < len(pieces) else "…"
+            if part >= row.part and await self._attempt(row, self._edit(row, message_id, piece)) is None:
+                return
+            if part >= row.part and part < len(ids) - 1:
+                await self._outbox.posted(row, part, "", last=False)
+        await self._outbox.posted(row, len(ids), "", last=True)
+
+    async def _edit(self, row: OutboxRow, message_id: str, piece: str) -> str:
+        await self._adapter.edit(row.thread, message_id, piece)
+        return message_id
+
+    async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
         """The platform's message id, or None when the row was put back or given up."""
         try:
-            return await self._adapter.post(self._post(row, part, piece))
+            return await posting
         except PlatformError as error:
             await self._refused(row, error)
         except Exception as error:

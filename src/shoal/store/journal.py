@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
+from shoal.domain.cards import card_edit
 from shoal.domain.clock import Clock, from_micros, to_micros
 from shoal.domain.errors import Conflict, NotFound, StaleEpoch
 from shoal.domain.events import (
@@ -188,6 +189,8 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
 
 def _void(thread: ThreadId, turn: TurnId, now: int) -> Script[tuple[EventData, ...]]:
     rows = yield from query("approvals_cancel", thread=thread, turn=turn, now=now)
+    for row in rows:
+        yield from put_post(card_edit(thread, ApprovalId(text(row[0])), text(row[2]), "cancelled"), now)
     return tuple(ApprovalSettled(ApprovalId(text(row[0])), CallId(text(row[1])), "cancelled") for row in rows)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from shoal.domain.cards import CardState, card_edit
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.errors import Conflict, Gone, NotFound
 from shoal.domain.events import ApprovalSettled, Scope, Verdict
@@ -162,6 +163,9 @@ def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: d
     events = yield from append_outside(found.thread, found.turn, (data,), at)
     entry = AuditEntry("approval", f"{found.tool} {found.digest}", verdict, user=by, turn=found.turn, detail=scope)
     yield from chain(found.thread, (entry,), at)
+    state: CardState = "thread" if verdict == "allow" and scope == "thread" else verdict
+    person = by if verdict in ("allow", "deny") else ""
+    yield from put_post(card_edit(found.thread, found.id, found.shown, state, person), to_micros(at))
     yield from query("wake", thread=found.thread)
     return Settlement(found, verdict, events[0])
 

@@ -77,7 +77,7 @@ update approvals set state = 'used' where id = :id and state = 'allow' returning
 -- The turn ended: its open questions are void.
 update approvals set state = 'cancelled', decided_at = :now
 where thread = :thread and turn = :turn and state = 'pending'
-returning id, call_id;
+returning id, call_id, shown;
 
 -- name: approval_one
 -- One approval.

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from shoal.domain.errors import (
     Conflict,
+    Forbidden,
     Gone,
     InvalidId,
     InvalidInput,
@@ -57,6 +58,7 @@ _BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
     (InvalidId, 400, "invalid_id"),
     (InvalidInput, 400, "invalid_input"),
     (NotFound, 404, "not_found"),
+    (Forbidden, 403, "forbidden"),
     (Conflict, 409, "conflict"),
     (Gone, 410, "gone"),
     (PlatformError, 502, "platform"),

@@ -1,0 +1,34 @@
+"""What an approval's card says once its question is settled: the truth first, then what it was about."""
+
+from typing import Literal, TypeAlias
+
+from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.records import NewPost
+
+CardState: TypeAlias = Literal[
+    "allow", "thread", "deny", "expired", "cancelled", "ran", "failed", "changed", "stopped", "interrupted"
+]
+
+TRUTHS: dict[CardState, str] = {
+    "allow": "✅ Allowed{by}.",
+    "thread": "✅ Allowed{by}, also when it comes again in this thread.",
+    "deny": "⛔ Denied{by}. It did not run.",
+    "expired": "⌛ Expired: nobody answered in time. It did not run.",
+    "cancelled": "⏹ Cancelled: the turn went on or ended without it. It did not run.",
+    "ran": "✅ Allowed; it ran.",
+    "failed": "⚠️ Allowed; it failed.",
+    "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed.",
+    "stopped": "⏹ Allowed; it was stopped while it ran.",
+    "interrupted": "⚠️ Allowed; it was interrupted while it ran, and what it did is unknown.",
+}
+
+
+def card_id(approval: str) -> str:
+    """The id of the post that asks."""
+    return f"approval:{approval}"
+
+
+def card_edit(thread: ThreadId, approval: ApprovalId, shown: str, state: CardState, by: str = "") -> NewPost:
+    """The post that changes a card to what became of it; its buttons go. Platforms that cannot edit skip it."""
+    text = TRUTHS[state].format(by=f" by {by}" if by else "")
+    return NewPost(f"{card_id(approval)}:{state}", thread, f"{text}\n\n{shown}", "edit", approval=approval)
