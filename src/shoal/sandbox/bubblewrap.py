@@ -25,10 +25,7 @@ from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network, ProxiedNetwork
 
 _ETC = Path(__file__).with_name("etc")
-_ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
-_PROC_HIDDEN = ("kcore", "keys", "kmsg", "sched_debug", "sysrq-trigger", "timer_list")
-"""Files of /proc about the whole machine. All of /proc is read-only beside: the kernel lets whoever is root on the host
-write its settings, such as core_pattern, from within a user namespace too."""
+_ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache")
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
 """Joins the control groups named up to `--`, then becomes the rest."""
 
@@ -115,7 +112,9 @@ def _checked(result: CommandResult) -> CommandResult:
 def _namespaces(network: Network) -> list[str]:
     options = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
     options += ["--cap-drop", "ALL", "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
-    return [*options, "--share-net"] if network == "on" else options
+    if network == "on":
+        options += ["--share-net", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
+    return options
 
 
 @cache
@@ -128,14 +127,15 @@ def _system() -> tuple[str, ...]:
         elif folder.is_dir():
             options += ["--ro-bind", str(folder), str(folder)]
     for name in _ETC_SHOWN:
-        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        if Path("/etc", name).exists():
+            options += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
     for file in ("passwd", "group", "hosts"):
         options += ["--ro-bind", str(_ETC / file), f"/etc/{file}"]
-    options += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf", "--dev", "/dev", "--proc", "/proc"]
-    for name in _PROC_HIDDEN:
-        if Path("/proc", name).exists():
-            options += ["--ro-bind", "/dev/null", f"/proc/{name}"]
-    return (*options, "--remount-ro", "/proc")
+    if Path("/etc/localtime").is_symlink():
+        options += ["--symlink", os.path.realpath("/etc/localtime"), "/etc/localtime"]
+    # All of /proc is read-only: the kernel lets whoever is root on the host write its settings, such as core_pattern,
+    # from within a user namespace too.
+    return (*options, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc")
 
 
 def _binds(mounts: Sequence[Mount]) -> list[str]:
