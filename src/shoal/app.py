@@ -9,13 +9,16 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Literal
 
+import anyio
 import msgspec
 
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.parts import Parts
 from shoal.agents.registry import AgentDefaults, Agents
+from shoal.backend import Backend, Role, open_backend
 from shoal.chat.terminal import TerminalAdapter
 from shoal.chat.web import WebAdapter
 from shoal.config import Config, Secret, default_model
@@ -29,18 +32,15 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
-from shoal.engine.local import LocalEngine
-from shoal.permissions.rules import Profiles, ProfileSource
+from shoal.permissions.rules import Override, Profiles, ProfileSource
 from shoal.providers.build import ProviderSettings
 from shoal.providers.catalog import Catalog
 from shoal.providers.http import Timeouts
 from shoal.providers.keys import KeySource
 from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sandbox
 from shoal.sandbox.limits import Limits
-from shoal.store.lock import HomeLock
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
-from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor, ExecutorSettings
@@ -82,16 +82,17 @@ NO_DOUBLES = Doubles()
 class App:
     """The running system. Made by `open_app`."""
 
-    def __init__(self, config: Config, home: Home, clock: Clock, store: DatabaseStore, lock: HomeLock) -> None:
+    def __init__(self, config: Config, home: Home, clock: Clock, backend: Backend, role: Role) -> None:
         self.config = config
         self.home = home
         self.clock = clock
-        self.store = store
-        self.lock = lock
+        self.backend = backend
+        self.role: Role = role
+        self.store = DatabaseStore(backend.driver, clock)
+        self.engine = backend.engine
         self.state: State = "starting"
         self.notes: list[str] = []
         self.hub = Hub()
-        self.engine = LocalEngine(config.engine.concurrency)
         self.tools = standard_tools(
             ShellBounds(
                 timeout_seconds=config.sandbox.timeout_seconds, output_bytes_max=config.sandbox.output_bytes_max
@@ -171,15 +172,27 @@ class App:
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """The engine, which ends when drained, and everything that runs beside it for ever."""
-        found = [self.engine.run(self.orchestrator)]
-        found += [self.orchestrator.deactivate_idle(), self._watch_approvals(), self.triggers.run()]
-        found += [sender.run() for sender in self.senders.values()]
-        found += [adapter.run(self.orchestrator) for adapter in self.adapters.values()]
-        return found
+        found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self._watch_approvals()]
+        if self.role != "worker":
+            found.append(self.triggers.run())
+            for platform in self.adapters:
+                self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
+        return [*found, *self.backend.services()]
+
+    async def _serve_platform(self, platform: str) -> None:
+        """Receive from and deliver to one platform, in one process at a time."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.senders[platform].run)
+            tasks.start_soon(self.adapters[platform].run, self.orchestrator)
+
+    def poke_on(self, event: Event) -> None:
+        """Another process may have put something into the outbox with this event."""
+        if event.type in ("turn_finished", "approval_requested", "approval_decided"):
+            self.poke_sender(event.thread)
 
 
 @asynccontextmanager
-async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncGenerator[App]:
+async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "all") -> AsyncGenerator[App]:
     """Open the home directory and run everything until the block ends; then drain.
 
     Raises HomeLocked, ConfigError and StoreError with what to do about each.
@@ -188,15 +201,8 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES) -> AsyncGenera
     clock = doubles.clock or SystemClock()
     async with AsyncExitStack() as stack:
         _make_directories(home)
-        lock = HomeLock(home.lock_file)
-        lock.acquire()
-        stack.callback(lock.release)
-        driver: Driver = SqliteDriver(home.database_file, synchronous=config.database.synchronous.upper())
-        if doubles.wrap_driver is not None:
-            driver = doubles.wrap_driver(driver)
-        store = DatabaseStore(driver, clock)
-        stack.push_async_callback(store.close)
-        app = App(config, home, clock, store, lock)
+        backend = await stack.enter_async_context(open_backend(config, home, role, doubles.wrap_driver))
+        app = App(config, home, clock, backend, role)
         await _wire(app, doubles, stack)
         async with _unwrapped(), _running(app):
             yield app
@@ -207,7 +213,8 @@ async def _running(app: App) -> AsyncGenerator[None]:
     """Run the engine and all services while the block runs; then drain."""
     async with asyncio.TaskGroup() as tasks:
         engine, *services = [tasks.create_task(service) for service in app.services()]
-        await app.orchestrator.recover()
+        if app.backend.recovers:
+            await app.orchestrator.recover()
         app.state = "running"
         try:
             yield
@@ -260,8 +267,11 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         ToolStep(app.executor, context, clock, limits),
         limits,
     )
+    shown = app.backend.hub(app.hub, store.journal, clock.new_id())
+    if app.role != "worker":
+        app.hub.tap(app.poke_on)
     parts = Parts(
-        store, app.hub, clock, app.agents, context, loop, limits, app, app.poke_sender, app.stopping, app.settle
+        store, shown, clock, app.agents, context, loop, limits, app, app.poke_sender, app.stopping, app.settle
     )
     for adapter in (
         WebAdapter(home, clock),
@@ -315,7 +325,8 @@ def _profiles(config: Config) -> Profiles:
         name: msgspec.convert(msgspec.to_builtins(profile), ProfileSource)
         for name, profile in config.permissions.profiles.items()
     }
-    return Profiles(sources)
+    overrides = [msgspec.convert(msgspec.to_builtins(one), Override) for one in config.permissions.overrides]
+    return Profiles(sources, overrides)
 
 
 def make_catalog(config: Config, home: Home, clock: Clock) -> Catalog:

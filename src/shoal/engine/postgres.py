@@ -108,7 +108,8 @@ class PostgresEngine:
         try:
             await self._register()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._live)
+                if self._settings.concurrency:
+                    tasks.start_soon(self._live)
                 await self._work(handler, tasks)
                 await self._all_over()
                 tasks.cancel_scope.cancel()

@@ -29,6 +29,8 @@ class _Entry(NamedTuple):
 COMMANDS = {
     "init": _Entry("init", "init", "Make the home directory."),
     "run": _Entry("run", "run", "Run everything: agents, platforms, triggers, page and API."),
+    "serve": _Entry("run", "serve", "The half with platforms, page and triggers, on PostgreSQL."),
+    "worker": _Entry("run", "worker", "The half that runs turns, on PostgreSQL."),
     "ask": _Entry("ask", "ask", "Ask one thing and print the reply."),
     "chat": _Entry("chat", "chat", "Chat in the terminal."),
     "doctor": _Entry("doctor", "doctor", "Check configuration, database, models, sandbox, platforms, skills."),

@@ -1,4 +1,4 @@
-"""`shoal run`: everything in one process, until a signal ends it."""
+"""`shoal run`, `shoal serve` and `shoal worker`: the whole, or one half of it, until a signal ends it."""
 
 import asyncio
 import os
@@ -15,6 +15,7 @@ from shoal.surfaces.cli.place import Place
 
 if TYPE_CHECKING:
     from shoal.app import App
+    from shoal.backend import Role
     from shoal.config import Config
     from shoal.surfaces.http.core import WebOptions
 
@@ -32,33 +33,75 @@ def run(place: Place, host: str | None, port: int | None) -> int:
     Prints one line `ready http://HOST:PORT/?token=…` when it serves. SIGTERM and Ctrl-C stop it: running turns get
     engine.drain_seconds, the rest goes on at the next start. A second signal stops it at once.
     """
+    return asyncio.run(_run(place, _prepare(place, host, port), "all"))
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; without it web.host.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 takes a free one; else web.port.")
+@click.pass_obj
+def serve(place: Place, host: str | None, port: int | None) -> int:
+    """Run platforms, page, API and triggers; turns run in `shoal worker` processes on the same PostgreSQL.
+
+    Any number of these may run; each platform account is served by one of them at a time.
+    """
+    return asyncio.run(_run(place, _shared(_prepare(place, host, port)), "serve"))
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; without it web.host.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API; without it none is opened."
+)
+@click.option("--concurrency", type=click.IntRange(1), help="Threads to advance at once; else engine.concurrency.")
+@click.pass_obj
+def worker(place: Place, host: str | None, port: int | None, concurrency: int | None) -> int:
+    """Run turns for `shoal serve` processes on the same PostgreSQL; any number of these may run."""
+    config = _shared(_prepare(place, host, port, concurrency))
+    return asyncio.run(_run(place, config, "worker", listens=port is not None))
+
+
+def _prepare(place: Place, host: str | None, port: int | None, concurrency: int | None = None) -> "Config":
     from shoal.surfaces.cli.init import make_home
     from shoal.surfaces.cli.logs import start_logging
 
-    given = {"web.host": host, "web.port": port}
+    given = {"web.host": host, "web.port": port, "engine.concurrency": concurrency}
     make_home(place.home)
     config = place.config({key: value for key, value in given.items() if value is not None})
     start_logging(config.logging.level, as_json=config.logging.json)
-    return asyncio.run(_run(place, config))
+    return config
 
 
-async def _run(place: Place, config: "Config") -> int:
+def _shared(config: "Config") -> "Config":
+    if not config.database.url:
+        raise ConfigError(["database.url is empty: set it or DATABASE_URL to a PostgreSQL, or use `shoal run`."])
+    return config
+
+
+async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = True) -> int:
     from shoal.app import open_app
-    from shoal.surfaces.http.server import serve
 
     with _Signals() as signals:
         async with AsyncExitStack() as stack:
-            app = await stack.enter_async_context(open_app(config))
-            options = _web_options(place, config)
-            address = await stack.enter_async_context(serve(app, options))
-            app.backend.describe(address)
+            app = await stack.enter_async_context(open_app(config, role=role))
+            ready = await _listen(place, app, stack) if listens else "ready"
             for line in start_up_lines(place, app):
                 print(line, file=sys.stderr)
-            print(f"ready {address}/?token={options.token}", flush=True)
+            print(ready, flush=True)
             stop = await signals.wait()
             print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",
                   file=sys.stderr)  # fmt: skip
+            await app.drain()
         return EXIT_INTERRUPTED if stop == signal.SIGINT else 0
+
+
+async def _listen(place: Place, app: "App", stack: AsyncExitStack) -> str:
+    from shoal.surfaces.http.server import serve as serve_web
+
+    options = _web_options(place, app.config)
+    address = await stack.enter_async_context(serve_web(app, options))
+    app.backend.describe(address)
+    return f"ready {address}/?token={options.token}"
 
 
 class _Signals:

@@ -1,0 +1,163 @@
+"""What a process stands on: its database, its engine, and how it shares work with others.
+
+database.url      driver, engine                 other processes                       what one process alone may do
+---------------   ----------------------------   -----------------------------------   -----------------------------
+empty             SQLite, local                  refused by the lock on the home        everything
+postgresql://…    PostgreSQL, procrastinate      any number; NOTIFY tells each other    held by an advisory lock, with
+                                                 what happens                           take-over when the holder dies
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from shoal.config import Config
+from shoal.delivery.hub import Hub
+from shoal.domain.home import Home
+from shoal.domain.ports import Engine, LiveHub
+from shoal.domain.store import Journal
+from shoal.engine.local import LocalEngine
+from shoal.store.lock import HomeLock
+from shoal.store.script import Driver
+from shoal.store.sqlite import SqliteDriver
+
+if TYPE_CHECKING:
+    from shoal.store.postgres import PostgresDriver
+
+Role: TypeAlias = Literal["all", "serve", "worker"]
+"""`serve` has the platforms, the page and the triggers; `worker` runs turns; `all` does both."""
+
+Service: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Backend(Protocol):
+    """The two kinds below."""
+
+    driver: Driver
+    engine: Engine
+    recovers: bool
+    """Whether threads left with work have to be woken at the start; else their jobs are still there."""
+
+    def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
+        """Where actors show what happens: in this process, or in all of them."""
+        ...
+
+    def alone(self, name: str, serve: Service) -> None:
+        """Have `serve` run in one process at a time."""
+        ...
+
+    def services(self) -> Sequence[Coroutine[object, object, None]]:
+        """What has to run beside the engine."""
+        ...
+
+    def describe(self, address: str) -> None:
+        """Tell others on this machine where this process serves."""
+        ...
+
+
+class LocalBackend:
+    """SQLite in the home directory, one process."""
+
+    recovers: bool = True
+
+    def __init__(self, driver: Driver, engine: LocalEngine, lock: HomeLock) -> None:
+        self.driver: Driver = driver
+        self.engine: Engine = engine
+        self._lock = lock
+        self._services: list[Service] = []
+
+    def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
+        """This process's own."""
+        return hub
+
+    def alone(self, name: str, serve: Service) -> None:
+        """There is no other process."""
+        self._services.append(serve)
+
+    def services(self) -> Sequence[Coroutine[object, object, None]]:
+        """All that was asked for."""
+        return [_run(serve) for serve in self._services]
+
+    def describe(self, address: str) -> None:
+        """In the lock file."""
+        self._lock.describe(address)
+
+
+class ClusterBackend:
+    """PostgreSQL, any number of processes."""
+
+    recovers: bool = False
+
+    def __init__(self, config: Config, role: Role, driver: "PostgresDriver") -> None:
+        from shoal.engine.holder import Holder
+        from shoal.engine.listener import Listener
+        from shoal.engine.postgres import EngineSettings, PostgresEngine
+        from shoal.store.postgres import address
+
+        wanted = config.engine
+        self.driver: Driver = driver
+        where = address(config.database.url.reveal())
+        self._pool = driver.pool
+        self._listener = Listener(where)
+        self._holder = Holder(where, beat_seconds=wanted.heartbeat_seconds, stalled_seconds=wanted.stalled_seconds)
+        settings = EngineSettings(
+            concurrency=0 if role == "serve" else wanted.concurrency,
+            heartbeat_seconds=wanted.heartbeat_seconds,
+            stalled_seconds=wanted.stalled_seconds,
+        )
+        self.engine: Engine = PostgresEngine(driver.pool, self._listener, settings)
+        self._services: list[Service] = [self._listener.run, self._holder.run]
+
+    def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
+        """All processes'."""
+        from shoal.engine.live import LiveBridge
+
+        bridge = LiveBridge(hub, journal, self._pool, self._listener, origin)
+        self._services.append(bridge.run)
+        return bridge
+
+    def alone(self, name: str, serve: Service) -> None:
+        """Under an advisory lock of that name."""
+        self._holder.want(name, serve)
+
+    def services(self) -> Sequence[Coroutine[object, object, None]]:
+        """The listener, the holder and the bridge."""
+        return [_run(serve) for serve in self._services]
+
+    def describe(self, address: str) -> None:
+        """Others find each other in the database."""
+
+
+async def _run(serve: Service) -> None:
+    await serve()
+
+
+@asynccontextmanager
+async def open_backend(
+    config: Config, home: Home, role: Role, wrap: Callable[[Driver], Driver] | None
+) -> AsyncGenerator[Backend]:
+    """Open the database, and close it afterwards.
+
+    Raises HomeLocked, StoreError, and InvalidInput for a role that needs PostgreSQL.
+    """
+    async with AsyncExitStack() as stack:
+        if config.database.url:
+            backend: Backend = await _cluster(config, role)
+        else:
+            lock = HomeLock(home.lock_file)
+            lock.acquire()
+            stack.callback(lock.release)
+            driver = SqliteDriver(home.database_file, synchronous=config.database.synchronous.upper())
+            backend = LocalBackend(driver, LocalEngine(config.engine.concurrency), lock)
+        if wrap is not None:
+            backend.driver = wrap(backend.driver)
+        stack.push_async_callback(backend.driver.close)
+        yield backend
+
+
+async def _cluster(config: Config, role: Role) -> ClusterBackend:
+    from shoal.store.postgres import PoolSettings, open_postgres
+
+    settings = PoolSettings(connections_max=config.database.connections_max)
+    driver = await open_postgres(config.database.url.reveal(), settings)
+    return ClusterBackend(config, role, driver)
