@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -172,16 +172,8 @@ class DockerSandbox:
     async def _read(self, process: str, output: "_Output") -> None:
         """Read until everybody has closed the output, or for a short while after the command's shell has ended."""
         async with self._api.start(process) as pieces, aclosing(pieces):
-            while True:
-                try:
-                    async with asyncio.timeout(LINGER_SECONDS if output.code is not None else None):
-                        stream, piece = await anext(pieces)
-                except StopAsyncIteration:
-                    output.is_closed = True
-                    return
-                except TimeoutError:
-                    return
-                output.take(stream, piece)
+            while (piece := await _next(pieces, output)) is not None:
+                output.take(*piece)
 
     async def _give_back(self, mounts: tuple[Mount, ...], container: str, mark: str, *, is_clean: bool) -> None:
         if self._container:
@@ -258,6 +250,18 @@ class _Output:
             stdout_cut=self._sizes[1] > self._bytes_max,
             stderr_cut=self._sizes[2] - len(self._found) > self._bytes_max,
         )
+
+
+async def _next(pieces: AsyncGenerator[tuple[int, bytes]], output: _Output) -> tuple[int, bytes] | None:
+    """The next piece of output; None at its end, or when it lasts too long after the command's own end."""
+    try:
+        async with asyncio.timeout(LINGER_SECONDS if output.code is not None else None):
+            return await anext(pieces)
+    except StopAsyncIteration:
+        output.is_closed = True
+    except TimeoutError:
+        pass
+    return None
 
 
 def _binds(mounts: Sequence[Mount]) -> tuple[BindSpec, ...]:

@@ -107,7 +107,7 @@ class _Running:
 
     def __init__(self, spawn: Spawn) -> None:
         self._loop = asyncio.get_running_loop()
-        self._mark = f"{os.getpid()}-{next(_numbers)}."
+        self._mark = f"{os.getpid()}-{next(_numbers)}"
         self._quiet: asyncio.Future[None] = self._loop.create_future()
         self._exited: asyncio.Future[None] = self._loop.create_future()
         with ExitStack() as stack:

@@ -72,12 +72,17 @@ def find_tree(tree: Tree) -> set[int]:
     return found & alive
 
 
-def kill_leftovers(prefix: str) -> int:
-    """Kill the processes whose mark starts with `prefix`, such as those of a server that died; returns how many."""
-    left = _marked((entry.pid for entry in _table() if entry.state not in _DEAD), prefix)
-    for pid in left:
+def kill_orphans() -> int:
+    """Kill the processes of commands whose server has died, known by the server's number in their mark.
+
+    Returns how many were killed. Reads the whole process table once.
+    """
+    alive = {entry.pid for entry in _table() if entry.state not in _DEAD}
+    owners = {pid: _mark(pid).partition("-")[0] for pid in alive}
+    orphans = [pid for pid, owner in owners.items() if owner.isdigit() and int(owner) not in alive]
+    for pid in orphans:
         _kill(pid)
-    return len(left)
+    return len(orphans)
 
 
 def _kill(pid: int) -> None:
@@ -98,14 +103,16 @@ def _table() -> Iterator[Entry]:
 
 
 def _marked(pids: Iterable[int], mark: str) -> set[int]:
-    wanted = f"{MARK}={mark}".encode()
+    return {pid for pid in pids if _mark(pid) == mark}
+
+
+def _mark(pid: int) -> str:
+    """The mark in a process's environment; empty where there is none or it cannot be read."""
     if not Path("/proc/self/environ").exists():
-        return _marked_by_psutil(pids, mark)
-    return {
-        pid
-        for pid in pids
-        if any(part.startswith(wanted) for part in _read(f"/proc/{pid}/environ").split(b"\0") if part)
-    }
+        return _mark_by_psutil(pid)
+    name = f"{MARK}=".encode()
+    found = (part for part in _read(f"/proc/{pid}/environ").split(b"\0") if part.startswith(name))
+    return next(found, name)[len(name) :].decode(errors="replace")
 
 
 def _holding(pids: Iterable[int], pipe: int) -> set[int]:
@@ -142,14 +149,10 @@ def _table_by_psutil() -> Iterator[Entry]:
             continue
 
 
-def _marked_by_psutil(pids: Iterable[int], mark: str) -> set[int]:
+def _mark_by_psutil(pid: int) -> str:
     import psutil
 
-    found: set[int] = set()
-    for pid in pids:
-        try:
-            if psutil.Process(pid).environ().get(MARK, "").startswith(mark):
-                found.add(pid)
-        except (psutil.Error, OSError):
-            continue
-    return found
+    try:
+        return psutil.Process(pid).environ().get(MARK, "")
+    except (psutil.Error, OSError):
+        return ""
