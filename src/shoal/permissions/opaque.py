@@ -30,7 +30,7 @@ ALWAYS = frozenset(
 # They run the program that is their first argument's file, and anything if it is an option or missing.
 INTERPRETERS = frozenset(
     """
-    python pypy perl ruby node nodejs deno bun php rscript r julia octave ghci ocaml scala groovy jshell guile racket
+    python pypy perl ruby node nodejs php rscript r julia octave ghci ocaml scala groovy jshell guile racket
     sbcl clisp erl elixir iex swift kotlin ts-node tsx java pwsh-preview
     """.split()  # noqa: SIM905
 )
@@ -70,6 +70,8 @@ WATCHED: dict[str, re.Pattern[str]] = {
     "pip": re.compile(r"--(python|prefix|config).*|-r.*|--requirement.*|-e.*"),
     "uv": re.compile(rf"{_RUNNERS.pattern}|--.*config.*|tool"),
     "npm": _RUNNERS,
+    "deno": re.compile(rf"{_RUNNERS.pattern}|eval|repl|task|serve|-.*"),
+    "bun": re.compile(rf"{_RUNNERS.pattern}|-.*"),
     "pnpm": _RUNNERS,
     "yarn": _RUNNERS,
     "cargo": re.compile(r"run|r|--config.*|\+.*|install"),
@@ -108,7 +110,7 @@ _SPECIAL_VARIABLES = re.compile(
     r"|MAIL.*|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES|MALLOC_.*|GLIBC_.*|TERM.*|DOCKER_.*|KUBE.*|AWS_.*|GO[A-Z]*|RUST.*"
     r"|CARGO.*|NIX.*|PIP_.*|UV_.*|VIRTUAL_ENV|CONDA.*|GEM_.*|BUNDLE_.*|COMPOSER_.*|PHP.*|LUA.*|R_.*|GREP_.*|POSIX.*"
     r"|USER|LOGNAME|LANGUAGE|CONFIG_.*|ACLOCAL.*|AUTOMAKE.*|PKG_.*|CMAKE.*|DEBUGINFOD.*|SYSTEMD_.*|SUDO_.*|QT_.*|GTK_.*"
-    r"|.*_proxy|npm_config_.*|histchars|auto_resume|FUNCNEST|OPTIND|OPTARG|REPLY|RANDOM|SECONDS|LINENO|DIRSTACK|_"
+    r"|.*_proxy|npm_config_.*|histchars|auto_resume|FUNCNEST|OPTIND|OPTARG|REPLY|MAPFILE|RANDOM|SECONDS|LINENO|DIRSTACK|_"
     r"|EUID|UID|PPID|GROUPS|CHILD_MAX|COLUMNS|LINES)"
 )
 _HARMLESS_VARIABLES = re.compile(

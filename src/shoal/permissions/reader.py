@@ -28,6 +28,10 @@ _DESCRIPTOR = re.compile(r"[0-9]+|'?\{.*")
 _EXPANSIONS = frozenset(
     {"simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"}
 )
+_COUNTED = (_EXPANSIONS - {"simple_expansion"}) | {
+    "command", "variable_assignment", "declaration_command", "unset_command", "test_command", "file_redirect",
+    "heredoc_redirect", "herestring_redirect", "compound_statement", "function_definition", "for_statement",
+}  # fmt: skip
 _MOVES_ANYWHERE = frozenset({"pushd", "popd", "eval", "source", ".", "trap", "builtin", "command", "alias", "shopt"})
 _SETTERS = SETTERS | {"printf", "declare", "local", "typeset", "readonly", "let"}
 
@@ -56,6 +60,7 @@ class Reader(ABC):
         self._lost = False
         self._sums: list[tuple[str, frozenset[str]]] = []
         self._unsafe: set[str] = set()
+        self._unvisited: set[tuple[str, int]] = set()
 
     @abstractmethod
     def visit(self, node: "Node") -> None:
@@ -68,6 +73,8 @@ class Reader(ABC):
             node = nodes.pop()
             if node.is_missing or node.is_error:
                 raise Unreadable("it is not a complete shell command")
+            if node.type in _COUNTED:
+                self._unvisited.add((node.type, node.start_byte))
             if node.type in _EXPANSIONS:
                 self.spans[node.start_byte] = node.end_byte
             elif node.type == "function_definition":
@@ -75,7 +82,9 @@ class Reader(ABC):
             nodes.extend(node.children)
 
     def finish(self) -> Taken:
-        """What was gathered, once everything was visited."""
+        """What was gathered. Raises Unreadable when anything that runs, reads or writes was not visited."""
+        if self._unvisited:
+            raise Unreadable("a part of it was not reached")
         for place, name in self.called:
             if name in self._functions:
                 part = self.parts[place]
@@ -105,6 +114,10 @@ class Reader(ABC):
         self.spelled = [item for item in self.spelled if not start <= item[0] < stop]
         self.spelled.append((start, stop, text))
 
+    def reached(self, node: "Node") -> None:
+        """Note that a node which can run, read or write something was visited."""
+        self._unvisited.discard((node.type, node.start_byte))
+
     # ---- bytes and words ----
 
     def gap(self, start: int, end: int, allowed: re.Pattern[bytes]) -> bytes:
@@ -133,6 +146,7 @@ class Reader(ABC):
 
     def visit_expansions(self, node: "Node") -> None:
         """Visit the commands that expansions run, and note expansions that hide what they do."""
+        self.reached(node)
         match node.type:
             case "command_substitution" | "process_substitution":
                 raw = text_of(node)

@@ -39,7 +39,8 @@ _CONTAINERS: dict[str, frozenset[str]] = {
     "process_substitution": frozenset({"<(", ">(", ")"}) | _LINE,
 }
 _CASE_ITEM = frozenset({";;", ";&", ";;&"}) | _LINE
-_BEGIN_WITH_A_WORD = frozenset({"elif_clause", "else_clause", "do_group"})
+_CLAUSES = frozenset({"elif_clause", "else_clause"})
+_CLOSING = frozenset({"then", "fi", "else", "elif", "do", "done", "}"})
 _LOOPS = frozenset({"while_statement", "for_statement", "function_definition"})
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BEFORE_COMMENT = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
@@ -82,6 +83,7 @@ class ShellReader(SimpleReader):
 
     def visit(self, node: "Node") -> None:
         """Take a statement apart. Raises Unreadable."""
+        self.reached(node)
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise Unreadable(f"it is nested more than {DEPTH_MAX} levels deep")
@@ -98,26 +100,29 @@ class ShellReader(SimpleReader):
         self.loops -= node.type in _LOOPS
         self._depth -= 1
 
-    def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> None:
-        """Visit statements between two offsets, apart by `allowed` separators or a new line."""
+    def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> bool:
+        """Visit statements between two offsets, apart by `allowed` separators or a new line, before the closing word
+        too. Returns whether a separator ends it."""
         separated = True
         at = start
         for node in nodes:
             gap = self.gap(at, node.start_byte, SPACE)
             at = node.end_byte
-            separated = separated or b"\n" in gap.replace(b"\\\n", b"") or node.type in _BEGIN_WITH_A_WORD
+            separated = separated or _has_newline(gap)
             if node.type == "comment":
                 self._comment(node)
             elif not node.is_named:
-                if text_of(node) not in allowed:
+                if text_of(node) not in allowed or (text_of(node) in _CLOSING and not separated):
                     raise Unreadable(f"{text_of(node)!r} is not expected here")
                 separated = True
             elif not separated:
                 raise Unreadable("two commands without a separator")
+            elif node.type in _CLAUSES:
+                separated = self._sequence(node.children, node.start_byte, node.end_byte, _CONTAINERS[node.type])
             else:
                 self.visit(node)
                 separated = False
-        self.gap(at, end, SPACE)
+        return separated or _has_newline(self.gap(at, end, SPACE))
 
     def _comment(self, node: "Node") -> None:
         before = self.source[max(node.start_byte - 1, 0) : node.start_byte]
@@ -140,10 +145,12 @@ class ShellReader(SimpleReader):
     def _for(self, node: "Node") -> None:
         """`for NAME in WORDS; do …; done`"""
         name = ""
+        separated = False
         for child in self.items(node, SPACE):
+            separated = separated or _has_newline(self.source[child.start_byte - 1 : child.start_byte])
             if child.type == "variable_name":
                 name = text_of(child)
-            elif child.type == "do_group":
+            elif child.type == "do_group" and separated:
                 self.visit(child)
             elif child.type == "comment":
                 self._comment(child)
@@ -151,6 +158,7 @@ class ShellReader(SimpleReader):
                 self.set_variable(name, self.word(child).value, text_of(child))
             elif text_of(child) not in ("for", "in", ";", "\n"):
                 raise Unreadable("a loop of another kind")
+            separated = text_of(child) in (";", "\n")
         if special_variable(name) or not name:
             self.add_opaque(f"for {name}")
 
@@ -179,7 +187,15 @@ class ShellReader(SimpleReader):
                 self.word(child)
             elif text_of(child) not in ("(", "|", ")"):
                 raise Unreadable("a case is not what it seems")
-        self._sequence(children[close + 1 :], at, node.end_byte, _CASE_ITEM)
+        if not self._sequence(children[close + 1 :], at, node.end_byte, _CASE_ITEM):
+            following = self.source[node.end_byte :].lstrip(b" \t")
+            if not following.startswith((b"\n", b"#")):
+                raise Unreadable("a case is not what it seems")
+
+
+def _has_newline(gap: bytes) -> bool:
+    """Whether a new line stands in the blanks, other than one that is joined."""
+    return b"\n" in gap.replace(b"\\\n", b"")
 
 
 @lru_cache(maxsize=1)

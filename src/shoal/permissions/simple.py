@@ -45,6 +45,7 @@ class SimpleReader(Reader):
 
     def command(self, node: "Node", extra: Sequence["Node"] = ()) -> None:
         """A simple command or a declaration; `extra` are words of it that stand behind a redirection."""
+        self.reached(node)
         assignments: list[Assignment] = []
         words: list[Word] = []
         before = -1
@@ -89,6 +90,7 @@ class SimpleReader(Reader):
             self.spell(node, parts[0].text)
 
     def _assignment(self, node: "Node") -> Assignment:
+        self.reached(node)
         name_node, equals, *values = self.items(node)
         name = text_of(name_node)
         if name_node.type != "variable_name" or equals.type not in ("=", "+=") or len(values) > 1:
@@ -172,6 +174,7 @@ class SimpleReader(Reader):
 
     def redirection(self, node: "Node") -> list["Node"]:
         """Any redirection; returns the words after its target."""
+        self.reached(node)
         if node.type == "heredoc_redirect":
             return self._here_document(node)
         if node.type == "file_redirect":

@@ -30,7 +30,7 @@ _HARMLESS_COMMANDS = frozenset(
     """
     : true false [ test echo printf pwd cd ls cat head tail wc sort uniq cut tr grep egrep fgrep rg find fd tree
     stat file du df date cal seq basename dirname realpath readlink diff cmp comm nl tac rev fold fmt column paste
-    join expand unexpand od xxd hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum base64 jq yq sleep
+    join expand unexpand od xxd hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum base jq yq sleep
     whoami id uname nproc sed awk gawk mawk expr let read mkdir touch break continue exit return shift wait set
     unset export
     """.split()  # noqa: SIM905
