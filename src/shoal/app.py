@@ -6,7 +6,6 @@ config ─► home, lock, store ─► hub, engine ─► tools, permissions, sa
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -17,14 +16,14 @@ import msgspec
 
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.parts import Parts
-from shoal.agents.registry import AgentDefaults, Agents
+from shoal.agents.registry import Agents
 from shoal.backend import Backend, Role, open_backend
 from shoal.chat.terminal import TerminalAdapter
 from shoal.chat.web import WebAdapter
-from shoal.config import Config, Secret, default_model
+from shoal.config import Config, default_model
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Sender
-from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import Event
@@ -32,24 +31,20 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
-from shoal.permissions.rules import Override, Profiles, ProfileSource
-from shoal.providers.build import ProviderSettings
-from shoal.providers.catalog import Catalog
-from shoal.providers.http import Timeouts
-from shoal.providers.keys import KeySource
-from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sandbox
-from shoal.sandbox.limits import Limits
+from shoal.factories import agent_defaults, make_catalog, make_profiles, make_sandbox, turn_limits, window_of
+from shoal.permissions.rules import Profiles
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
 from shoal.store.views import DatabaseStore
+from shoal.tools.artifacts import ArtifactFiles, ArtifactRetention
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor, ExecutorSettings
-from shoal.tools.standard import standard_tools
+from shoal.tools.output import OutputBounds
+from shoal.tools.standard import context_tools, standard_tools
 from shoal.triggers.schedule import first_time
 from shoal.triggers.service import TriggerService
-from shoal.turn.budget import BudgetLimits
 from shoal.turn.compactor import Compactor
-from shoal.turn.context import ContextBuilder, Sources, Window
+from shoal.turn.context import ContextBuilder, Sources
 from shoal.turn.files import FileCache
 from shoal.turn.loop import TurnLoop
 from shoal.turn.model_step import ModelStep
@@ -98,6 +93,9 @@ class App:
                 timeout_seconds=config.sandbox.timeout_seconds, output_bytes_max=config.sandbox.output_bytes_max
             )
         )
+        self._artifacts = ArtifactFiles(home.artifacts)
+        for tool in context_tools(self.store, self._artifacts):
+            self.tools.add(tool)
         self.adapters: dict[str, ChatAdapter] = {}
         self.senders: dict[str, Sender] = {}
         self.agents: Agents
@@ -175,6 +173,10 @@ class App:
         found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self._watch_approvals()]
         if self.role != "worker":
             found.append(self.triggers.run())
+            kept = ArtifactRetention(
+                self.store.artifacts, self._artifacts, self.clock, self.config.context.artifact_days
+            )
+            self.backend.alone("artifact retention", kept.run)
             for platform in self.adapters:
                 self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
         return [*found, *self.backend.services()]
@@ -185,10 +187,13 @@ class App:
             tasks.start_soon(self.senders[platform].run)
             tasks.start_soon(self.adapters[platform].run, self.orchestrator)
 
-    def poke_on(self, event: Event) -> None:
-        """Another process may have put something into the outbox with this event."""
-        if event.type in ("turn_finished", "approval_requested", "approval_decided"):
-            self.poke_sender(event.thread)
+    def due(self, what: str) -> None:
+        """Another process made something due: a post for the platform of that name, `triggers`, or who knows what."""
+        for platform, sender in self.senders.items():
+            if what in (platform, ""):
+                sender.poke()
+        if what in ("triggers", ""):
+            self.triggers.poke()
 
 
 @asynccontextmanager
@@ -241,8 +246,8 @@ async def _unwrapped() -> AsyncGenerator[None]:
 async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
     model = default_model(config)
-    app.profiles = _profiles(config)
-    app.agents = Agents(home, _defaults(config, model))
+    app.profiles = make_profiles(config)
+    app.agents = Agents(home, agent_defaults(config, model))
     if doubles.models is None:
         app.models = catalog = make_catalog(config, home, clock)
         stack.push_async_callback(catalog.close)
@@ -253,14 +258,15 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     settings = ExecutorSettings(
         ask_expires_seconds=config.permissions.ask_expires_seconds,
         ask_commands=not app.sandbox.isolated and config.sandbox.kind == "auto",
+        bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
     )
     app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
-    limits = _turn_limits(config)
+    limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
     sources = Sources(
         profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name), others=app.others
     )
-    context = ContextBuilder(home, app.executor, app.prompts, clock, _window(config), sources)
+    context = ContextBuilder(home, app.executor, app.prompts, clock, window_of(config), sources)
     app.compactor = Compactor(context)
     loop = TurnLoop(
         ModelStep(app.models, context, app.compactor, clock, limits),
@@ -269,7 +275,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     )
     shown = app.backend.hub(app.hub, store.journal, clock.new_id())
     if app.role != "worker":
-        app.hub.tap(app.poke_on)
+        app.backend.on_due(app.due)
     parts = Parts(
         store, shown, clock, app.agents, context, loop, limits, app, app.poke_sender, app.stopping, app.settle
     )
@@ -297,73 +303,6 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
 def _make_directories(home: Home) -> None:
     home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.data.mkdir(exist_ok=True)
-
-
-def _turn_limits(config: Config) -> TurnLimits:
-    return msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits)
-
-
-def _window(config: Config) -> Window:
-    wanted = config.context
-    budget = BudgetLimits(wanted.reserve_tokens, wanted.keep_recent_tokens, wanted.events_share, wanted.artifacts_share)
-    return Window(budget, wanted.window_hours, config.model.context_tokens_max)
-
-
-def _defaults(config: Config, model: str) -> AgentDefaults:
-    return AgentDefaults(
-        agent=config.agents.default_agent,
-        model=model,
-        profile=config.permissions.default_profile,
-        fallback=config.model.fallback,
-        max_output_tokens=config.model.max_output_tokens,
-        temperature=None if config.model.temperature == 1.0 else config.model.temperature,
-    )
-
-
-def _profiles(config: Config) -> Profiles:
-    sources = {
-        name: msgspec.convert(msgspec.to_builtins(profile), ProfileSource)
-        for name, profile in config.permissions.profiles.items()
-    }
-    overrides = [msgspec.convert(msgspec.to_builtins(one), Override) for one in config.permissions.overrides]
-    return Profiles(sources, overrides)
-
-
-def make_catalog(config: Config, home: Home, clock: Clock) -> Catalog:
-    """The providers and models of a configuration; nothing is asked of them here. Raises ConfigError."""
-    settings = [
-        ProviderSettings(
-            name=name,
-            kind=provider.kind,
-            base_url=provider.base_url,
-            key=_key(provider.api_key),
-            models=provider.models,
-            headers=tuple((header, _key(value)) for header, value in provider.headers.items()),
-            timeouts=Timeouts(idle_seconds=provider.timeout_seconds),
-            model_file=str(home.root / provider.model_file) if provider.model_file else "",
-        )
-        for name, provider in config.providers.items()
-    ]
-    return Catalog(settings, listings_file=home.models_file, clock=clock, environ=os.environ)
-
-
-def _key(secret: Secret) -> KeySource:
-    source, detail = secret.parts()
-    return KeySource(**{source: detail}) if detail else KeySource()  # pyright: ignore[reportArgumentType]
-
-
-async def make_sandbox(config: Config) -> Chosen:
-    """The sandbox of a configuration, tried out. Raises SandboxError when one asked for by name does not work."""
-    wanted = config.sandbox
-    limits = Limits(memory_bytes_max=wanted.memory_bytes_max, processes_max=wanted.processes_max)
-    choice = SandboxChoice(
-        kind=msgspec.convert(wanted.kind, SandboxKind),
-        network=wanted.network,
-        limits=limits,
-        image=wanted.image,
-        container=wanted.container,
-    )
-    return await choose_sandbox(choice)
 
 
 async def _sandbox(app: App) -> Sandbox:

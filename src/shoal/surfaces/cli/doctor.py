@@ -178,7 +178,7 @@ async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:
 
 
 async def _sandbox(_: Place, config: "Config") -> AsyncGenerator[Finding]:
-    from shoal.app import make_sandbox
+    from shoal.factories import make_sandbox
 
     try:
         chosen = await make_sandbox(config)

@@ -77,7 +77,7 @@ def refresh(place: Place, as_json: bool) -> int:
 
 def open_catalog(place: Place) -> "Catalog":
     """The providers and models of the configuration. Raises ConfigError."""
-    from shoal.app import make_catalog
+    from shoal.factories import make_catalog
     from shoal.domain.clock import SystemClock
 
     return make_catalog(place.config(), place.home, SystemClock())

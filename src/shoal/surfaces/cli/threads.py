@@ -115,6 +115,21 @@ def rebuild(place: Place, id: str) -> None:
     print(f"Wrote log.jsonl and context.jsonl in {folder}.")
 
 
+@threads.command()
+@click.argument("id")
+@json_option
+@click.pass_obj
+def artifacts(place: Place, id: str, as_json: bool) -> None:
+    """List the results that are stored whole, newest first."""
+    thread = parse_thread_id(id)
+    found = place.read(lambda store: store.artifacts.of_thread(thread))
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one.digest, printable(one.name), f"{one.size_bytes:,}", when(one.created_at)) for one in found]
+    print_table(("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
+
+
 def _doing(info: ThreadInfo) -> str:
     if info.open_turn:
         return "turn open"
