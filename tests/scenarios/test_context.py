@@ -1,5 +1,6 @@
 """What the model sees over a long conversation: a stable beginning, summaries in time, a window that rolls."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def conversation(requests: list[ModelRequest]) -> list[ModelRequest]:
 
 async def test_a_long_conversation_is_summarised_between_turns(tmp_path: Path) -> None:
     model = FakeModel(script=talker)
-    async with scenario(tmp_path, model, context_tokens=24_000) as world:
+    async with scenario(tmp_path, model, settings={"model": {"context_tokens_max": 24_000}}) as world:
         for number in range(14):
             await world.ada.says(f"part {number}: {PARAGRAPH}")
             await world.happens(world.ada.thread, "turn_finished", number + 1)
@@ -54,7 +55,9 @@ async def test_a_summary_that_fails_drops_nothing_from_the_journal_and_says_so(t
             return Refusal(400, "I would rather not.")
         return f"noted: {PARAGRAPH}"
 
-    async with scenario(tmp_path, FakeModel(script=script), context_tokens=16_000) as world:
+    async with scenario(
+        tmp_path, FakeModel(script=script), settings={"model": {"context_tokens_max": 16_000}}
+    ) as world:
         for number in range(12):
             await world.ada.says(f"part {number}: {PARAGRAPH}")
             await world.happens(world.ada.thread, "turn_finished", number + 1)
@@ -74,7 +77,9 @@ async def test_a_new_message_does_not_wait_for_a_background_summary(tmp_path: Pa
             return Reply("too late", gate=gate)
         return "here" if "urgent" in seen.user_text else f"noted: {PARAGRAPH}"
 
-    async with scenario(tmp_path, FakeModel(script=script), context_tokens=24_000) as world:
+    async with scenario(
+        tmp_path, FakeModel(script=script), settings={"model": {"context_tokens_max": 24_000}}
+    ) as world:
         number = 0
         while not gate.reached.is_set():
             number += 1
@@ -157,7 +162,7 @@ async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> Non
         for person in (world.ada, bob):
             mine = [request for request in model.requests if request.cache_key == person.thread]
             assert len(mine) == 60
-            for before, after in zip(mine, mine[1:], strict=False):
+            for before, after in pairwise(mine):
                 assert after.system == before.system
                 assert after.tools == before.tools
                 assert [shown(m) for m in after.messages[: len(before.messages)]] == [shown(m) for m in before.messages]

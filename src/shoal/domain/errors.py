@@ -9,7 +9,7 @@ ShoalError
 │   └── StaleEpoch                   another worker took the thread over; drop the turn
 ├── ToolError                        a tool's failure, told to the model as its result
 ├── SandboxError                     the sandbox could not start the command
-├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed, not an error)
+├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed)
 │   ├── ProviderRefused              it refuses the key, or there is none
 │   └── ProviderDown                 it cannot be reached or does not work
 ├── PlatformError                    a chat platform refused or failed

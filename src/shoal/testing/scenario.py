@@ -143,7 +143,6 @@ async def scenario(
     sandbox: Sandbox | None = None,
     clock: Clock | None = None,
     settings: Mapping[str, object] | None = None,
-    context_tokens: int = 200_000,
 ) -> AsyncGenerator[World]:
     """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`."""
     chat = FakeChat(clock=clock)
@@ -155,7 +154,7 @@ async def scenario(
     config = load_config(home, {}, overrides)
     doubles = Doubles(
         clock=clock,
-        models=FakeModels(model, context_tokens=context_tokens),
+        models=FakeModels(model),
         sandbox=sandbox or HostSandbox(),
         adapters=(chat,),
     )

@@ -77,8 +77,8 @@ def refresh(place: Place, as_json: bool) -> int:
 
 def open_catalog(place: Place) -> "Catalog":
     """The providers and models of the configuration. Raises ConfigError."""
-    from shoal.factories import make_catalog
     from shoal.domain.clock import SystemClock
+    from shoal.factories import make_catalog
 
     return make_catalog(place.config(), place.home, SystemClock())
 
