@@ -31,6 +31,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.domain.web import Fetcher
 from shoal.factories import agent_defaults, make_catalog, make_profiles, make_sandbox, turn_limits, window_of
 from shoal.permissions.rules import Profiles
 from shoal.store.projections import Projections
@@ -39,6 +40,7 @@ from shoal.store.views import DatabaseStore
 from shoal.tools.artifacts import ArtifactFiles, ArtifactRetention
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor, ExecutorSettings
+from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.output import OutputBounds
 from shoal.tools.standard import context_tools, standard_tools
 from shoal.triggers.schedule import first_time
@@ -88,10 +90,13 @@ class App:
         self.state: State = "starting"
         self.notes: list[str] = []
         self.hub = Hub()
+        self.web: Fetcher = GuardedFetcher()
         self.tools = standard_tools(
             ShellBounds(
                 timeout_seconds=config.sandbox.timeout_seconds, output_bytes_max=config.sandbox.output_bytes_max
-            )
+            ),
+            self.web,
+            config.tools.brave_api_key.reveal,
         )
         self._artifacts = ArtifactFiles(home.artifacts)
         for tool in context_tools(self.store, self._artifacts):

@@ -29,6 +29,8 @@ GOOD = {
     "remember": {"text": "likes tea", "scope": "global"},
     "note_today": {"text": "met at noon"},
     "remind": {"when": "in 10 minutes", "text": "tea", "timezone": "Europe/Berlin"},
+    "read_url": {"url": "https://example.org/page"},
+    "web_search": {"query": "tides", "count": 3},
     "weigh": {"name": "apple", "grams": 7},
 }
 
@@ -92,6 +94,8 @@ class TestTools(ToolContract):
 def test_flags_are_as_documented() -> None:
     registry = all_tools()
     specs = [tool.spec for name in registry.names() if (tool := registry.get(name)) is not None]
-    assert {spec.name for spec in specs if spec.read_only} == {"list", "read", "time", "view", "weigh"}
-    assert {spec.name for spec in specs if spec.idempotent} == {"create_file", "list", "read", "time", "view", "write"}
+    web = {"read_url", "web_search"}
+    read_only, idempotent = {"list", "read", "time", "view", "weigh"}, {"create_file", "list", "read", "time", "view"}
+    assert {spec.name for spec in specs if spec.read_only} == read_only | web
+    assert {spec.name for spec in specs if spec.idempotent} == idempotent | {"write"} | web
     assert {spec.name for spec in specs if spec.runs_commands} == {"bash"}

@@ -8,6 +8,7 @@ ShoalError
 │   ├── StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer, StoreUnavailable
 │   └── StaleEpoch                   another worker took the thread over; drop the turn
 ├── ToolError                        a tool's failure, told to the model as its result
+├── FetchError                       an address may not be opened, or does not answer
 ├── SandboxError                     the sandbox could not start the command
 ├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed)
 │   ├── ProviderRefused              it refuses the key, or there is none
@@ -72,6 +73,10 @@ class StaleEpoch(StoreError):
 
 class ToolError(ShoalError):
     """A tool could not do what was asked; the text goes to the model as the call's result."""
+
+
+class FetchError(ShoalError):
+    """An address of the web may not be opened, or does not answer as it should."""
 
 
 class SandboxError(ShoalError):

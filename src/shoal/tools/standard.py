@@ -1,7 +1,10 @@
 """The tools every agent has to choose from."""
 
+from collections.abc import Callable
+
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ToolContext
+from shoal.domain.web import Fetcher
 from shoal.permissions.actions import shell_actions
 from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
@@ -10,12 +13,20 @@ from shoal.tools.builtin.files import CreateFileTool, ListTool, ReadTool, ViewTo
 from shoal.tools.builtin.memory import NoteTool, RememberTool
 from shoal.tools.builtin.reminders import RemindTool
 from shoal.tools.builtin.shell import BashTool, ShellBounds
+from shoal.tools.builtin.web import ReadUrlTool, WebSearchTool
+from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.locks import PathLocks
 from shoal.tools.registry import Registry
 
 
-def standard_tools(bounds: ShellBounds) -> Registry:
-    """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted."""
+def standard_tools(
+    bounds: ShellBounds, fetcher: Fetcher | None = None, brave_key: Callable[[], str] = lambda: ""
+) -> Registry:
+    """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted.
+
+    `fetcher` opens what the web tools ask for, a guarded client unless told; `brave_key` is asked at each search.
+    """
+    fetcher = fetcher or GuardedFetcher()
     registry = Registry()
     locks = PathLocks()
     for tool in (
@@ -29,6 +40,8 @@ def standard_tools(bounds: ShellBounds) -> Registry:
         RememberTool(),
         NoteTool(),
         RemindTool(),
+        ReadUrlTool(fetcher),
+        WebSearchTool(fetcher, brave_key),
     ):
         registry.add(tool)
     for alias in (ViewTool(), CreateFileTool(locks), StrReplaceTool(locks)):

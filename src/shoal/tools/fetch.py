@@ -1,0 +1,169 @@
+"""The guarded HTTP client: the one way to an address that a model or a stranger chose.
+
+    url ─► parse_target ─► resolve once ─► every address checked ─► connect to exactly that address ─► answer
+              ▲                                                                                         │ redirect
+              └─────────────────────────────────────────────────────────────────────────────────────────┘
+
+The connection is made by a network backend of httpcore that never looks a name up: it is handed the addresses that were
+checked, so an answer of the DNS that changes in between changes nothing. Host header and TLS name stay the URL's own.
+There are no cookies, no proxies, no netrc, and no connection is used for a second request.
+"""
+
+import asyncio
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urljoin
+
+import msgspec
+
+from shoal.domain.addresses import Net, Target, literal, parse_target, why_refused
+from shoal.domain.errors import FetchError
+from shoal.domain.web import Fetched, FetchRequest
+
+if TYPE_CHECKING:
+    import httpcore2
+
+AGENT = "shoal/0.1"
+REDIRECTS = (301, 302, 303, 307, 308)
+CONNECT_SECONDS = 10.0
+ADDRESSES_MAX = 4
+"""How many addresses of a name are tried."""
+
+
+class Resolver(Protocol):
+    """Looks names up."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """The IP addresses of a name. Raises OSError."""
+        ...
+
+
+class SystemResolver:
+    """Asks the operating system."""
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """The IP addresses of a name, the preferred first. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class GuardedFetcher:
+    """Implements `domain.web.Fetcher`. `allowed` are networks that are opened though they are not public."""
+
+    def __init__(
+        self,
+        resolver: Resolver | None = None,
+        allowed: Sequence[Net] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._resolver = resolver or SystemResolver()
+        self._allowed = tuple(allowed)
+        self._tls = tls
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        """See `domain.web.Fetcher`."""
+        try:
+            async with asyncio.timeout(request.seconds_max):
+                return await self._follow(request)
+        except TimeoutError as error:
+            raise FetchError(f"There was no answer within {request.seconds_max:g} seconds.") from error
+
+    async def _follow(self, request: FetchRequest) -> Fetched:
+        target = parse_target(request.url)
+        for _ in range(request.redirects_max + 1):
+            answer = await self._once(target, request)
+            location = answer.header("location")
+            if answer.status not in REDIRECTS or not location:
+                return answer
+            following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
+            request = _redirected(request, answer.status, same_origin=following.origin == target.origin)
+            target = following
+        raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
+
+    async def addresses(self, target: Target) -> tuple[str, ...]:
+        """The addresses to connect to; raises FetchError unless all that the name has may be opened."""
+        if literal(target.host) is not None:
+            found: Sequence[str] = (target.host,)
+        else:
+            try:
+                found = await self._resolver.resolve(target.host, target.port)
+            except (OSError, UnicodeError) as error:
+                raise FetchError(f"There is no host {target.host}.") from error
+        for address in found:
+            why = why_refused(address, self._allowed)
+            if why:
+                raise FetchError(f"{target.host} may not be opened: it is {why}.")
+        if not found:
+            raise FetchError(f"There is no host {target.host}.")
+        return tuple(found[:ADDRESSES_MAX])
+
+    async def _once(self, target: Target, request: FetchRequest) -> Fetched:
+        import httpcore2
+
+        from shoal.tools.pinned import PinnedBackend
+
+        backend = PinnedBackend(await self.addresses(target), CONNECT_SECONDS)
+        headers = [("Host", target.authority), ("User-Agent", AGENT), ("Accept-Encoding", "gzip, deflate")]
+        headers += [("Accept", "*/*"), ("Connection", "close"), *request.headers]
+        if request.body or request.method not in ("GET", "HEAD"):
+            headers.append(("Content-Length", str(len(request.body))))
+        url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
+        try:
+            pool = httpcore2.AsyncConnectionPool(ssl_context=self._context(target), network_backend=backend)
+            async with pool, pool.stream(request.method, url, headers=headers, content=request.body) as answer:
+                return await _read(target, answer, request.bytes_max)
+        except (
+            httpcore2.NetworkError,
+            httpcore2.ProtocolError,
+            httpcore2.TimeoutException,
+            httpcore2.UnsupportedProtocol,
+        ) as error:
+            raise FetchError(f"{target.host} does not answer: {error or type(error).__name__}") from error
+
+    def _context(self, target: Target) -> ssl.SSLContext | None:
+        if target.scheme != "https":
+            return None
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+
+def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> FetchRequest:
+    headers = request.headers if same_origin else ()
+    if status in (307, 308) and same_origin:
+        return request
+    if status in (307, 308) and request.method not in ("GET", "HEAD"):
+        raise FetchError("The address sends what was to be posted there on to somewhere else.")
+    method = "HEAD" if request.method == "HEAD" else "GET"
+    return msgspec.structs.replace(request, method=method, headers=headers, body=b"")
+
+
+async def _read(target: Target, answer: "httpcore2.Response", bytes_max: int) -> Fetched:
+    headers = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
+    encoding = next((value for key, value in headers if key == "content-encoding"), "").strip().lower()
+    body = bytearray()
+    async for piece in _decoded(answer.aiter_stream(), encoding, bytes_max + 1):
+        body += piece
+        if len(body) > bytes_max:
+            break
+    return Fetched(target.url, answer.status, headers, bytes(body[:bytes_max]), cut=len(body) > bytes_max)
+
+
+async def _decoded(pieces: AsyncIterator[bytes], encoding: str, bytes_max: int) -> AsyncIterator[bytes]:
+    """Undo the transfer's compression, never more than `bytes_max` at a time. Raises FetchError."""
+    if encoding in ("", "identity"):
+        async for piece in pieces:
+            yield piece
+        return
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
+    unpacker = zlib.decompressobj(47)
+    async for piece in pieces:
+        try:
+            yield unpacker.decompress(piece, bytes_max)
+        except zlib.error as error:
+            raise FetchError("The answer is damaged: it cannot be unpacked.") from error

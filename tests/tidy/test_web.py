@@ -1,0 +1,43 @@
+"""The web is reached by the guarded client only: no tool opens a connection by itself."""
+
+import ast
+from pathlib import Path
+
+import shoal.tools
+
+ROOT = Path(shoal.tools.__file__).parent
+GUARDED = {"fetch.py", "pinned.py"}
+CLIENTS = {
+    "aiohttp", "ftplib", "h11", "http", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "smtplib", "socket",
+    "ssl", "telnetlib", "urllib3", "websockets",
+}  # fmt: skip
+CALLS = {"urlopen", "open_connection", "create_connection", "getaddrinfo", "open_unix_connection"}
+
+
+def reaches_out(source: str) -> list[str]:
+    """What of a module could open a connection."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] in CLIENTS]
+            found += [alias.name for alias in node.names if alias.name == "urllib.request"]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module] if node.module.split(".")[0] in CLIENTS or node.module == "urllib.request" else []
+        elif isinstance(node, ast.Attribute) and node.attr in CALLS:
+            found.append(node.attr)
+    return found
+
+
+def test_only_the_guarded_client_reaches_the_web() -> None:
+    found = {
+        str(path.relative_to(ROOT)): reaches_out(path.read_text("utf-8"))
+        for path in ROOT.rglob("*.py")
+        if path.name not in GUARDED
+    }
+    assert {name: reached for name, reached in found.items() if reached} == {}
+
+
+def test_a_connection_is_seen() -> None:
+    assert reaches_out("import httpx2") == ["httpx2"]
+    assert reaches_out("from urllib.request import urlopen") == ["urllib.request"]
+    assert reaches_out("import asyncio\nasyncio.open_connection()") == ["open_connection"]

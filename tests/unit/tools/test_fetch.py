@@ -1,0 +1,178 @@
+"""The guarded client against real servers on loopback: pinned, checked at every hop, bounded, without credentials."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from shoal.domain.addresses import networks
+from shoal.domain.errors import FetchError
+from shoal.domain.web import FetchRequest
+from shoal.tools.fetch import GuardedFetcher
+
+LOOPBACK = networks(["127.0.0.0/8"])
+Answer = Callable[[str, dict[str, str]], bytes]
+
+
+class Names:
+    """A resolver that gives each name's answers in turn, the last one for ever."""
+
+    def __init__(self, **answers: list[list[str]]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        found = self.answers.get(host.split(".", maxsplit=1)[0])
+        if found is None:
+            raise OSError("unknown")
+        return found.pop(0) if len(found) > 1 else found[0]
+
+
+def reply(body: bytes = b"ok", status: str = "200 OK", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@asynccontextmanager
+async def server(answer: Answer) -> AsyncGenerator[tuple[int, list[tuple[str, dict[str, str]]]]]:
+    """A server on loopback; yields its port and what it was asked."""
+    seen: list[tuple[str, dict[str, str]]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+        await reader.readexactly(int(headers.get("content-length", "0")))
+        seen.append((head[0], headers))
+        writer.write(answer(head[0].split()[1], headers))
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listening:
+        yield listening.sockets[0].getsockname()[1], seen
+
+
+def always(body: bytes) -> Answer:
+    return lambda path, headers: body
+
+
+async def test_a_page_is_fetched_with_its_own_host_name_and_nothing_ambient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    async with server(always(reply(b"hello", Set_Cookie="a=b"))) as (port, seen):
+        fetcher = GuardedFetcher(Names(site=[["127.0.0.1"]]), LOOPBACK)
+        request = FetchRequest(f"http://site.example:{port}/a?b=c")
+        await fetcher.fetch(request)
+        answer = await fetcher.fetch(request)
+        assert (answer.status, answer.body, answer.cut) == (200, b"hello", False)
+        assert seen[1][0] == "GET /a?b=c HTTP/1.1"
+        assert seen[1][1]["host"] == f"site.example:{port}"
+        assert not {"cookie", "authorization", "proxy-authorization"} & set(seen[1][1])
+
+
+async def test_a_name_is_looked_up_once_and_the_connection_goes_to_what_was_checked() -> None:
+    async with server(always(reply(b"the checked one"))) as (port, seen):
+        names = Names(site=[["127.0.0.1"], ["127.0.0.99"]])
+        fetcher = GuardedFetcher(names, networks(["127.0.0.1/32"]))
+        assert (await fetcher.fetch(FetchRequest(f"http://site.example:{port}/"))).body == b"the checked one"
+        assert names.asked == ["site.example"]
+        with pytest.raises(FetchError, match="not a public address"):
+            await fetcher.fetch(FetchRequest(f"http://site.example:{port}/"))
+        assert len(seen) == 1
+
+
+async def test_one_bad_address_among_good_ones_is_refused() -> None:
+    fetcher = GuardedFetcher(Names(site=[["8.8.8.8", "10.0.0.1"]]))
+    with pytest.raises(FetchError, match="not a public address"):
+        await fetcher.fetch(FetchRequest("http://site.example/"))
+
+
+@pytest.mark.parametrize("location", ["http://127.0.0.2/", "http://inner.example/", "file:///etc/passwd", "//[::1]/"])
+async def test_a_redirect_is_checked_like_the_first_address(location: str) -> None:
+    async with server(always(reply(status="302 Found", Location=location))) as (port, seen):
+        names = Names(site=[["127.0.0.1"]], inner=[["192.168.0.1"]])
+        with pytest.raises(FetchError):
+            await GuardedFetcher(names, networks(["127.0.0.1/32"])).fetch(FetchRequest(f"http://site.example:{port}/"))
+        assert len(seen) == 1
+
+
+async def test_a_redirect_leads_on_and_leaves_headers_behind_at_another_origin() -> None:
+    async with server(always(reply(b"end"))) as (last, seen):
+        elsewhere = f"http://other.example:{last}/end"
+        async with server(always(reply(status="302 Found", Location=elsewhere))) as (first, first_seen):
+            fetcher = GuardedFetcher(Names(site=[["127.0.0.1"]], other=[["127.0.0.1"]]), LOOPBACK)
+            request = FetchRequest(f"http://site.example:{first}/", headers=(("X-Key", "secret"),))
+            answer = await fetcher.fetch(request)
+            assert (answer.url, answer.body) == (elsewhere, b"end")
+            assert first_seen[0][1]["x-key"] == "secret"
+            assert "x-key" not in seen[0][1]
+
+
+async def test_redirects_end() -> None:
+    async with server(always(reply(status="302 Found", Location="/again"))) as (port, seen):
+        with pytest.raises(FetchError, match="more than 3 times"):
+            await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/", redirects_max=3))
+        assert len(seen) == 4
+
+
+async def test_what_was_posted_is_not_sent_on_to_others() -> None:
+    async with server(always(reply(status="307 Temporary Redirect", Location="http://127.0.0.2/"))) as (port, seen):
+        with pytest.raises(FetchError, match="somewhere else"):
+            await GuardedFetcher(allowed=LOOPBACK).fetch(
+                FetchRequest(f"http://127.0.0.1:{port}/", method="POST", body=b"{}")
+            )
+        assert seen[0][1]["content-length"] == "2"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_body_is_cut_at_its_bound_packed_or_not(packed: bool) -> None:
+    body = b"x" * 3_000_000
+    answer = reply(gzip.compress(body), Content_Encoding="gzip") if packed else reply(body)
+    async with server(always(answer)) as (port, _):
+        found = await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/", bytes_max=1000))
+        assert (found.body, found.cut) == (b"x" * 1000, True)
+
+
+async def test_a_packed_body_is_unpacked_and_a_damaged_one_told() -> None:
+    async with server(always(reply(gzip.compress(b"text"), Content_Encoding="gzip"))) as (port, _):
+        found = await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
+        assert (found.body, found.cut) == (b"text", False)
+    for encoding in ("gzip", "br"):
+        async with server(always(reply(b"no such thing", Content_Encoding=encoding))) as (port, _):
+            with pytest.raises(FetchError):
+                await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
+
+
+async def test_silence_ends() -> None:
+    gone = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        with pytest.raises(FetchError, match="no answer within"):
+            await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/", seconds_max=0.2))
+        await gone.wait()
+
+
+async def test_a_host_that_is_not_there_is_told() -> None:
+    with pytest.raises(FetchError, match="no host"):
+        await GuardedFetcher(Names()).fetch(FetchRequest("http://site.example/"))
+    async with server(always(b"")) as (port, _):
+        pass
+    with pytest.raises(FetchError, match="does not answer"):
+        await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
+
+
+async def test_an_answer_that_is_no_http_is_told() -> None:
+    async with server(always(b"garbage\r\n\r\n")) as (port, _):
+        with pytest.raises(FetchError, match="does not answer"):
+            await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
