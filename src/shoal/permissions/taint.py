@@ -23,7 +23,9 @@ SOURCES_MAX = 16
 _PATH_TOOLS = frozenset({"read", "view", "list", "ls", "glob", "grep", "search", "find", "upload"})
 _EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace", "append"})
 _HARMLESS_TOOLS = frozenset(
-    {"time", "recall", "search_channel", "search_memory", "read_memory", "thread_status", "skill"}
+    """
+    time recall read_artifact search_history search_channel search_memory read_memory thread_status skill list_reminders
+    """.split()  # noqa: SIM905
 )
 _LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "forget", "memory", "schedule"})
 _HARMLESS_COMMANDS = frozenset(
