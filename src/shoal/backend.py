@@ -42,6 +42,10 @@ class Backend(Protocol):
         """Where actors show what happens: in this process, or in all of them."""
         ...
 
+    def on_due(self, due: Callable[[str], None]) -> None:
+        """Have `due` called when another process made something due, with a platform, `triggers`, or nothing: all."""
+        ...
+
     def alone(self, name: str, serve: Service) -> None:
         """Have `serve` run in one process at a time."""
         ...
@@ -69,6 +73,9 @@ class LocalBackend:
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
         """This process's own."""
         return hub
+
+    def on_due(self, due: Callable[[str], None]) -> None:
+        """There is no other process."""
 
     def alone(self, name: str, serve: Service) -> None:
         """There is no other process."""
@@ -115,6 +122,10 @@ class ClusterBackend:
         bridge = LiveBridge(hub, journal, self._pool, self._listener, origin)
         self._services.append(bridge.run)
         return bridge
+
+    def on_due(self, due: Callable[[str], None]) -> None:
+        """The store tells it with each post and trigger; after an outage everything may be due."""
+        self._listener.listen("shoal_due", due, lambda: due(""))
 
     def alone(self, name: str, serve: Service) -> None:
         """Under an advisory lock of that name."""

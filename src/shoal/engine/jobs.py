@@ -60,6 +60,17 @@ select lock, shoal_wake(lock) from stalled
 """
 
 
+_SWEEP = b"""
+select shoal_wake(waiting.thread) from (
+    select thread from threads where open_turn <> '' and not exists (select 1 from approvals
+        where approvals.thread = threads.thread and approvals.turn = threads.open_turn and approvals.state = 'pending')
+    union select inbox.thread from inbox join threads on threads.thread = inbox.thread
+        where inbox.state = 'pending' and inbox.lane = 'prompt' and threads.open_turn = '') as waiting
+where not exists (select 1 from procrastinate_jobs
+    where procrastinate_jobs.lock = waiting.thread and procrastinate_jobs.status in ('todo', 'doing'))
+"""
+
+
 class Jobs:
     """The jobs as one worker sees them. Every method raises psycopg.Error or JobError when the database is away."""
 
@@ -120,6 +131,11 @@ class Jobs:
         values = {"worker": self.worker, "seconds": float(stalled_seconds), "queue": QUEUE}
         async with self._pool.connection() as connection:
             return [ThreadId(str(row[0])) for row in await (await connection.execute(_REVIVE, values)).fetchall()]
+
+    async def sweep(self) -> None:
+        """Make jobs for threads that have work and none; those that wait for a person have no work."""
+        async with self._pool.connection() as connection:
+            await connection.execute(_SWEEP)
 
     async def wake(self, thread: ThreadId) -> None:
         """Make a job, unless one is todo."""

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 SIGNALS = "shoal_signals"
 POLL_SECONDS = 5.0
 RETRY_SECONDS = 1.0
+SWEEP_SECONDS = 30.0
+"""How often a worker looks for threads that have work and no job, as after a restore."""
 GIVE_BACK_SECONDS = 3.0
 """How long a stopping worker tries to give a job back; afterwards the others find it by its silence."""
 
@@ -222,9 +224,13 @@ class PostgresEngine:
                 log.warning("this worker leaves without a word", extra={"why": str(error)})
 
     async def _live(self) -> None:
+        sweep_at = anyio.current_time()
         while True:
-            await anyio.sleep(self._settings.heartbeat_seconds)
             try:
+                if anyio.current_time() >= sweep_at:
+                    await self._jobs.sweep()
+                    sweep_at = anyio.current_time() + SWEEP_SECONDS
+                await anyio.sleep(self._settings.heartbeat_seconds)
                 if not await self._jobs.beat():
                     await self._be_reborn()
                 for thread in await self._jobs.revive(self._settings.stalled_seconds):
@@ -232,6 +238,7 @@ class PostgresEngine:
                     self._stir_up()
             except _AWAY as error:
                 log.warning("no sign of life could be given", extra={"why": str(error)})
+                await anyio.sleep(RETRY_SECONDS)
 
     async def _be_reborn(self) -> None:
         log.warning("this worker was taken for dead; it drops what it runs", extra={"running": self.running})

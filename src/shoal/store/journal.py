@@ -232,6 +232,8 @@ def put_post(post: NewPost, now: int) -> Script[bool]:
     rows = yield from query(
         "outbox_insert", id=post.id, platform=platform, thread=post.thread, payload=payload, now=now
     )
+    if rows:
+        yield from query("due", what=platform)
     return bool(rows)
 
 

@@ -207,15 +207,7 @@ class TriggersView:
     async def add(self, spec: NewTrigger, next_at: datetime) -> Trigger:
         """Store a trigger."""
         made = Trigger(self._clock.new_id(), spec, "active", next_at, self._clock.now())
-        await self._driver.write(
-            query(
-                "trigger_insert",
-                id=made.id,
-                spec=convert.dump(spec),
-                next_at=to_micros(next_at),
-                now=to_micros(made.created_at),
-            )
-        )
+        await self._driver.write(_add_trigger(made, next_at))
         return made
 
     async def all(self) -> list[Trigger]:
@@ -246,6 +238,12 @@ class TriggersView:
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         """Note how the occurrence went."""
         await self._driver.write(query("trigger_settle", id=trigger.id, error=error, disable=int(disable)))
+
+
+def _add_trigger(made: Trigger, next_at: datetime) -> Script[None]:
+    spec, now = convert.dump(made.spec), to_micros(made.created_at)
+    yield from query("trigger_insert", id=made.id, spec=spec, next_at=to_micros(next_at), now=now)
+    yield from query("due", what="triggers")
 
 
 def _claim_occurrence(occurrence: Occurrence, next_at: datetime | None, state: str, at: datetime) -> Script[bool]:

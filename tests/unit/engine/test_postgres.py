@@ -8,16 +8,18 @@ import pytest
 from tests.cluster import PostgresCluster
 from tests.postgres import empty
 
+from shoal.domain.clock import SystemClock
 from shoal.domain.errors import StoreUnavailable
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Abort
+from shoal.domain.records import Commit, NewApproval
 from shoal.engine.listener import Listener
 from shoal.engine.postgres import EngineSettings, PostgresEngine
 from shoal.store.postgres import PoolSettings, make_pool, open_postgres
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.engine import Recorder, named, quiet
-from shoal.testing.contracts.steps import PERSON, THREAD, opened, steer
+from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, opened, prompt, steer
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -245,3 +247,39 @@ async def test_a_job_fetched_while_it_drains_is_given_back(cluster: PostgresClus
 
 
 WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+
+
+async def test_threads_that_lost_their_job_are_found(
+    cluster: PostgresCluster, store: DatabaseStore, postgres_database: str
+) -> None:
+    lease = await opened(store, "T1")
+    await closed(store, lease)
+    await opened(store, "T2", key="open")
+    await store.inbox.accept(prompt("queued", OTHER), 5)
+    await parked(store)
+    ask(postgres_database, "delete from procrastinate_jobs")
+    recorder = Recorder()
+    engine = await cluster.start_with(recorder, QUICK)
+    await recorder.ended(THREAD)
+    await recorder.ended(OTHER)
+    await quiet(engine, recorder)
+    assert set(recorder.starts) == {THREAD, OTHER, named("probe")}
+
+
+async def parked(store: DatabaseStore) -> None:
+    """A turn that waits for a person."""
+    lease = await opened(store, "T3", named("parked"))
+    expires_at = SystemClock().now()
+    approval = NewApproval(ApprovalId("A"), CallId("c"), "bash", ("x",), "d", "rm", "u1", expires_at)
+    await store.journal.commit(lease, Commit(TurnId("T3"), approval=approval))
+
+
+async def test_a_process_without_slots_never_becomes_a_worker(cluster: PostgresCluster, postgres_database: str) -> None:
+    settings = EngineSettings(concurrency=0, heartbeat_seconds=0.01)
+    serving = await cluster.start_with(Recorder(), settings)
+    worker = Recorder()
+    engine = await cluster.start_with(worker, QUICK)
+    for number in range(5):
+        await serving.wake(named(f"t{number}"))
+        await quiet(engine, worker, f"probe{number}")
+    assert ask(postgres_database, "select count(*) from procrastinate_workers") == [(1,)]

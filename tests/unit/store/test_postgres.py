@@ -13,6 +13,7 @@ from tests.postgres import SCRIPT, database, empty, private_server
 
 from shoal.domain.errors import Conflict, InvalidInput, StoreNewer, StoreUnavailable
 from shoal.domain.ids import TurnId
+from shoal.domain.records import NewTrigger
 from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, open_postgres
 from shoal.store.postgres_schema import tables
 from shoal.store.script import Row, Script, query, text
@@ -20,7 +21,7 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.statements import migrations
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened, prompt, steer
+from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened, post, prompt, steer
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -319,3 +320,12 @@ async def test_ids_are_ordered_by_their_bytes(driver: PostgresDriver, other: Asy
         " where table_schema = 'shoal' and collation_name = 'C'"
     )
     assert {"threads.thread", "audit.chain", "spend.day", "triggers.id"} <= {row[0] for row in await cursor.fetchall()}
+
+
+async def test_posts_and_triggers_are_told_to_other_processes(store: DatabaseStore, other: AsyncConnection) -> None:
+    await other.execute("listen shoal_due")
+    assert await store.outbox.put(post("a"))
+    assert not await store.outbox.put(post("a"))
+    await store.triggers.add(NewTrigger("periodic", "0 * * * *", "look", THREAD), ManualClock().now())
+    told = [told.payload async for told in other.notifies(timeout=20, stop_after=2)]
+    assert told == ["web", "triggers"]

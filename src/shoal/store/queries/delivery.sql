@@ -5,6 +5,10 @@ values (:id, :platform, :thread, :payload, :now, :now)
 on conflict (id) do nothing
 returning number;
 
+-- name: due
+-- Tell other processes that something became due: a platform's post, or a trigger (nothing to do in one process).
+select 1 /*pg: from pg_notify('shoal_due', :what) */;
+
 -- name: outbox_claim
 -- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent.
 with due as materialized (
