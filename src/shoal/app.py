@@ -41,8 +41,9 @@ from shoal.tools.artifacts import ArtifactFiles, ArtifactRetention
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor, ExecutorSettings
 from shoal.tools.fetch import GuardedFetcher
+from shoal.tools.lookups import lookup_tools
 from shoal.tools.output import OutputBounds
-from shoal.tools.standard import context_tools, standard_tools
+from shoal.tools.standard import standard_tools
 from shoal.triggers.schedule import first_time
 from shoal.triggers.service import TriggerService
 from shoal.turn.compactor import Compactor
@@ -99,7 +100,7 @@ class App:
             config.tools.brave_api_key.reveal,
         )
         self._artifacts = ArtifactFiles(home.artifacts)
-        for tool in context_tools(self.store, self._artifacts):
+        for tool in lookup_tools(self.store, self._artifacts):
             self.tools.add(tool)
         self.adapters: dict[str, ChatAdapter] = {}
         self.senders: dict[str, Sender] = {}

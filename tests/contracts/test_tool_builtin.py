@@ -9,9 +9,14 @@ import pytest
 
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import Tool, ToolContext
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
+from shoal.tools.artifacts import ArtifactFiles
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.functions import tool as make_tool
+from shoal.tools.lookups import lookup_tools
 from shoal.tools.registry import Registry
 from shoal.tools.standard import standard_tools
 
@@ -31,6 +36,7 @@ GOOD = {
     "remind": {"when": "in 10 minutes", "text": "tea", "timezone": "Europe/Berlin"},
     "read_url": {"url": "https://example.org/page"},
     "web_search": {"query": "tides", "count": 3},
+    "read_artifact": {"artifact": "0123456789abcdef", "grep": "error"},
     "weigh": {"name": "apple", "grams": 7},
 }
 
@@ -41,15 +47,19 @@ def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its w
     return f"{name}: {grams} g"
 
 
-def all_tools() -> Registry:
+def all_tools(folder: Path) -> Registry:
     """The built-in tools and a function."""
     registry = standard_tools(ShellBounds())
+    clock = ManualClock()
+    driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
+    for tool in lookup_tools(DatabaseStore(driver, clock), ArtifactFiles(folder / "artifacts")):
+        registry.add(tool)
     registry.add(weigh)
     return registry
 
 
-def test_every_tool_has_an_example() -> None:
-    assert sorted(GOOD) == sorted(all_tools().names())
+def test_every_tool_has_an_example(tmp_path: Path) -> None:
+    assert sorted(GOOD) == sorted(all_tools(tmp_path).names())
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
@@ -57,9 +67,10 @@ class TestTools(ToolContract):
     """One tool after the other."""
 
     @pytest.fixture
-    def tool(self, name: str) -> Tool:
+    def tool(self, name: str, tmp_path_factory: pytest.TempPathFactory) -> Tool:
         """The tool."""
-        found = all_tools().get(name)
+        folder = tmp_path_factory.mktemp("store")
+        found = all_tools(folder).get(name)
         assert found is not None
         return found
 
@@ -91,11 +102,12 @@ class TestTools(ToolContract):
         assert tool.spec.idempotent or not tool.spec.read_only or tool.spec.name == "weigh"
 
 
-def test_flags_are_as_documented() -> None:
-    registry = all_tools()
+def test_flags_are_as_documented(tmp_path: Path) -> None:
+    registry = all_tools(tmp_path)
     specs = [tool.spec for name in registry.names() if (tool := registry.get(name)) is not None]
     web = {"read_url", "web_search"}
-    read_only, idempotent = {"list", "read", "time", "view", "weigh"}, {"create_file", "list", "read", "time", "view"}
+    read_only = {"list", "read", "read_artifact", "time", "view", "weigh"}
     assert {spec.name for spec in specs if spec.read_only} == read_only | web
-    assert {spec.name for spec in specs if spec.idempotent} == idempotent | {"write"} | web
+    again = {"create_file", "list", "read", "read_artifact", "time", "view", "write"} | web
+    assert {spec.name for spec in specs if spec.idempotent} == again
     assert {spec.name for spec in specs if spec.runs_commands} == {"bash"}

@@ -110,6 +110,10 @@ class Context(Section, frozen=True, kw_only=True):
     """Share of the input for excerpts of stored results."""
     artifact_chars_min: Annotated[int, Meta(ge=200)] = 2000
     """Tool results longer than this are stored whole and shown as an excerpt, in characters."""
+    artifact_excerpt_chars: Annotated[int, Meta(ge=200, le=100_000)] = 4000
+    """How much of a stored result the model sees, in characters: its beginning and its end."""
+    artifact_days: Annotated[float, Meta(ge=0)] = 30.0
+    """How long stored results are kept, in days; 0 is without end."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
     """How many days of daily notes stand in the prompt."""
 

@@ -66,7 +66,8 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The one result of a call. `artifact` names the stored whole when `text` is an excerpt."""
+    """The one result of a call. `artifact` is the digest of the whole, stored with `artifact_bytes`; `text` is then an
+    excerpt."""
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -74,6 +75,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     is_error: bool = False
     artifact: str = ""
+    artifact_bytes: int = 0
     images: tuple[Image, ...] = ()
     duration_ms: int = 0
     tainted_by: str = ""

@@ -128,12 +128,16 @@ class Sandbox(Protocol):
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool returns. `tainted_by` names an untrusted source the text came from."""
+    """What a tool returns. `tainted_by` names an untrusted source the text came from.
+
+    `is_piece`: the model asked for just this piece of something that is stored already, so it is not stored again.
+    """
 
     text: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
     tainted_by: str = ""
+    is_piece: bool = False
 
 
 class ToolServices(Protocol):

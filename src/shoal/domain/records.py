@@ -139,6 +139,22 @@ class Committed(msgspec.Struct, frozen=True):
     prompt: Prompt | None = None
 
 
+# ---- artifacts ----
+
+
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A result that a thread keeps whole in the artifact files, by digest. `name` is the tool it came from."""
+
+    thread: ThreadId
+    digest: str
+    name: str
+    size_bytes: int
+    created_at: datetime
+    turn: str = ""
+    call_id: str = ""
+    tainted_by: str = ""
+
+
 # ---- outbox ----
 
 

@@ -9,6 +9,7 @@ from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Abort, FollowUp, Prompt, Receipt, Steer
 from shoal.domain.records import (
     Approval,
+    Artifact,
     AuditEntry,
     AuditRow,
     Backlog,
@@ -229,6 +230,22 @@ class Triggers(Protocol):
         ...
 
 
+class Artifacts(Protocol):
+    """Which results threads keep whole; a row is made by the `tool_result` event that names it."""
+
+    async def of_thread(self, thread: ThreadId, limit: int = 1000) -> list[Artifact]:
+        """Those of a thread, newest first."""
+        ...
+
+    async def find(self, thread: ThreadId, name: str) -> Artifact | None:
+        """The thread's newest one whose digest begins with `name`, or None."""
+        ...
+
+    async def expire(self, before: datetime) -> list[str]:
+        """Forget those made before this time; returns the digests that no thread keeps any more."""
+        ...
+
+
 class Ledger(Protocol):
     """What models cost."""
 
@@ -269,6 +286,9 @@ class Store(Protocol):
 
     @property
     def triggers(self) -> Triggers: ...
+
+    @property
+    def artifacts(self) -> Artifacts: ...
 
     @property
     def ledger(self) -> Ledger: ...

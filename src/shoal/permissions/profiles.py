@@ -67,7 +67,8 @@ _WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|
 
 _READ = "(read|view|list|ls|glob|grep|search|find)"
 _EDIT = "(write|edit|create_file|str_replace|append)"
-_QUIET = "(time|clock|recall|search_channel|search_memory|read_memory|memory|skill|list_reminders)"
+_SEARCH = "read_artifact|search_history|search_channel|search_memory"
+_QUIET = f"(time|clock|recall|{_SEARCH}|read_memory|memory|skill|list_reminders)"
 
 _READS = (rf"tool:{_READ}:{_READABLE}", rf"tool:{_QUIET}:.*")
 _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"

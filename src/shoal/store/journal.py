@@ -16,6 +16,7 @@ from shoal.domain.events import (
     Event,
     EventData,
     Steered,
+    ToolFinished,
     TurnFinished,
     encode_data,
 )
@@ -211,8 +212,24 @@ def _insert(
         if isinstance(data, Cleared | Compacted):
             window = seq if isinstance(data, Cleared) else data.upto_seq
             yield from query("thread_window", thread=thread, seq=window)
+        elif isinstance(data, ToolFinished) and data.artifact:
+            yield from _insert_artifact(thread, turn, data, to_micros(at))
         stored.append(Event(seq, thread, turn, at, data))
     return tuple(stored)
+
+
+def _insert_artifact(thread: ThreadId, turn: TurnId, result: ToolFinished, now: int) -> Script[None]:
+    yield from query(
+        "artifact_insert",
+        thread=thread,
+        digest=result.artifact,
+        tool=result.name,
+        size_bytes=result.artifact_bytes,
+        turn=turn,
+        call_id=result.call_id,
+        tainted_by=result.tainted_by,
+        now=now,
+    )
 
 
 def append_outside(

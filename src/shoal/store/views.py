@@ -22,6 +22,7 @@ from shoal.domain.records import (
     UsageRow,
 )
 from shoal.store import rows as convert
+from shoal.store.artifacts import ArtifactsView
 from shoal.store.journal import JournalView, append_outside, chain, put_post
 from shoal.store.mailbox import MailboxView
 from shoal.store.script import Driver, Script, number, query, text
@@ -319,6 +320,7 @@ class DatabaseStore:
         self.approvals = ApprovalsView(driver, clock)
         self.audit = AuditView(driver, clock)
         self.triggers = TriggersView(driver, clock)
+        self.artifacts = ArtifactsView(driver)
         self.ledger = LedgerView(driver, clock)
         self.settings = SettingsView(driver)
 

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 
@@ -34,13 +33,11 @@ from shoal.permissions.engine import decide_all, hidden
 from shoal.permissions.redact import Redactor
 from shoal.permissions.rules import Profile
 from shoal.permissions.taint import TaintState, gate
-from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, visible
+from shoal.tools.artifacts import ArtifactFiles
+from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
 
 log = logging.getLogger(__name__)
-
-SHORT_CHARS = 16_000
-"""Longer outputs are redacted and bounded in a thread, so that no other turn waits for it."""
 
 DENIED = "Permission denied: {action} is not allowed here{rule}. Find another way or ask the person."
 UNKNOWN_TOOL = "There is no tool named {name!r}. The tools are: {names}."
@@ -119,6 +116,7 @@ class Executor:
         self._home = home
         self._clock = clock
         self._settings = settings
+        self._artifacts = ArtifactFiles(home.artifacts)
         self.redactor = Redactor(())
 
     def specs(self, agent: AgentSpec, profile: Profile) -> tuple[ToolSpec, ...]:
@@ -159,31 +157,32 @@ class Executor:
         """Run it and bound what it returns. A failure is a result; cancelling ends what runs."""
         began = self._clock.monotonic()
         output = await self._attempt(admitted)
-        if len(output.text) <= SHORT_CHARS:
-            bounded = self._bound(output.text, admitted, context)
-        else:
-            bounded = await asyncio.to_thread(self._bound, output.text, admitted, context)
+        if len(output.text) <= self._settings.bounds.stored_chars_min:
+            bounded = self._bound(output)
+        else:  # in a thread, so that no other turn waits for it
+            bounded = await asyncio.to_thread(self._bound, output)
         return ToolFinished(
             call_id=admitted.call.id,
             name=admitted.call.name,
             text=bounded.text,
             is_error=output.is_error,
             artifact=bounded.artifact,
+            artifact_bytes=bounded.size_bytes,
             images=output.images,
             duration_ms=round((self._clock.monotonic() - began) * 1000),
             tainted_by=output.tainted_by,
         )
 
-    def _bound(self, text: str, admitted: Admitted, context: CallContext) -> BoundedOutput:
-        def inside(path: Path) -> str:
-            return self.sandbox.inside(path, context.mounts)
-
-        scratch = self._home.scratch(context.thread)
+    def _bound(self, output: ToolOutput) -> BoundedOutput:
+        text, bounds = self.redactor.redact(output.text), self._settings.bounds
+        if output.is_piece:
+            return bound_piece(text, bounds)
         try:
-            return bound_output(self.redactor.redact(text), scratch, admitted.call.id, self._settings.bounds, inside)
-        except (ToolError, OSError) as error:
-            kept = visible(text[: self._settings.bounds.chars_max])
-            return BoundedOutput(f"{kept}\n[The rest of the output could not be kept: {error}]")
+            return bound_output(text, bounds, self._artifacts.keep)
+        except OSError as error:
+            log.warning("a result could not be stored", extra={"why": str(error)})
+            why = f"[The rest of the output could not be stored: {error.strerror or error}]"
+            return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
 
     async def _attempt(self, admitted: Admitted) -> ToolOutput:
         try:

@@ -2,31 +2,36 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
-from shoal.tools.jail import FILE_BYTES_MAX, Jail, Root
-
+ARTIFACT_BYTES_MAX = 26_214_400
+"""Of a longer result, only the beginning is stored."""
 BINARY_SAMPLE_BYTES = 8192
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
 )
-_UNSAFE_IN_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class OutputBounds(msgspec.Struct, frozen=True):
-    """How much of a result the model sees. `head_share` of an excerpt is its beginning, the rest its end."""
+    """How much of a result the model sees, in characters.
 
-    chars_max: int = 16_000
+    One longer than `stored_chars_min` is stored whole, and the model gets at most `excerpt_chars_max` of it; a piece
+    that was asked for is cut at `piece_chars_max`. `head_share` of an excerpt is its beginning, the rest its end.
+    """
+
+    stored_chars_min: int = 2_000
+    excerpt_chars_max: int = 4_000
+    piece_chars_max: int = 16_000
     head_share: float = 0.6
 
 
 class BoundedOutput(msgspec.Struct, frozen=True):
-    """A result as the model sees it; `artifact` is the path of the whole when `text` is an excerpt."""
+    """A result as the model sees it; `artifact` is the digest of the stored whole, which has `size_bytes`."""
 
     text: str
     artifact: str = ""
+    size_bytes: int = 0
 
 
 def text_of(data: bytes) -> str:
@@ -57,33 +62,40 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def bound_output(
-    text: str, scratch: Path, call_id: str, bounds: OutputBounds, inside: Callable[[Path], str]
-) -> BoundedOutput:
-    """The text itself where it is short enough; else an excerpt, with the whole in a file under `scratch`.
+def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str]) -> BoundedOutput:
+    """The text itself where it is short enough; else an excerpt, with the whole stored by `keep`.
 
-    The model is told the file's path by `inside`. Content beyond FILE_BYTES_MAX is not kept, which the notice says.
-    Raises ToolError when the file cannot be written.
+    `keep` answers the digest and raises OSError. What is beyond ARTIFACT_BYTES_MAX is not stored, as the notice says.
     """
-    if len(text) <= bounds.chars_max:
+    if len(text) <= bounds.stored_chars_min:
         return BoundedOutput(visible(text))
-    name = f"output-{_UNSAFE_IN_NAME.sub('_', call_id)[:64]}.txt"
     content = text.encode("utf-8", errors="replace")
-    scratch.mkdir(parents=True, exist_ok=True)
-    jail = Jail((Root(scratch, str(scratch), writable=True),))
-    jail.write(jail.resolve(name), content[:FILE_BYTES_MAX])
-    shown = inside(scratch / name)
-    is_cut = len(content) > FILE_BYTES_MAX
-    kept = f"the first {FILE_BYTES_MAX:,} bytes of it are" if is_cut else "all of it is"
+    stored = content[:ARTIFACT_BYTES_MAX]
+    digest = keep(stored)
     lines = text.count("\n") + (not text.endswith("\n"))
-    notice = f"[The output has {len(text):,} characters in {lines:,} lines; {kept} in {shown}. This is an excerpt.]"
-    return BoundedOutput(f"{_excerpt(text, bounds)}\n{notice}", shown)
+    size = f"{len(text):,} characters in {lines:,} lines"
+    if len(text) <= bounds.excerpt_chars_max:
+        return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
+    is_cut = len(stored) < len(content)
+    kept = f"The first {len(stored):,} bytes of it are" if is_cut else "All of it is"
+    notice = f"[The output has {size}; this is an excerpt. {kept} stored as artifact {digest}: see read_artifact.]"
+    return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max, bounds.head_share)}\n{notice}", digest, len(stored))
 
 
-def _excerpt(text: str, bounds: OutputBounds) -> str:
+def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
+    """A piece of something stored, cut where it is longer than a piece may be."""
+    if len(text) <= bounds.piece_chars_max:
+        return BoundedOutput(visible(text))
+    notice = "[This was cut in the middle. Ask for a smaller piece.]"
+    return BoundedOutput(f"{excerpt(text, bounds.piece_chars_max, bounds.head_share)}\n{notice}")
+
+
+def excerpt(text: str, chars_max: int, head_share: float = 0.6) -> str:
     """The beginning and the end, cut at line ends where there are any, and between them how much is missing."""
-    head_chars = int(bounds.chars_max * bounds.head_share)
-    tail_chars = bounds.chars_max - head_chars
+    if len(text) <= chars_max:
+        return visible(text)
+    head_chars = int(chars_max * head_share)
+    tail_chars = chars_max - head_chars
     head, tail = text[:head_chars], text[-tail_chars:]
     if "\n" in head[head_chars // 2 :]:
         head = head[: head.rindex("\n")]

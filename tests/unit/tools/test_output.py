@@ -1,41 +1,69 @@
 """Output for a model: bounded with the whole in a file, binary named, control characters visible."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.errors import ToolError
-from shoal.tools.jail import FILE_BYTES_MAX
-from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, is_binary, text_of, visible
+from shoal.tools.artifacts import DIGEST_CHARS, ArtifactFiles
+from shoal.tools.output import (
+    ARTIFACT_BYTES_MAX,
+    BoundedOutput,
+    OutputBounds,
+    bound_output,
+    bound_piece,
+    is_binary,
+    text_of,
+    visible,
+)
 
-BOUNDS = OutputBounds(chars_max=1000)
+BOUNDS = OutputBounds(stored_chars_min=600, excerpt_chars_max=1000, piece_chars_max=1500)
 NOTICE_CHARS_MAX = 400
 
 
-def bound(text: str, folder: Path, call_id: str = "c1") -> BoundedOutput:
-    """Bounded to 1000 characters."""
-    return bound_output(text, folder / "scratch", call_id, BOUNDS, lambda path: f"/scratch/{path.name}")
+def bound(text: str, folder: Path) -> BoundedOutput:
+    """Stored from 600 characters, an excerpt of 1000."""
+    return bound_output(text, BOUNDS, ArtifactFiles(folder / "artifacts").keep)
+
+
+def stored(folder: Path, bounded: BoundedOutput) -> str:
+    """What the artifact holds."""
+    return ArtifactFiles(folder / "artifacts").read(bounded.artifact).decode()
 
 
 def test_short_output_is_itself_and_makes_no_file(tmp_path: Path) -> None:
-    assert bound("x" * 1000, tmp_path) == BoundedOutput("x" * 1000)
-    assert not (tmp_path / "scratch").exists()
+    assert bound("x" * 600, tmp_path) == BoundedOutput("x" * 600)
+    assert not (tmp_path / "artifacts").exists()
 
 
-def test_long_output_is_an_excerpt_with_the_whole_in_a_file(tmp_path: Path) -> None:
+def test_output_that_is_stored_but_not_long_is_shown_whole(tmp_path: Path) -> None:
+    bounded = bound("x" * 601, tmp_path)
+    assert bounded.text == f"{'x' * 601}\n[Stored as artifact {bounded.artifact}: 601 characters in 1 lines.]"
+    assert stored(tmp_path, bounded) == "x" * 601
+
+
+def test_long_output_is_an_excerpt_with_the_whole_stored(tmp_path: Path) -> None:
     text = "".join(f"line {number}\n" for number in range(5000))
     bounded = bound(text, tmp_path)
-    assert bounded.artifact == "/scratch/output-c1.txt"
-    assert (tmp_path / "scratch" / "output-c1.txt").read_text() == text
+    assert bounded.artifact == hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+    assert bounded.size_bytes == len(text)
+    assert stored(tmp_path, bounded) == text
     assert bounded.text.startswith("line 0\nline 1\n")
     assert "line 4999\n" in bounded.text
     assert "characters left out" in bounded.text
     assert bounded.text.endswith(
-        "[The output has 48,890 characters in 5,000 lines; all of it is in /scratch/output-c1.txt. This is an excerpt.]"
+        "[The output has 48,890 characters in 5,000 lines; this is an excerpt. "
+        f"All of it is stored as artifact {bounded.artifact}: see read_artifact.]"
     )
-    assert len(bounded.text) < BOUNDS.chars_max + NOTICE_CHARS_MAX
+    assert len(bounded.text) < BOUNDS.excerpt_chars_max + NOTICE_CHARS_MAX
+
+
+def test_the_same_output_is_stored_once(tmp_path: Path) -> None:
+    first, again = bound("y" * 5000, tmp_path), bound("y" * 5000, tmp_path)
+    assert first == again
+    assert len([path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]) == 1
 
 
 def test_an_excerpt_of_one_long_line_is_cut_anywhere(tmp_path: Path) -> None:
@@ -45,24 +73,22 @@ def test_an_excerpt_of_one_long_line_is_cut_anywhere(tmp_path: Path) -> None:
 
 def test_50_megabytes_are_taken(tmp_path: Path) -> None:
     bounded = bound("0123456789" * 5_000_000, tmp_path)
-    assert (tmp_path / "scratch" / "output-c1.txt").stat().st_size == FILE_BYTES_MAX
-    assert f"the first {FILE_BYTES_MAX:,} bytes of it are in" in bounded.text
-    assert len(bounded.text) < BOUNDS.chars_max + NOTICE_CHARS_MAX
+    assert bounded.size_bytes == len(stored(tmp_path, bounded)) == ARTIFACT_BYTES_MAX
+    assert f"The first {ARTIFACT_BYTES_MAX:,} bytes of it are stored" in bounded.text
+    assert len(bounded.text) < BOUNDS.excerpt_chars_max + NOTICE_CHARS_MAX
 
 
-def test_a_call_id_cannot_name_another_file(tmp_path: Path) -> None:
-    bounded = bound("x" * 2000, tmp_path, call_id="../../../etc/x\0" + "y" * 500)
-    assert [path.parent for path in (tmp_path / "scratch").iterdir()] == [tmp_path / "scratch"]
-    assert bounded.artifact.startswith("/scratch/output-_etc_x_yyy")
+def test_a_piece_is_cut_and_not_stored(tmp_path: Path) -> None:
+    assert bound_piece("x" * 1500, BOUNDS) == BoundedOutput("x" * 1500)
+    bounded = bound_piece("x" * 1501, BOUNDS)
+    assert not bounded.artifact
+    assert "Ask for a smaller piece." in bounded.text
 
 
-def test_a_link_planted_in_the_scratch_directory_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "secret").write_text("secret")
-    (tmp_path / "scratch" / "output-c1.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(ToolError):
+def test_a_disk_that_takes_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "artifacts").write_text("a file where the directory should be")
+    with pytest.raises(NotADirectoryError):
         bound("x" * 2000, tmp_path)
-    assert (tmp_path / "secret").read_text() == "secret"
 
 
 def test_control_and_direction_characters_become_visible() -> None:

@@ -19,6 +19,7 @@ from shoal.surfaces.http import (
     compat,
     compat_chat,
     compat_responses,
+    routes_artifacts,
     routes_control,
     routes_files,
     routes_health,
@@ -44,6 +45,7 @@ BACKLOG = 512
 API: tuple[Endpoint, ...] = (
     *routes_health.ENDPOINTS,
     *routes_threads.ENDPOINTS,
+    *routes_artifacts.ENDPOINTS,
     *routes_files.ENDPOINTS,
     *routes_control.ENDPOINTS,
     *compat.ENDPOINTS,

@@ -19,6 +19,8 @@ from shoal.tools.threads import in_thread
 from shoal.tools.typed import Prepared, TypedTool, canonical
 
 LINES_DEFAULT = 2000
+CHARS_MAX = 15_000
+"""How much of a file one call shows; it ends at a line and says where to go on."""
 LINE_CHARS_MAX = 2000
 """A longer line is cut when shown."""
 TEXT_BYTES_MAX = 10_485_760
@@ -155,7 +157,7 @@ def _read(jail: Jail, place: Place, arguments: ReadArguments, context: ToolConte
     if is_binary(content):
         raise ToolError(f"{place.shown} is binary ({len(content):,} bytes). Look at it with a command, such as `file`.")
     text = content.decode("utf-8", errors="replace")
-    return ToolOutput(_numbered(text, arguments, place.shown))
+    return ToolOutput(_numbered(text, arguments, place.shown), is_piece=True)
 
 
 def _numbered(text: str, arguments: ReadArguments, shown: str) -> str:
@@ -167,7 +169,15 @@ def _numbered(text: str, arguments: ReadArguments, shown: str) -> str:
     first, last = arguments.offset, min(len(lines), arguments.offset + arguments.limit - 1)
     if first > len(lines):
         raise ToolError(f"{shown} has {len(lines)} lines, so there is no line {first}.")
-    numbered = [f"{number:6}\t{_shortened(lines[number - 1])}" for number in range(first, last + 1)]
+    numbered: list[str] = []
+    chars = 0
+    for number in range(first, last + 1):
+        line = f"{number:6}\t{_shortened(lines[number - 1])}"
+        chars += len(line) + 1
+        if chars > CHARS_MAX and numbered:
+            last = number - 1
+            break
+        numbered.append(line)
     notes: list[str] = []
     if last < len(lines) or first > 1:
         rest = f" Go on with offset {last + 1}." if last < len(lines) else ""

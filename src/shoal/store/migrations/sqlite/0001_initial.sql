@@ -154,6 +154,20 @@ create table thread_steps (
 );
 create index thread_steps_thread on thread_steps (thread, started_at);
 
+create table artifacts (
+    thread     text not null,
+    digest     text not null,
+    name       text not null,
+    size_bytes integer not null,
+    turn       text not null,
+    call_id    text not null,
+    tainted_by text not null,
+    created_at integer not null,
+    primary key (thread, digest)
+) without rowid;
+create index artifacts_made on artifacts (created_at);
+create index artifacts_digest on artifacts (digest);
+
 create table settings (
     scope text not null,
     key   text not null,

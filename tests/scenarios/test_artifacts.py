@@ -1,0 +1,101 @@
+"""Results too long to show: stored whole once, read again piece by piece, listed, and forgotten in time."""
+
+import os
+import re
+from pathlib import Path
+
+from tests.scenarios.kit import calls
+
+from shoal.domain.events import ToolFinished
+from shoal.domain.ids import parse_thread_id
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
+from shoal.testing.model.script import Script
+from shoal.testing.scenario import World, scenario
+from shoal.tools.artifacts import ArtifactFiles, ArtifactRetention
+from shoal.tools.functions import tool
+
+REPORT = "".join(f"row {number}: {'needle' if number == 700 else 'hay'}\n" for number in range(1000))
+
+
+@tool
+async def report() -> str:
+    """A long report."""
+    return REPORT
+
+
+async def results(world: World) -> list[ToolFinished]:
+    return [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
+
+
+def reader(grep: str = "", **piece: int) -> Script:
+    """Calls the report, then reads its artifact, then answers."""
+
+    def script(seen: Seen) -> Step | str:
+        if seen.rounds == 0:
+            return calls("report")
+        found = re.search(r"artifact ([0-9a-f]{32})", "".join(message.text for message in seen.messages))
+        if seen.rounds == 1 and found:
+            extra = "".join(f', "{key}": {value}' for key, value in piece.items())
+            return Reply(calls=(Call("read_artifact", f'{{"artifact": "{found[1]}", "grep": "{grep}"{extra}}}'),))
+        return "done"
+
+    return script
+
+
+async def test_the_model_finds_a_line_of_a_result_it_saw_an_excerpt_of(tmp_path: Path) -> None:
+    model = FakeModel(script=reader("NEEDLE"))
+    async with scenario(tmp_path, model, tools=[report]) as world:
+        await world.ada.says("find it")
+        await world.ada.sees("done")
+        first, second = await results(world)
+        assert "needle" not in first.text
+        assert first.artifact_bytes == len(REPORT)
+        assert f"{REPORT.index('row 700')}: row 700: needle" in second.text
+        assert not second.artifact, "a piece of what is stored is not stored again"
+
+
+async def test_the_model_reads_a_piece_by_offset(tmp_path: Path) -> None:
+    model = FakeModel(script=reader(offset=REPORT.index("row 500"), limit=12))
+    async with scenario(tmp_path, model, tools=[report]) as world:
+        await world.ada.says("read on")
+        await world.ada.sees("done")
+        assert (await results(world))[1].text.startswith("row 500: hay\n[Characters 6,390 to 6,402 of ")
+
+
+async def test_a_thread_lists_its_artifacts_and_no_other_thread_reads_them(tmp_path: Path) -> None:
+    model = FakeModel(script=reader())
+    async with scenario(tmp_path, model, tools=[report]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        (kept,) = await world.app.store.artifacts.of_thread(world.ada.thread)
+        assert (kept.name, kept.size_bytes) == ("report", len(REPORT))
+        other = parse_thread_id("fake:harbour:2")
+        assert await world.app.store.artifacts.of_thread(other) == []
+        assert await world.app.store.artifacts.find(other, kept.digest) is None
+        assert await world.app.store.artifacts.find(world.ada.thread, kept.digest[:8]) == kept
+        assert await world.app.store.artifacts.find(world.ada.thread, "%") is None
+
+
+async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel(script=reader())
+    async with scenario(tmp_path, model, tools=[report], clock=clock) as world:
+        bob = world.person("bob", "2")
+        files = ArtifactFiles(world.app.home.artifacts)
+        retention = ArtifactRetention(world.app.store.artifacts, files, clock, days=2)
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        await clock.advance(86_400)
+        await bob.says("go")
+        await bob.sees("done")
+        digest = (await results(world))[0].artifact
+        assert [path.name for path in world.app.home.artifacts.rglob("*") if path.is_file()] == [digest]
+        os.utime(files.path(digest), (0, 0))
+        await clock.advance(1.5 * 86_400)
+        assert await retention.expire() == 0
+        assert await world.app.store.artifacts.of_thread(world.ada.thread) == []
+        assert files.path(digest).exists()
+        await clock.advance(86_400)
+        assert await retention.expire() == 1
+        assert not files.path(digest).exists()
