@@ -14,8 +14,9 @@ still finishes is no longer its own.
 
 from typing import TypeAlias
 
-from procrastinate import App, PsycopgConnector
+from procrastinate import PsycopgConnector
 from procrastinate.exceptions import ConnectorException, UniqueViolation
+from procrastinate.manager import JobManager
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
@@ -77,7 +78,7 @@ class Jobs:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._connector = PsycopgConnector()
-        self._manager = App(connector=self._connector).job_manager
+        self._manager = JobManager(self._connector)
         self.worker = 0
 
     async def register(self) -> None:
