@@ -32,7 +32,16 @@ from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.web import Fetcher
-from shoal.factories import agent_defaults, make_catalog, make_profiles, make_sandbox, turn_limits, window_of
+from shoal.factories import (
+    agent_defaults,
+    extension_tools,
+    make_catalog,
+    make_profiles,
+    make_sandbox,
+    turn_limits,
+    window_of,
+)
+from shoal.permissions.audit import anchor_line
 from shoal.permissions.rules import Profiles
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
@@ -60,6 +69,7 @@ log = logging.getLogger(__name__)
 State = Literal["starting", "running", "draining", "stopped"]
 
 EXPIRY_CHECK_SECONDS = 30.0
+ANCHOR_SECONDS = 3600.0
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner."""
 
@@ -169,6 +179,14 @@ class App:
         self.state = "draining"
         await self.engine.drain(self.config.engine.drain_seconds)
 
+    async def _anchor_audit(self) -> None:
+        """Put the heads of the audit chains into the log now and then, where nobody can change them unseen."""
+        while True:
+            await self.clock.sleep(ANCHOR_SECONDS)
+            chains = await self.store.audit.chains()
+            if chains:
+                log.info("%s", anchor_line(self.clock.now(), chains))
+
     async def _watch_approvals(self) -> None:
         while True:
             await self.orchestrator.expire_approvals()
@@ -178,7 +196,7 @@ class App:
         """The engine, which ends when drained, and everything that runs beside it for ever."""
         found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self._watch_approvals()]
         if self.role != "worker":
-            found.append(self.triggers.run())
+            found += [self.triggers.run(), self._anchor_audit()]
             kept = ArtifactRetention(
                 self.store.artifacts, self._artifacts, self.clock, self.config.context.artifact_days
             )
@@ -266,6 +284,8 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         ask_commands=not app.sandbox.isolated and config.sandbox.kind == "auto",
         bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
     )
+    for tool in extension_tools():
+        app.tools.add(tool)
     app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
     limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)

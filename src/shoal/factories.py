@@ -1,6 +1,8 @@
 """Makes each part from its section of the configuration; what depends on what is wired in app.py."""
 
 import os
+from collections.abc import Callable
+from typing import cast, get_args
 
 import msgspec
 
@@ -9,7 +11,9 @@ from shoal.config import Config, Secret
 from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock
 from shoal.domain.home import Home
+from shoal.domain.ports import Provider, Sandbox, Tool
 from shoal.permissions.rules import Override, Profiles, ProfileSource
+from shoal.plugins import extensions, load_extension
 from shoal.providers.build import ProviderSettings
 from shoal.providers.catalog import Catalog
 from shoal.providers.http import Timeouts
@@ -69,7 +73,9 @@ def make_catalog(config: Config, home: Home, clock: Clock) -> Catalog:
         )
         for name, provider in config.providers.items()
     ]
-    return Catalog(settings, listings_file=home.models_file, clock=clock, environ=os.environ)
+    return Catalog(
+        settings, listings_file=home.models_file, clock=clock, environ=os.environ, extra=_extension_providers()
+    )
 
 
 def _key(secret: Secret) -> KeySource:
@@ -77,9 +83,22 @@ def _key(secret: Secret) -> KeySource:
     return KeySource(**{source: detail}) if detail else KeySource()  # pyright: ignore[reportArgumentType]
 
 
+def extension_tools() -> list[Tool]:
+    """What installed packages offer in the group `shoal.tools`. Raises ConfigError for one that cannot be imported."""
+    return [cast("Tool", load_extension("shoal.tools", name)) for name in extensions("shoal.tools")]
+
+
+def _extension_providers() -> list[Provider]:
+    """What installed packages offer in the group `shoal.providers`: classes or functions that make a provider."""
+    makers = [load_extension("shoal.providers", name) for name in extensions("shoal.providers")]
+    return [cast("Callable[[], Provider]", maker)() for maker in makers]
+
+
 async def make_sandbox(config: Config) -> Chosen:
-    """The sandbox of a configuration, tried out. Raises SandboxError when one asked for by name does not work."""
+    """The sandbox of a configuration, tried out, or an extension's by its name. Raises SandboxError, ConfigError."""
     wanted = config.sandbox
+    if wanted.kind not in get_args(SandboxKind):
+        return Chosen(cast("Callable[[], Sandbox]", load_extension("shoal.sandboxes", wanted.kind))())
     limits = Limits(memory_bytes_max=wanted.memory_bytes_max, processes_max=wanted.processes_max)
     choice = SandboxChoice(
         kind=msgspec.convert(wanted.kind, SandboxKind),

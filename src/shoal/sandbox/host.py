@@ -22,12 +22,14 @@ class HostSandbox:
     isolated = False
 
     def __init__(self) -> None:
-        self._shell = shutil.which("bash") or "/bin/sh"
+        self._shell = shutil.which("bash")
         self._env = tuple(_inherited().items())
         self._is_swept = False
 
     async def run(self, command: Command) -> CommandResult:
         """Run it with the user's own rights in `command.cwd`. Raises SandboxError when it cannot be started."""
+        if self._shell is None:
+            raise SandboxError("Commands need bash, which was not found. Install it; another shell reads them otherwise.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         if not self._is_swept:

@@ -150,7 +150,7 @@ class Executor:
             if found is None or found.digest != digest or found.state != "allow":
                 return _refuse(call, CHANGED, audit)
             use = found.id
-        started = ToolStarted(call.id, call.name, tuple(action.text for action in invocation.actions))
+        started = ToolStarted(call.id, call.name, self._named(invocation))
         return Admitted(call, tool.spec, invocation, started, audit, use)
 
     async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished:
@@ -223,7 +223,7 @@ class Executor:
             id=ApprovalId(self._clock.new_id()),
             call_id=call.id,
             tool=call.name,
-            actions=tuple(action.text for action in invocation.actions),
+            actions=self._named(invocation),
             digest=digest,
             shown=strip_controls(self.redactor.redact(invocation.shown)),
             asked_by=context.asker.user,
@@ -234,6 +234,10 @@ class Executor:
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason
         )
         return Waits(approval, event, audit)
+
+    def _named(self, invocation: Invocation) -> tuple[str, ...]:
+        """The actions as journal and cards name them, without secrets."""
+        return tuple(self.redactor.redact(action.text) for action in invocation.actions)
 
     def _tool_context(self, call: ToolCall, context: CallContext) -> ToolContext:
         return ToolContext(
