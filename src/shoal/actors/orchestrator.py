@@ -130,6 +130,14 @@ class Orchestrator:
         """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
         self._parts.hub.publish(await self._parts.store.journal.append(thread, [Cleared(by=by)]))
 
+    async def status(self, thread: ThreadId) -> str:
+        """What the thread does, in a line for a person."""
+        found = await self._parts.store.journal.thread(thread)
+        if found is None:
+            return "Nothing was said here yet."
+        doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
+        return f"{doing}; {found.queued} waiting. Agent {found.agent}, {found.last_seq} events."
+
     async def recover(self) -> int:
         """Wake every thread that was left with something to do; returns how many."""
         waiting = await self._parts.store.inbox.waiting()

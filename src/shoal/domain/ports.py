@@ -206,13 +206,34 @@ class Tool(Protocol):
 # ---- chat platforms ----
 
 
+Markup: TypeAlias = Literal["markdown", "telegram", "slack", "discord", "matrix", "google_chat", "plain"]
+"""What a platform's messages are written in; `markdown` ones are taken as they are."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """At most `posts` posts in any `seconds` seconds, counted for a thread, a channel or the whole account."""
+
+    posts: int
+    seconds: float
+    scope: Literal["thread", "channel", "account"] = "channel"
+    groups_only: bool = False
+
+
 class ChatLimits(msgspec.Struct, frozen=True):
-    """What a platform can and cannot do, as data."""
+    """What a platform can and cannot do, as data.
+
+    `text_chars_max` is counted in `text_unit` over the text in its `markup`. Channels whose names begin with
+    `group_prefix` are groups; edits there keep `group_edit_seconds_min` apart.
+    """
 
     text_chars_max: int
+    markup: Markup = "markdown"
+    text_unit: Literal["characters", "utf16", "bytes"] = "characters"
     edit_seconds_min: float = 0.5
-    posts_per_window: int = 0
-    window_seconds: float = 0.0
+    group_edit_seconds_min: float = 0.0
+    group_prefix: str = ""
+    windows: tuple[Window, ...] = ()
+    button_bytes_max: int = 0
     idempotent_posts: bool = False
     can_edit: bool = False
     can_upload: bool = False
@@ -252,6 +273,14 @@ class InboxPort(Protocol):
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already), Gone (expired) or
         Forbidden (`by` may not decide it)."""
+        ...
+
+    async def clear(self, thread: ThreadId, by: str) -> None:
+        """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
+        ...
+
+    async def status(self, thread: ThreadId) -> str:
+        """What the thread does, in a line for a person."""
         ...
 
 

@@ -86,6 +86,8 @@ class FakeChat:
             raise trouble
         if len(post.markdown) > self.limits.text_chars_max:
             raise PlatformError(f"A message may have {self.limits.text_chars_max} characters.", permanent=True)
+        if post.file is not None and not post.file.is_file():
+            raise PlatformError(f"The file {post.file.name!r} is gone.", permanent=True)
         if self.limits.idempotent_posts and post.key in self._keys:
             return self._keys[post.key]
         made = Posted(f"m{len(self.posted) + 1}", post, post.markdown, post.buttons)

@@ -1,0 +1,139 @@
+"""The chat adapters' contract over what needs no other side: the chat in memory, the terminal and the page."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from shoal.chat.terminal import TerminalAdapter
+from shoal.chat.web import WebAdapter
+from shoal.domain.errors import PlatformError
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id
+from shoal.domain.ports import ChatAdapter, OutboundPost
+from shoal.testing.chat import FakeChat
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat import ChatContract, Lack, Shown
+
+PLAIN = str.maketrans("", "", "*")
+
+
+class Quiet:
+    """A counterpart whose people speak by another way; troubles it may have."""
+
+    lacks: frozenset[Lack] = frozenset({"people", "connection", "files_in", "troubles"})
+
+    def __init__(self, adapter: ChatAdapter) -> None:
+        self.adapter = adapter
+        self.clock = ManualClock()
+        self.thread = make_thread_id(adapter.platform, "harbour", "1")
+        self.seen: list[Shown] = []
+
+    def shown(self) -> Sequence[Shown]:
+        return self.seen
+
+    def show(self, post: OutboundPost) -> None:
+        """Put a post before people's eyes; an edit is the same key again."""
+        file = (post.file.name, post.file.read_bytes()) if post.file is not None else None
+        shown = Shown(post.key, post.markdown.translate(PLAIN), tuple(b.label for b in post.buttons), file)
+        self.seen = [old for old in self.seen if old.id != post.key] + [shown]
+
+    async def says(self, text: str, *, author: str = "ada") -> str:
+        raise NotImplementedError
+
+    async def sends_file(self, name: str, content: bytes) -> None:
+        raise NotImplementedError
+
+    async def clicks(self, message_id: str, label: str) -> None:
+        raise NotImplementedError
+
+    async def redeliver(self) -> None:
+        raise NotImplementedError
+
+    def refuse(self, retry_after_seconds: float) -> None:
+        raise NotImplementedError
+
+    def lose_answer(self) -> None:
+        raise NotImplementedError
+
+    def break_connection(self) -> None:
+        raise NotImplementedError
+
+    def refuse_token(self, refused: bool) -> None:
+        raise NotImplementedError
+
+    async def pass_time(self) -> None:
+        raise NotImplementedError
+
+
+class InMemory(Quiet):
+    """FakeChat and its troubles."""
+
+    lacks: frozenset[Lack] = frozenset({"people", "connection", "files_in"})
+
+    def __init__(self, chat: FakeChat) -> None:
+        super().__init__(chat)
+        self._chat = chat
+
+    def shown(self) -> Sequence[Shown]:
+        return [
+            Shown(
+                made.id,
+                made.markdown.translate(PLAIN),
+                tuple(button.label for button in made.buttons),
+                (made.post.file.name, made.post.file.read_bytes()) if made.post.file else None,
+            )
+            for made in self._chat.posted
+        ]
+
+    def refuse(self, retry_after_seconds: float) -> None:
+        self._chat.troubles.append(PlatformError("slow down", retry_after_seconds=retry_after_seconds))
+
+    def lose_answer(self) -> None:
+        self._chat.troubles.append(PlatformError("lost", outcome_unknown=True))
+
+
+class TestFakeChat(ChatContract):
+    """The fake keeps the same promises as the real ones."""
+
+    @pytest.fixture
+    def peer(self) -> InMemory:
+        return InMemory(FakeChat())
+
+
+class TestTerminal(ChatContract):
+    """The terminal of this process."""
+
+    @pytest.fixture
+    def peer(self) -> Iterator[Quiet]:
+        adapter = TerminalAdapter()
+        peer = Quiet(adapter)
+        with adapter.attach(peer.thread, peer.show):
+            yield peer
+
+
+class Page(Quiet):
+    """The page shows the journal."""
+
+    lacks: frozenset[Lack] = frozenset({"people", "connection", "files_in", "troubles", "view"})
+
+
+class TestWeb(ChatContract):
+    """The page's adapter only hands files over."""
+
+    @pytest.fixture
+    def peer(self, tmp_path: Path) -> Page:
+        return Page(WebAdapter(Home(tmp_path)))
+
+
+class TestWebFiles:
+    """What the page is handed it can fetch."""
+
+    async def test_a_file_is_kept_with_the_thread(self, tmp_path: Path) -> None:
+        home = Home(tmp_path / "home")
+        thread = make_thread_id("web", "lobby", "1")
+        file = tmp_path / "a.txt"
+        file.write_text("a")
+        await WebAdapter(home).post(OutboundPost(thread, "k", "", "file", file=file))
+        (kept,) = home.attachments(thread).iterdir()
+        assert kept.read_text() == "a"
