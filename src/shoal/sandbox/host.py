@@ -29,7 +29,7 @@ class HostSandbox:
     async def run(self, command: Command) -> CommandResult:
         """Run it with the user's own rights in `command.cwd`. Raises SandboxError when it cannot be started."""
         if self._shell is None:
-            raise SandboxError("Commands need bash, which was not found. Install it; another shell reads them otherwise.")
+            raise SandboxError("Commands need bash, which was not found: install it.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         if not self._is_swept:
