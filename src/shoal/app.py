@@ -6,6 +6,7 @@ config ─► home, lock, store ─► hub, engine ─► tools, permissions, sa
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -40,6 +41,7 @@ from shoal.factories import (
     make_sandbox,
     turn_limits,
     window_of,
+    with_ollama,
 )
 from shoal.permissions.audit import anchor_line
 from shoal.permissions.rules import Profiles
@@ -110,9 +112,9 @@ class App:
             config.tools.brave_api_key.reveal,
         )
         self._artifacts = ArtifactFiles(home.artifacts)
-        for tool in lookup_tools(self.store, self._artifacts):
-            self.tools.add(tool)
         self.adapters: dict[str, ChatAdapter] = {}
+        for tool in lookup_tools(self.store, self._artifacts, self.adapters, OWNERS):
+            self.tools.add(tool)
         self.senders: dict[str, Sender] = {}
         self.agents: Agents
         self.models: Models
@@ -226,6 +228,8 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "
 
     Raises HomeLocked, ConfigError and StoreError with what to do about each.
     """
+    if doubles.models is None:
+        config = await with_ollama(config, os.environ)
     home = Home(config.home)
     clock = doubles.clock or SystemClock()
     async with AsyncExitStack() as stack:

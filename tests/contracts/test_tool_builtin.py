@@ -37,6 +37,8 @@ GOOD = {
     "read_url": {"url": "https://example.org/page"},
     "web_search": {"query": "tides", "count": 3},
     "read_artifact": {"artifact": "0123456789abcdef", "grep": "error"},
+    "search_history": {"query": "green tea", "limit": 3},
+    "search_channel": {"query": "tea"},
     "weigh": {"name": "apple", "grams": 7},
 }
 
@@ -52,7 +54,7 @@ def all_tools(folder: Path) -> Registry:
     registry = standard_tools(ShellBounds())
     clock = ManualClock()
     driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
-    for tool in lookup_tools(DatabaseStore(driver, clock), ArtifactFiles(folder / "artifacts")):
+    for tool in lookup_tools(DatabaseStore(driver, clock), ArtifactFiles(folder / "artifacts"), {}, ()):
         registry.add(tool)
     registry.add(weigh)
     return registry
@@ -106,8 +108,18 @@ def test_flags_are_as_documented(tmp_path: Path) -> None:
     registry = all_tools(tmp_path)
     specs = [tool.spec for name in registry.names() if (tool := registry.get(name)) is not None]
     web = {"read_url", "web_search"}
-    read_only = {"list", "read", "read_artifact", "time", "view", "weigh"}
+    read_only = {"list", "read", "read_artifact", "search_channel", "search_history", "time", "view", "weigh"}
     assert {spec.name for spec in specs if spec.read_only} == read_only | web
-    again = {"create_file", "list", "read", "read_artifact", "time", "view", "write"} | web
+    again = {
+        "create_file",
+        "list",
+        "read",
+        "read_artifact",
+        "search_channel",
+        "search_history",
+        "time",
+        "view",
+        "write",
+    } | web
     assert {spec.name for spec in specs if spec.idempotent} == again
     assert {spec.name for spec in specs if spec.runs_commands} == {"bash"}

@@ -114,6 +114,14 @@ class Context(Section, frozen=True, kw_only=True):
     """How much of a stored result the model sees, in characters: its beginning and its end."""
     artifact_days: Annotated[float, Meta(ge=0)] = 30.0
     """How long stored results are kept, in days; 0 is without end."""
+    backfill_messages_max: Annotated[int, Meta(ge=0, le=1000)] = 50
+    """How many messages of the platform that were missed are read in before a turn; 0 is off."""
+    backfill_hours: Annotated[float, Meta(gt=0)] = 24.0
+    """How old a missed message may be, in hours."""
+    attachment_bytes_max: Annotated[int, Meta(ge=1024)] = 26_214_400
+    """Largest attachment that is downloaded, in bytes."""
+    attachment_image_bytes_max: Annotated[int, Meta(ge=1024)] = 5_242_880
+    """Largest image that is shown to the model, in bytes; a larger one is kept as a file."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
     """How many days of daily notes stand in the prompt."""
 

@@ -240,6 +240,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     can_stream: bool = False
     has_buttons: bool = False
     has_ephemeral: bool = False
+    has_history: bool = False
     upload_bytes_max: int = 26_214_400
 
 

@@ -246,6 +246,19 @@ class Artifacts(Protocol):
         ...
 
 
+class Search(Protocol):
+    """Full text search over the journals."""
+
+    async def said(
+        self, words: str, *, within: str = "", before: datetime | None = None, limit: int = 20
+    ) -> list[Event]:
+        """What people and agents said with all of these words, newest first.
+
+        `within` is a thread, or `platform:channel:` for all of a channel; empty is everywhere.
+        """
+        ...
+
+
 class Ledger(Protocol):
     """What models cost."""
 
@@ -263,6 +276,10 @@ class Settings(Protocol):
 
     async def put(self, scope: str, key: str, value: str) -> None:
         """Set it."""
+        ...
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        """Set it if it is still as expected (None: not set); False when somebody was faster."""
         ...
 
 
@@ -289,6 +306,9 @@ class Store(Protocol):
 
     @property
     def artifacts(self) -> Artifacts: ...
+
+    @property
+    def search(self) -> Search: ...
 
     @property
     def ledger(self) -> Ledger: ...

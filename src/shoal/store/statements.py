@@ -6,6 +6,7 @@ from importlib.resources import files
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _POSTGRES_ONLY = re.compile(r"/\*pg: (.*?) \*/")
+_SQLITE_ONLY = re.compile(r"/\*sqlite: (.*?) \*/")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 
@@ -13,7 +14,8 @@ _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 def statements(dialect: str) -> dict[str, str]:
     """All queries by name in the words of a dialect, `sqlite` or `postgres`.
 
-    Parameters are written `:name` and become `%(name)s` for PostgreSQL; `/*pg: … */` counts there only.
+    Parameters are written `:name` and become `%(name)s` for PostgreSQL; `/*pg: … */` counts there only, and
+    `/*sqlite: … */` for SQLite only.
     """
     found: dict[str, str] = {}
     for source in sorted(files("shoal.store").joinpath("queries").iterdir(), key=lambda entry: entry.name):
@@ -27,7 +29,8 @@ def statements(dialect: str) -> dict[str, str]:
 
 def _translate(body: str, dialect: str) -> str:
     if dialect == "sqlite":
-        return _POSTGRES_ONLY.sub("", body)
+        return _POSTGRES_ONLY.sub("", _SQLITE_ONLY.sub(r"\1", body))
+    body = _SQLITE_ONLY.sub("", body)
     return _PARAMETER.sub(r"%(\1)s", _POSTGRES_ONLY.sub(r"\1", body.replace("%", "%%")))
 
 

@@ -26,6 +26,7 @@ from shoal.store.artifacts import ArtifactsView
 from shoal.store.journal import JournalView, append_outside, chain, put_post
 from shoal.store.mailbox import MailboxView
 from shoal.store.script import Driver, Script, number, query, text
+from shoal.store.search import SearchView
 
 
 class OutboxView:
@@ -308,6 +309,13 @@ class SettingsView:
         """Set it."""
         await self._driver.write(query("setting_put", scope=scope, key=key, value=value))
 
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        """Set it if it is still as expected."""
+        if expected is None:
+            return bool(await self._driver.write(query("setting_make", scope=scope, key=key, value=value)))
+        script = query("setting_swap", scope=scope, key=key, expected=expected, value=value)
+        return bool(await self._driver.write(script))
+
 
 class DatabaseStore:
     """Implements `domain.store.Store` over a driver."""
@@ -323,6 +331,7 @@ class DatabaseStore:
         self.artifacts = ArtifactsView(driver)
         self.ledger = LedgerView(driver, clock)
         self.settings = SettingsView(driver)
+        self.search = SearchView(driver)
 
     async def close(self) -> None:
         """Finish what was handed in, then close."""

@@ -20,6 +20,7 @@ LIMITS = ChatLimits(
     can_upload=True,
     has_buttons=True,
     has_ephemeral=True,
+    has_history=True,
 )
 
 
@@ -53,6 +54,7 @@ class FakeChat:
         self.typed: list[tuple[ThreadId, str]] = []
         self.past: list[Prompt] = []
         self.troubles: deque[PlatformError] = deque()
+        self.history_trouble: PlatformError | None = None
         self.inbox: InboxPort | None = None
         self._clock = clock or SystemClock()
         self._keys: dict[str, str] = {}
@@ -120,7 +122,9 @@ class FakeChat:
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """What `past` holds of a thread, oldest first."""
+        """What `past` holds of a thread, oldest first. Raises `history_trouble`."""
+        if self.history_trouble is not None:
+            raise self.history_trouble
         found = [prompt for prompt in self.past if prompt.thread == thread and (after is None or prompt.at > after)]
         for prompt in found[-limit:]:
             yield prompt

@@ -12,7 +12,8 @@ from shoal.testing.contracts.store_delivery import DeliveryRules
 from shoal.testing.contracts.store_journal import JournalRules
 from shoal.testing.contracts.store_mailbox import MailboxRules
 from shoal.testing.contracts.store_records import RecordRules
+from shoal.testing.contracts.store_search import SearchRules
 
 
-class StoreContract(MailboxRules, JournalRules, DeliveryRules, ApprovalRules, RecordRules):
+class StoreContract(MailboxRules, JournalRules, DeliveryRules, ApprovalRules, RecordRules, SearchRules):
     """Every rule of the store; a subclass gives the fixtures `store` and `clock`."""

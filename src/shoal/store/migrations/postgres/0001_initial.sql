@@ -37,8 +37,15 @@ create table events (
     type   text not null,
     at     bigint not null,
     data   text not null,
+    -- What was said, for full text search. The first 50,000 characters; a NUL, which jsonb refuses, counts as a space.
+    said   tsvector generated always as (
+        case when type in ('user_message', 'steered', 'assistant_message') then to_tsvector(
+            'simple'::regconfig, left(replace(data, '\u0000', '\u0020')::jsonb ->> 'text', 50000)
+        ) end
+    ) stored,
     primary key (thread, seq)
 );
+create index events_said on events using gin (said) where said is not null;
 
 create table outbox (
     number     bigint generated always as identity primary key,

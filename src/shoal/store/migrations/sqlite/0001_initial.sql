@@ -40,6 +40,16 @@ create table events (
     primary key (thread, seq)
 ) without rowid;
 
+-- What was said, for full text search; filled with the events, in their transaction. A NUL counts as a space.
+create virtual table search using fts5(
+    words, thread unindexed, seq unindexed, tokenize = 'unicode61 remove_diacritics 2'
+);
+create trigger events_search after insert on events
+when new.type in ('user_message', 'steered', 'assistant_message') begin
+    insert into search (words, thread, seq)
+    values (json_extract(replace(new.data, '\u0000', '\u0020'), '$.text'), new.thread, new.seq);
+end;
+
 create table outbox (
     number     integer primary key,
     id         text not null unique,

@@ -1,0 +1,49 @@
+"""Full text search over what was said: FTS5 in SQLite, a tsvector column in PostgreSQL, filled with the events."""
+
+import re
+from datetime import datetime
+
+from shoal.domain.clock import to_micros
+from shoal.domain.events import Event
+from shoal.domain.ids import ThreadId
+from shoal.store import rows as convert
+from shoal.store.script import Driver, query, text
+
+WORDS_MAX = 32
+TIME_END = 2**62
+_WORD = re.compile(r"\w+")
+_LAST = "\U0010ffff"
+
+
+class SearchView:
+    """Implements `domain.store.Search`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def said(
+        self, words: str, *, within: str = "", before: datetime | None = None, limit: int = 20
+    ) -> list[Event]:
+        """What people and agents said with all of these words, newest first."""
+        wanted = _WORD.findall(words)[:WORDS_MAX]
+        if not wanted:
+            return []
+        script = query(
+            "search_said",
+            quoted=" ".join(f'"{word}"' for word in wanted),
+            words=" ".join(wanted),
+            low=within,
+            high=_end(within),
+            before=to_micros(before) if before is not None else TIME_END,
+            limit=limit,
+        )
+        return [convert.event(ThreadId(text(row[0])), row[1:]) for row in await self._driver.read(script)]
+
+
+def _end(within: str) -> str:
+    """The first thread id after all that are or begin with `within`."""
+    if not within:
+        return _LAST
+    if within.endswith(":"):
+        return f"{within[:-1]};"
+    return f"{within}\x01"

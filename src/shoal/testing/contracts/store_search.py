@@ -1,0 +1,82 @@
+"""Rules of full text search and of artifacts' rows."""
+
+from datetime import timedelta
+
+from shoal.domain.events import AssistantSaid, Event, ToolFinished, UserSaid
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import Author
+from shoal.domain.records import Commit
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import THREAD, opened
+
+
+def spoken(event: Event) -> str:
+    """The text of an event that says something."""
+    return event.data.text if isinstance(event.data, UserSaid | AssistantSaid) else ""
+
+
+async def said(store: Store, *texts: str) -> None:
+    """Texts in the contract's thread."""
+    await opened(store)
+    await store.journal.append(THREAD, [UserSaid(text, Author("u1")) for text in texts])
+
+
+class SearchRules:
+    """`domain.store.Search` and `Artifacts`."""
+
+    async def test_what_was_said_is_found_by_all_its_words(self, store: Store) -> None:
+        """Whatever their order and case; the newest first."""
+        await said(store, "The green tea is out", "green", "Tea, GREEN again", "x" * 100_000 + " far off")
+        found = await store.search.said("tea green")
+        assert [spoken(event) for event in found] == ["Tea, GREEN again", "The green tea is out"]
+        assert found[0].thread == THREAD
+
+    async def test_a_search_takes_any_text(self, store: Store) -> None:
+        """Nothing in it is syntax."""
+        await said(store, "plain words", 'a NUL \0 and a quote " and a \\ too', "zebra \\u0000 stripe")
+        for words in ('"', "NOT plain", "plain* OR", "(plain", "plain' ;--", "", "%", ":x", "AND"):
+            await store.search.said(words)
+        assert len(await store.search.said('"plain"')) == 1
+        assert len(await store.search.said("quote")) == 1
+        assert len(await store.search.said("stripe")) == 1
+
+    async def test_a_search_stays_within_a_channel(self, store: Store) -> None:
+        """By the beginning of the thread's id."""
+        await said(store, "treasure")
+        platform, channel, _ = THREAD.split(":")
+        assert len(await store.search.said("treasure", within=f"{platform}:{channel}:")) == 1
+        assert len(await store.search.said("treasure", within=THREAD)) == 1
+        assert await store.search.said("treasure", within=f"{platform}:{channel[:-1]}:") == []
+        assert await store.search.said("treasure", within=THREAD[:-1]) == []
+
+    async def test_results_of_tools_are_not_searched(self, store: Store) -> None:
+        """Only what somebody said."""
+        lease = await opened(store)
+        result = ToolFinished(CallId("c1"), "bash", "needle")
+        await store.journal.commit(lease, Commit(TurnId("T1"), (result, AssistantSaid("a needle I say"))))
+        assert [spoken(event) for event in await store.search.said("needle")] == ["a needle I say"]
+
+    async def test_an_artifact_is_noted_with_its_event(self, store: Store, clock: ManualClock) -> None:
+        """Found by the beginning of its digest, in its own thread only."""
+        lease = await opened(store)
+        result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9000, tainted_by="page")
+        await store.journal.commit(lease, Commit(TurnId("T1"), (result,)))
+        (found,) = await store.artifacts.of_thread(THREAD)
+        assert (found.digest, found.name, found.size_bytes, found.tainted_by) == ("ab" * 16, "bash", 9000, "page")
+        assert found.created_at == clock.now()
+        assert await store.artifacts.find(THREAD, "abababab") == found
+        assert await store.artifacts.find(ThreadId("web:lobby:other"), "abababab") is None
+
+    async def test_expired_artifacts_are_told_once_nobody_keeps_them(self, store: Store, clock: ManualClock) -> None:
+        """A digest that a younger row names stays."""
+        lease = await opened(store)
+        for digest in ("aa", "bb"):
+            result = ToolFinished(CallId(digest), "bash", "…", artifact=digest * 16, artifact_bytes=1)
+            await store.journal.commit(lease, Commit(TurnId("T1"), (result,)))
+        await clock.advance(100)
+        other = await opened(store, "T2", ThreadId("web:lobby:other"))
+        again = ToolFinished(CallId("c9"), "bash", "…", artifact="bb" * 16, artifact_bytes=1)
+        await store.journal.commit(other, Commit(TurnId("T2"), (again,)))
+        assert await store.artifacts.expire(clock.now() - timedelta(seconds=50)) == ["aa" * 16]
+        assert await store.artifacts.of_thread(THREAD) == []

@@ -1,0 +1,172 @@
+"""The tools `search_history` and `search_channel`: what was said before, as far as whoever asks may see it.
+
+A channel's conversations are open to whoever speaks in it; those of other channels only to the owner, who speaks on the
+page, by the API or in this machine's terminal.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from shoal.domain.errors import PlatformError, ToolError
+from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
+from shoal.domain.messages import Author
+from shoal.domain.permissions import Action
+from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
+from shoal.domain.store import Search
+from shoal.tools.typed import Prepared, TypedTool, canonical
+
+AROUND_CHARS = 300
+"""How much of a message is shown, around the first word that was looked for."""
+PLATFORM_MESSAGES_MAX = 500
+PLATFORM_SECONDS_MAX = 10.0
+_WORD = re.compile(r"\w+")
+_AGENT = Author("agent", "agent")
+
+Query = Annotated[str, Meta(description="Words that must all occur.", min_length=1, max_length=500)]
+Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show, the newest first.")]
+
+
+class SearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What both tools take."""
+
+    query: Query
+    limit: Limit = 10
+
+
+class _Hit(msgspec.Struct, frozen=True):
+    at: datetime
+    author: Author
+    text: str
+    where: str
+
+
+class SearchHistoryTool(TypedTool[SearchArguments]):
+    """Searches the journals."""
+
+    name: ClassVar[str] = "search_history"
+    description: ClassVar[str] = (
+        "Search all earlier conversations that the person you talk with may see, also those no longer in front of you."
+    )
+    read_only: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+
+    def __init__(self, search: Search, owners: Sequence[str]) -> None:
+        super().__init__(SearchArguments)
+        self._search = search
+        self._owners = frozenset(owners)
+
+    def plan(self, arguments: SearchArguments, context: ToolContext) -> Invocation:
+        """Settle how far the search may go."""
+        within = "" if f"{context.asker.platform}:{context.asker.user}" in self._owners else channel_of(context)
+
+        async def work() -> ToolOutput:
+            found = await self._search.said(arguments.query, within=within, limit=arguments.limit + 1)
+            return _output([_hit(event) for event in found if event.turn != context.turn], arguments)
+
+        return _prepared(self.name, arguments, within, work)
+
+
+class SearchChannelTool(TypedTool[SearchArguments]):
+    """Searches the channel: its threads' journals, and what the platform has of this thread beyond them."""
+
+    name: ClassVar[str] = "search_channel"
+    description: ClassVar[str] = "Search what was said in this channel, also before you were here."
+    read_only: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+
+    def __init__(self, search: Search, adapters: Mapping[str, ChatAdapter]) -> None:
+        super().__init__(SearchArguments)
+        self._search = search
+        self._adapters = adapters
+
+    def plan(self, arguments: SearchArguments, context: ToolContext) -> Invocation:
+        """The channel is that of the thread."""
+        within = channel_of(context)
+
+        async def work() -> ToolOutput:
+            found = await self._search.said(arguments.query, within=within, limit=arguments.limit + 1)
+            hits = [_hit(event) for event in found if event.turn != context.turn]
+            known = {hit.text for hit in hits}
+            platform, note = await self._platform(arguments, context)
+            hits += [hit for hit in platform if hit.text not in known]
+            hits.sort(key=lambda hit: hit.at, reverse=True)
+            return _output(hits, arguments, note)
+
+        return _prepared(self.name, arguments, within, work)
+
+    async def _platform(self, arguments: SearchArguments, context: ToolContext) -> tuple[list[_Hit], str]:
+        """What the platform itself has; a note says when it could not be asked."""
+        adapter = self._adapters.get(context.thread.split(":")[0])
+        if adapter is None or not adapter.limits.has_history:
+            return [], ""
+        words = [word.casefold() for word in _WORD.findall(arguments.query)]
+        hits: list[_Hit] = []
+        try:
+            async with asyncio.timeout(PLATFORM_SECONDS_MAX):
+                messages = adapter.history(context.thread, None, PLATFORM_MESSAGES_MAX)
+                hits.extend(
+                    [
+                        _Hit(message.at, message.author, message.text, context.thread)
+                        async for message in messages
+                        if all(word in message.text.casefold() for word in words)
+                    ]
+                )
+        except PlatformError as error:
+            return hits, f"[The platform's own history could not be searched: {error}]"
+        except TimeoutError:
+            return hits, "[The platform's own history took too long; only the journal was searched.]"
+        return hits, ""
+
+
+def channel_of(context: ToolContext) -> str:
+    """What the ids of the channel's threads begin with."""
+    platform, channel, _ = context.thread.split(":")
+    return f"{platform}:{channel}:"
+
+
+def _prepared(
+    name: str, arguments: SearchArguments, within: str, work: Callable[[], Awaitable[ToolOutput]]
+) -> Prepared:
+    if not _WORD.search(arguments.query):
+        raise ToolError("Give at least one word to look for.")
+    effect = canonical(name, query=arguments.query, limit=arguments.limit, within=within)
+    words = " ".join(_WORD.findall(arguments.query))
+    return Prepared((Action(f"tool:{name}:{words}"),), f"{name} {words}", effect, work)
+
+
+def _hit(event: Event) -> _Hit:
+    match event.data:
+        case UserSaid(text=text, author=author) | Steered(text=text, author=author):
+            return _Hit(event.at, author, text, event.thread)
+        case AssistantSaid(text=text):
+            return _Hit(event.at, _AGENT, text, event.thread)
+        case _:
+            return _Hit(event.at, _AGENT, "", event.thread)
+
+
+def _output(hits: list[_Hit], arguments: SearchArguments, note: str = "") -> ToolOutput:
+    shown = hits[: arguments.limit]
+    if not shown:
+        return ToolOutput(f"Nothing was found for {arguments.query!r}.\n{note}".rstrip())
+    strangers = [hit.author.id for hit in shown if not hit.author.trusted]
+    lines = [_line(hit, arguments.query) for hit in shown]
+    if note:
+        lines.append(note)
+    return ToolOutput("\n".join(lines), tainted_by=f"message of {strangers[0]}" if strangers else "", is_piece=True)
+
+
+def _line(hit: _Hit, wanted: str) -> str:
+    who = hit.author.name or hit.author.id
+    text = " ".join(hit.text.split())
+    if len(text) > AROUND_CHARS:
+        folded = text.casefold()
+        places = [place for word in _WORD.findall(wanted) if (place := folded.find(word.casefold())) >= 0]
+        start = max(0, min(places, default=0) - AROUND_CHARS // 3)
+        text = f"{'…' if start else ''}{text[start : start + AROUND_CHARS]}…"
+    return f"{hit.at:%Y-%m-%d %H:%M} {who} in {hit.where}: {text}"

@@ -1,0 +1,67 @@
+"""What an agent finds of earlier conversations, and what it is not shown."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.events import ToolFinished
+from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
+from shoal.testing.scenario import World, scenario
+
+
+def seeker(tool: str) -> FakeModel:
+    """Searches for `treasure` when asked to look; else says something about it."""
+
+    def script(seen: Seen) -> Step | str:
+        if "look" in seen.user_text and seen.rounds == 0:
+            return Reply(calls=(Call(tool, '{"query": "treasure"}'),))
+        return "looked" if "look" in seen.user_text else "noted"
+
+    return FakeModel(script=script)
+
+
+async def found(world: World) -> str:
+    """The search's result in ada's thread."""
+    await world.ada.says("look")
+    await world.ada.sees("looked")
+    return next(event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished))
+
+
+async def test_history_shows_the_channel_and_no_other(tmp_path: Path) -> None:
+    async with scenario(tmp_path, seeker("search_history")) as world:
+        bob = world.person("bob", "2")
+        await bob.says("the treasure is under the pier")
+        await bob.sees("noted")
+        await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
+        await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
+        text = await found(world)
+        assert "bob in fake:harbour:2: the treasure is under the pier" in text
+        assert "nobody here may know" not in text
+
+
+async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> None:
+    async with scenario(
+        tmp_path, seeker("search_channel"), settings={"context": {"backfill_messages_max": 0}}
+    ) as world:
+        at = world.app.clock.now() - timedelta(days=400)
+        author = Author("u9", "carol", trusted=False)
+        world.chat.past = [Prompt(world.ada.thread, "p1", "Treasure? Ask the captain.", author, at)]
+        text = await found(world)
+        assert "carol in fake:harbour:1: Treasure? Ask the captain." in text
+        result = next(event.data for event in await world.journal() if isinstance(event.data, ToolFinished))
+        assert result.tainted_by == "message of u9"
+
+
+async def test_a_platform_that_fails_is_told_and_the_journal_still_searched(tmp_path: Path) -> None:
+    async with scenario(
+        tmp_path, seeker("search_channel"), settings={"context": {"backfill_messages_max": 0}}
+    ) as world:
+        bob = world.person("bob", "2")
+        await bob.says("treasure!")
+        await bob.sees("noted")
+        world.chat.history_trouble = PlatformError("it sleeps")
+        text = await found(world)
+        assert "treasure!" in text
+        assert "could not be searched: it sleeps" in text
