@@ -1,0 +1,1 @@
+"""`make bench`: what Shoal itself costs, beside the bare requests it makes; docs/benchmark.md explains each line."""

@@ -1,0 +1,119 @@
+"""The local engine and the store alone: `python -m bench.engine TASK` prints turns a second and the time to a handler.
+
+A turn here is its bookkeeping, every commit with FULL sync: a prompt accepted, the thread woken and leased, the turn
+opened, five steps committed, the turn finished. No model, no tools, no delivery.
+"""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.child import inside, new_home
+from bench.rows import Row, middle
+from shoal.domain.clock import SystemClock
+from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import ThreadId, TurnId, make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.ports import SignalKind
+from shoal.domain.records import Commit
+from shoal.engine.local import LocalEngine
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+
+THREADS = 200
+TURNS = 10
+STEPS = 5
+SENDS = 200
+TURNS_A_SECOND_MIN = 1500
+PERSON = Author("ada", "Ada")
+
+
+class Bookkeeper:
+    """A `ThreadHandler` that journals a turn's steps and nothing else."""
+
+    def __init__(self, store: DatabaseStore, clock: SystemClock) -> None:
+        self.finished: dict[ThreadId, asyncio.Event] = {}
+        self.began = 0.0
+        self._store = store
+        self._clock = clock
+
+    async def advance(self, thread: ThreadId) -> None:
+        """One turn for the prompt that waits."""
+        self.began = time.perf_counter()
+        journal = self._store.journal
+        lease = await journal.lease(thread)
+        if lease is None or lease.prompt is None:
+            return
+        turn = TurnId(self._clock.new_id())
+        said = UserSaid(lease.prompt.text, lease.prompt.author, lease.prompt.key)
+        await journal.open_turn(lease, lease.prompt, Commit(turn, (TurnStarted("main", "none"), said)))
+        for step in range(STEPS):
+            await journal.commit(lease, Commit(turn, (AssistantSaid(f"step {step}"),)))
+        await journal.finish_turn(lease, Commit(turn, (TurnFinished("done", "done", STEPS),)))
+        self.finished[thread].set()
+
+    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
+        """Nothing is signalled."""
+
+
+async def run(folder: Path) -> dict[str, float]:
+    """Measure in this process."""
+    clock = SystemClock()
+    store = DatabaseStore(SqliteDriver(folder / "bench.db", synchronous="FULL"), clock)
+    engine, handler = LocalEngine(), Bookkeeper(store, clock)
+    serving = asyncio.ensure_future(engine.run(handler))
+
+    async def send(name: str) -> None:
+        thread = make_thread_id("bench", "engine", name)
+        done = handler.finished[thread] = asyncio.Event()
+        key = clock.new_id()
+        await store.inbox.accept(Prompt(thread, key, "hello", PERSON, clock.now(), message_id=key), 5)
+        await engine.woken(thread)
+        await done.wait()
+
+    async def chat(name: str) -> None:
+        for _ in range(TURNS):
+            await send(name)
+
+    delays: list[float] = []
+    for number in range(SENDS):
+        began = time.perf_counter()
+        await send(f"alone{number}")
+        delays.append(handler.began - began)
+    began, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(chat(f"many{number}") for number in range(THREADS)))
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    await engine.drain(10)
+    await serving
+    await store.close()
+    count = THREADS * TURNS
+    return {"turns": count / wall, "cpu_ms": cpu * 1000 / count, "delay_ms": statistics.median(delays) * 1000}
+
+
+def measure() -> list[Row]:
+    """Three processes; the medians."""
+    found: list[dict[str, float]] = []
+    for _ in range(3):
+        with new_home("http://127.0.0.1:1") as home:
+            found.append(msgspec.convert(inside("bench.engine", {"folder": str(home)}, home), dict[str, float]))
+    turns, cpu, delay = (middle(one[key] for one in found) for key in ("turns", "cpu_ms", "delay_ms"))
+    return [
+        Row(
+            f"engine and store, turns of {STEPS} steps, FULL",
+            "a second",
+            turns,
+            bound=TURNS_A_SECOND_MIN,
+            at_least=True,
+            note=f"{cpu:.2f} ms CPU a turn",
+        ),
+        Row("send to handler, durable", "ms", delay),
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(run(Path(json.loads(sys.argv[1])["folder"])))))

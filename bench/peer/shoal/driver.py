@@ -1,0 +1,104 @@
+"""Shoal in the peers' harness: `open_app` in this process, with the configuration that a new user with a key has.
+
+The path measured is the whole one: a platform's message → orchestrator.send (the inbox, one durable commit) → engine →
+actor → prompt, context → model over HTTP, streamed → tools through permissions and sandbox → journal (SQLite, FULL) →
+outbox → sender → the platform's post, which ends the turn here. Only the platform is the driver's own. Defaults all
+over, save a profile under which `bash true` runs without asking, so that tool calls run, and a large window for the
+model that nobody knows, so that a long history is sent whole and not summarised. The sandbox is what `auto` takes.
+"""
+
+import asyncio
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+
+CONFIG = """
+[model]
+name = "fake/fake-1"
+context_tokens_max = 1000000
+
+[providers.fake]
+kind = "openai"
+base_url = "{llm}/v1"
+api_key = "sk-fake"
+
+[permissions]
+default_profile = "bench"
+
+[permissions.profiles.bench]
+extends = "standard"
+allow = ["tool:bash:true"]
+{more}"""
+
+
+def write_config(home: Path, llm: str, more: str = "") -> None:
+    """Make the home directory as `shoal init` and a person with a key would."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "shoal.toml").write_text(CONFIG.format(llm=llm, more=more))
+
+
+def make_chat():
+    """A chat platform in memory: what is posted to a thread answers the message that waits there."""
+    from shoal.chat.web import WebAdapter
+    from shoal.domain.ids import ThreadId
+    from shoal.domain.ports import OutboundPost
+
+    class Chat(WebAdapter):
+        """Takes posts as a page would, and tells who waits."""
+
+        def __init__(self) -> None:
+            super().__init__(platform="bench")
+            self.waiting: dict[ThreadId, asyncio.Future[str]] = {}
+
+        async def post(self, post: OutboundPost) -> str:
+            """Hand the text to whoever waits for it."""
+            self.waiting.pop(post.thread).set_result(post.markdown)
+            return post.key
+
+    return Chat()
+
+
+class Driver:
+    """The harness's side: start, one turn, stop."""
+
+    async def start(self) -> None:
+        """Open the app as `shoal run` does, without its page."""
+        from shoal.app import Doubles, open_app
+        from shoal.config import load_config
+        from shoal.domain.ids import make_thread_id
+        from shoal.domain.messages import Author, Prompt
+
+        self.versions = {name: version(name) for name in ("shoal", "httpx2", "msgspec")}
+        self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada")
+        self.chat = make_chat()
+        config = load_config(Path(os.environ["SHOAL_HOME"]), os.environ, {})
+        self.opening = open_app(config, Doubles(adapters=(self.chat,)))
+        self.app = await self.opening.__aenter__()
+
+    async def turn(self, session: str, text: str) -> str:
+        """One message of a person in a thread, and what the platform is told to post for it."""
+        clock = self.app.clock
+        thread = self.thread("bench", "harbour", session)
+        reply = self.chat.waiting[thread] = asyncio.get_running_loop().create_future()
+        key = clock.new_id()
+        receipt = await self.app.orchestrator.send(
+            self.prompt(thread, key, text, self.author, clock.now(), message_id=key)
+        )
+        assert receipt.status == "accepted", receipt
+        return await reply
+
+    async def stop(self) -> None:
+        """Drain."""
+        await self.opening.__aexit__(None, None, None)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["config"]:
+        write_config(Path(os.environ["SHOAL_HOME"]), os.environ["BENCH_LLM"])
+    else:
+        import driverlib  # pyright: ignore[reportMissingImports]
+
+        driverlib.main(Driver)  # pyright: ignore[reportUnknownMemberType]

@@ -1,0 +1,49 @@
+"""What the core installation takes on disk: shoal and all that it requires without extras, bytecode included."""
+
+import tomllib
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from bench.child import ROOT
+from bench.rows import Row
+
+INSTALL_MB_MAX = 45
+
+
+def core() -> dict[str, Distribution]:
+    """The distributions that installing shoal without extras brings along, by name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: dict[str, Distribution] = {}
+    wanted = [Requirement(line) for line in project["dependencies"]]
+    while wanted:
+        one = wanted.pop()
+        name = one.name.lower().replace("_", "-")
+        if name in found or (one.marker is not None and not one.marker.evaluate({"extra": ""})):
+            continue
+        found[name] = distribution(name)
+        wanted += [Requirement(line) for line in found[name].requires or ()]
+    return found
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+def installed_bytes(one: Distribution) -> int:
+    """What a distribution's files take, in whole disk blocks."""
+    files = {Path(str(one.locate_file(file))) for file in one.files or ()}
+    return sum(_bytes(file) for file in files)
+
+
+def measure() -> list[Row]:
+    """The sum over what is required, and the package of this checkout."""
+    sizes = {name: installed_bytes(one) for name, one in core().items()}
+    sizes["shoal"] = sum(_bytes(file) for file in (ROOT / "src" / "shoal").rglob("*"))
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:4]
+    note = f"{len(sizes)} packages; " + ", ".join(f"{name} {sizes[name] / 1e6:.1f}" for name in largest)
+    return [Row("core installation", "MB", sum(sizes.values()) / 1e6, bound=INSTALL_MB_MAX, note=note)]
