@@ -32,6 +32,8 @@ from shoal.store.statements import migrations, statements
 BATCH_SCRIPTS_MAX = 256
 READERS_MAX = 2
 BUSY_SECONDS = 10.0
+CACHE_KIB = 512
+"""Pages each connection keeps; the operating system keeps them all anyway, and a long journal fills whatever is given."""
 
 T = TypeVar("T")
 _Expected = (sqlite3.Error, ShoalError, msgspec.MsgspecError, UnicodeError, OverflowError)
@@ -124,7 +126,7 @@ class SqliteDriver:
         if not self._read_only:
             connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma synchronous = {self._synchronous}")
-        connection.execute("pragma cache_size = -2048")
+        connection.execute(f"pragma cache_size = -{CACHE_KIB}")
         return connection
 
     def _read(self, script: Script[T]) -> T:
