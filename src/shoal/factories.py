@@ -1,20 +1,25 @@
 """Makes each part from its section of the configuration; what depends on what is wired in app.py."""
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 
 from shoal.agents.registry import AgentDefaults
-from shoal.config import Config, Secret
+from shoal.config import Config, Secret, default_model
+from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.config.records import Provider
+from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, SystemClock
+from shoal.domain.errors import ProviderDown, ProviderRefused
 from shoal.domain.home import Home
-from shoal.domain.ports import Provider, Sandbox, Tool
 from shoal.permissions.rules import Override, Profiles, ProfileSource
 from shoal.plugins import extensions, load_extension
-from shoal.providers.build import ProviderSettings
+from shoal.providers.build import ProviderSettings, build_provider
 from shoal.providers.catalog import Catalog
 from shoal.providers.http import Timeouts
 from shoal.providers.keys import KeySource
@@ -22,6 +27,9 @@ from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sand
 from shoal.sandbox.limits import Limits
 from shoal.turn.budget import BudgetLimits
 from shoal.turn.context import Window
+
+OLLAMA_SECONDS = 0.3
+"""How long a running Ollama may take to accept a connection."""
 
 
 def turn_limits(config: Config) -> TurnLimits:
@@ -58,6 +66,49 @@ def make_profiles(config: Config) -> Profiles:
     return Profiles(sources, overrides)
 
 
+async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
+    """The configuration, and where it names no model at all, with an Ollama that runs on this machine and has one.
+
+    It is looked for at OLLAMA_HOST, else at its usual address; nothing there costs a refused connection.
+    """
+    if default_model(config) != DEMO or config.model.name or "ollama" in config.providers:
+        return config
+    address = _ollama_address(environ)
+    if not await _answers(address):
+        return config
+    found = Provider(kind="openai", base_url=f"{address}/v1")
+    settings = ProviderSettings("ollama", found.kind, found.base_url)
+    provider = build_provider(settings, SystemClock(), environ)
+    try:
+        models = tuple(model.id for model in await provider.models())
+    except (ProviderDown, ProviderRefused):
+        return config
+    finally:
+        await provider.close()
+    if not models:
+        return config
+    ollama = msgspec.structs.replace(found, models=models)
+    return msgspec.structs.replace(config, providers={**config.providers, "ollama": ollama})
+
+
+def _ollama_address(environ: Mapping[str, str]) -> str:
+    given = environ.get("OLLAMA_HOST", "").rstrip("/")
+    if not given:
+        return KNOWN_PROVIDERS["ollama"].base_url.removesuffix("/v1")
+    return given if "://" in given else f"http://{given}"
+
+
+async def _answers(address: str) -> bool:
+    parts = urlsplit(address)
+    try:
+        async with asyncio.timeout(OLLAMA_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 11434)
+    except (OSError, TimeoutError, ValueError):
+        return False
+    writer.close()
+    return True
+
+
 def make_catalog(config: Config, home: Home, clock: Clock) -> Catalog:
     """The providers and models of a configuration; nothing is asked of them here. Raises ConfigError."""
     settings = [
@@ -83,22 +134,22 @@ def _key(secret: Secret) -> KeySource:
     return KeySource(**{source: detail}) if detail else KeySource()  # pyright: ignore[reportArgumentType]
 
 
-def extension_tools() -> list[Tool]:
+def extension_tools() -> list[ports.Tool]:
     """What installed packages offer in the group `shoal.tools`. Raises ConfigError for one that cannot be imported."""
-    return [cast("Tool", load_extension("shoal.tools", name)) for name in extensions("shoal.tools")]
+    return [cast("ports.Tool", load_extension("shoal.tools", name)) for name in extensions("shoal.tools")]
 
 
-def _extension_providers() -> list[Provider]:
+def _extension_providers() -> list[ports.Provider]:
     """What installed packages offer in the group `shoal.providers`: classes or functions that make a provider."""
     makers = [load_extension("shoal.providers", name) for name in extensions("shoal.providers")]
-    return [cast("Callable[[], Provider]", maker)() for maker in makers]
+    return [cast("Callable[[], ports.Provider]", maker)() for maker in makers]
 
 
 async def make_sandbox(config: Config) -> Chosen:
     """The sandbox of a configuration, tried out, or an extension's by its name. Raises SandboxError, ConfigError."""
     wanted = config.sandbox
     if wanted.kind not in get_args(SandboxKind):
-        return Chosen(cast("Callable[[], Sandbox]", load_extension("shoal.sandboxes", wanted.kind))())
+        return Chosen(cast("Callable[[], ports.Sandbox]", load_extension("shoal.sandboxes", wanted.kind))())
     limits = Limits(memory_bytes_max=wanted.memory_bytes_max, processes_max=wanted.processes_max)
     choice = SandboxChoice(
         kind=msgspec.convert(wanted.kind, SandboxKind),

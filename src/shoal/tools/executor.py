@@ -237,7 +237,7 @@ class Executor:
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
         """The actions as journal and cards name them, without secrets."""
-        return tuple(self.redactor.redact(action.text) for action in invocation.actions)
+        return tuple(dict.fromkeys(self.redactor.redact(action.text) for action in invocation.actions))
 
     def _tool_context(self, call: ToolCall, context: CallContext) -> ToolContext:
         return ToolContext(

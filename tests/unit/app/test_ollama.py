@@ -1,0 +1,25 @@
+"""A running Ollama is used where nothing else is set up; nothing there means the demo model."""
+
+from pathlib import Path
+
+from shoal.config import default_model, load_config
+from shoal.factories import with_ollama
+from shoal.testing.model import FakeModel, FakeSettings
+
+
+async def test_a_running_server_with_models_is_the_default(tmp_path: Path) -> None:
+    fake = FakeModel(settings=FakeSettings(models=("tiny:1b", "large:70b")))
+    async with fake.serve() as address:
+        host = address.removesuffix("/v1")
+        config = await with_ollama(load_config(tmp_path, {}), {"OLLAMA_HOST": host})
+    assert default_model(config) == "ollama/tiny:1b"
+
+
+async def test_nothing_there_leaves_the_demo_model(tmp_path: Path) -> None:
+    config = await with_ollama(load_config(tmp_path, {}), {"OLLAMA_HOST": "127.0.0.1:1"})
+    assert default_model(config) == "demo"
+
+
+async def test_a_configured_model_is_not_replaced(tmp_path: Path) -> None:
+    config = load_config(tmp_path, {"OPENAI_API_KEY": "sk-x"})
+    assert await with_ollama(config, {"OLLAMA_HOST": "127.0.0.1:1"}) is config
