@@ -8,7 +8,7 @@ import msgspec
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError
 from shoal.domain.ports import Provider
-from shoal.providers.http import HttpClient, Timeouts
+from shoal.providers.http import Timeouts, make_client
 from shoal.providers.keys import Key, KeySource
 from shoal.providers.service import HttpProvider, Keys
 from shoal.providers.table import BASE_URLS, quirks_of, server_row
@@ -46,7 +46,7 @@ def build_provider(settings: ProviderSettings, clock: Clock, environ: Mapping[st
             settings.name, settings.model_file, clock=clock, timeouts=settings.timeouts, environ=environ
         )
     wire = _wire(settings)
-    http = HttpClient(settings.address, settings.name, settings.timeouts, environ)
+    http = make_client(settings.address, settings.name, settings.timeouts, environ)
     headers = tuple(
         (name.lower().encode(), Key(source, settings.name, environ, clock)) for name, source in settings.headers
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ProviderDown
 from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
-from shoal.providers.http import HttpClient, Timeouts
+from shoal.providers.http import Timeouts, make_client
 from shoal.providers.keys import Key, KeySource
 from shoal.providers.openai import OpenAiWire
 from shoal.providers.service import HttpProvider, Keys
@@ -119,7 +119,7 @@ class LocalProvider:
                 self._server = await asyncio.to_thread(_start, self._file, key)
                 keys = Keys(Key(KeySource(key), self._name, self._environ, self._clock))
                 # No proxy of the environment may stand between this process and itself.
-                http = HttpClient(f"{self._server.listening_address}/v1", self._name, self._timeouts, {})
+                http = make_client(f"{self._server.listening_address}/v1", self._name, self._timeouts, {})
                 self._inner = HttpProvider(self._name, OpenAiWire(), http, keys, clock=self._clock)
             return self._inner
 

@@ -12,7 +12,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import ProviderDown, ProviderRefused
 from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.providers.conversation import Images, load_images
-from shoal.providers.http import HttpClient, HttpFailed, HttpResponse
+from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, read_whole
 from shoal.providers.keys import Key
 from shoal.providers.sse import EventParser, EventTooLarge
 from shoal.providers.wire import Asked, Quirks, Reader, Wire, learn
@@ -101,7 +101,7 @@ class HttpProvider:
             key, headers = await self._headers()
             response = await self._http.request("GET", self._wire.models_path, headers)
             try:
-                body = await response.read()
+                body = await read_whole(response)
             finally:
                 await response.close()
         except HttpFailed as error:
@@ -158,7 +158,7 @@ class HttpProvider:
         from shoal.providers.failures import failure_in_stream, failure_of
 
         try:
-            body = await response.read()
+            body = await read_whole(response)
         finally:
             await response.close()
         if response.status != 200:

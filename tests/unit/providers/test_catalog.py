@@ -133,8 +133,10 @@ async def test_refresh_asks_everybody_and_tells_failures(tmp_path: Path) -> None
             ProviderSettings("unset", "openai", f"{url}/v1", KeySource(env="UNSET")),
             openai("gone", base_url="http://127.0.0.1:9/v1"),
         )
+        assert models.route("claude/m2").context_tokens == UNKNOWN_CONTEXT_TOKENS
         found = await models.refresh()
-        route = models.route("m2")
+        route = models.route("claude/m2")
+        assert models.route("m2") == route
         await models.close()
     assert {name: listing.valid for name, listing in found.items()} == {
         "good": False,

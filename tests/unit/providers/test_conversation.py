@@ -131,6 +131,26 @@ def test_joined_conversations_are_bounded_by_number_and_by_bytes(monkeypatch: py
     assert list(kept.kept) == ["large"]
 
 
+def test_a_dropped_conversation_no_longer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "JOINED_BYTES_MAX", 5000)
+    kept = Conversations(CountingForm())
+    for number in range(6):
+        kept.join(request((UserMessage("x" * 2000),), key=str(number)), {})
+    assert list(kept.kept) == ["4", "5"]
+
+
+def test_a_history_that_was_compacted_is_written_anew() -> None:
+    wire, old = OpenAiWire(), (UserMessage("one"), AssistantMessage("two"), UserMessage("three"))
+    wire.encode(request(old), Quirks(), {})
+    for messages in (
+        (UserMessage("summary"), *old[1:], UserMessage("four")),
+        (UserMessage("all"), UserMessage("is"), UserMessage("other"), UserMessage("now")),
+        old[2:],
+        (),
+    ):
+        assert wire.encode(request(messages), Quirks(), {}) == OpenAiWire().encode(request(messages), Quirks(), {})
+
+
 def test_system_and_tools_are_encoded_once_for_each_object() -> None:
     stable, counted = StableParts(), list[object]()
 

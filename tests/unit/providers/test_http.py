@@ -1,0 +1,428 @@
+"""The client against servers that speak HTTP in every legal way, and in some that are not."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from shoal.providers import connection as connection_module
+from shoal.providers import http
+from shoal.providers.connection import Connection, ConnectionSilent
+from shoal.providers.http import HttpClient, HttpFailed, Timeouts, make_client, proxy_for, read_whole
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+TIMEOUTS = Timeouts(connect_seconds=5.0, idle_seconds=20.0)
+
+
+@asynccontextmanager
+async def server(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
+    """Run `serve` for every connection; gives the port."""
+
+    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(guarded, "127.0.0.1", 0, ssl=context)
+    async with listener:
+        yield listener.sockets[0].getsockname()[1]
+
+
+async def take(reader: asyncio.StreamReader) -> bytes:
+    """Read one request, head and body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length")), 0)
+    return head + await reader.readexactly(length)
+
+
+def saying(*answers: Sequence[bytes], then_close: bool = False) -> Serve:
+    """Answers requests one after another with these pieces, each its own write."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for pieces in answers:
+            await take(reader)
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+        if not then_close:
+            await reader.read()
+
+    return serve
+
+
+def client(port: int, timeouts: Timeouts = TIMEOUTS, scheme: str = "http") -> HttpClient:
+    return make_client(f"{scheme}://127.0.0.1:{port}/v1", "mine", timeouts, {})
+
+
+async def fetch(one: HttpClient, body: bytes = b"{}") -> tuple[int, bytes]:
+    response = await one.request("POST", "/x", [(b"a", b"b")], body)
+    try:
+        return response.status, await read_whole(response)
+    finally:
+        await response.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BODIES: dict[str, tuple[bytes, ...]] = {
+    "sized": (OK + b"content-length: 5\r\n\r\nhello",),
+    "chunked": (OK + b"transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",),
+    "chunk extensions and trailers": (
+        OK + b"Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nx-sum: 1\r\n\r\n",
+    ),
+    "after a hundred": (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n" + OK,
+        b"content-length: 5\r\n\r\nhello",
+    ),
+    "no reason": (b"HTTP/1.1 200\r\ncontent-length: 5\r\n\r\nhello",),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("cut", [0, 1, 7])
+async def test_every_legal_body_is_read_however_it_is_cut(name: str, cut: int) -> None:
+    whole = b"".join(BODIES[name])
+    pieces = [whole[at : at + cut] for at in range(0, len(whole), cut)] if cut else [whole]
+    async with server(saying(pieces, pieces)) as port:
+        one = client(port)
+        assert await fetch(one) == (200, b"hello")
+        assert await fetch(one) == (200, b"hello")
+        await one.close()
+
+
+async def test_a_body_may_end_with_the_connection() -> None:
+    async with server(saying([OK + b"\r\n", b"hello"], then_close=True)) as port:
+        one = client(port)
+        assert await fetch(one) == (200, b"hello")
+        await one.close()
+
+
+async def test_a_large_body_comes_across_both_ways() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = (await take(reader)).partition(b"\r\n\r\n")[2]
+        writer.write(OK + b"content-length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+
+    async with server(echo) as port:
+        one = client(port)
+        sent = bytes(range(256)) * 20_000
+        assert await fetch(one, sent) == (200, sent)
+        await one.close()
+
+
+async def test_a_slow_consumer_makes_the_server_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "BUFFER_BYTES_MAX", 1000)
+    async with server(saying([OK + b"content-length: 400000\r\n\r\n", *[b"x" * 40_000] * 10])) as port:
+        one = client(port)
+        assert await fetch(one) == (200, b"x" * 400_000)
+        await one.close()
+
+
+async def test_the_request_is_written_as_http_wants_it() -> None:
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await take(reader))
+        writer.write(OK + b"content-length: 0\r\n\r\n")
+
+    async with server(serve) as port:
+        one = client(port)
+        await fetch(one)
+        await one.close()
+    assert seen == [
+        b"POST /v1/x HTTP/1.1\r\nhost: 127.0.0.1:%d\r\na: b\r\ncontent-length: 2\r\n\r\n{}" % port,
+    ]
+
+
+MALFORMED = {
+    "not http": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "bad length": OK + b"content-length: five\r\n\r\nhello",
+    "bad chunk size": OK + b"transfer-encoding: chunked\r\n\r\nxyz\r\nhello\r\n0\r\n\r\n",
+    "negative chunk size": OK + b"transfer-encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+    "endless headers": OK + b"x: " + b"y" * 70_000,
+    "endless chunk size": OK + b"transfer-encoding: chunked\r\n\r\n" + b"0" * 70_000,
+    "early end in the head": b"HTTP/1.1 200 OK\r\nconte",
+    "early end in a sized body": OK + b"content-length: 9\r\n\r\nhello",
+    "early end in a chunk": OK + b"transfer-encoding: chunked\r\n\r\n9\r\nhello",
+    "early end before the last chunk": OK + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_what_is_not_http_or_not_whole_is_dropped(name: str) -> None:
+    async with server(saying([MALFORMED[name]], then_close=True)) as port:
+        one = client(port)
+        with pytest.raises(HttpFailed) as failed:
+            await fetch(one)
+        assert failed.value.kind == "dropped"
+        await one.close()
+
+
+@pytest.mark.parametrize("first", [b"", OK, OK + b"content-length: 9\r\n\r\nhel"])
+async def test_silence_is_a_timeout(first: bytes) -> None:
+    async with server(saying([first])) as port:
+        one = client(port, Timeouts(5.0, 0.05))
+        with pytest.raises(HttpFailed) as failed:
+            await fetch(one)
+        assert failed.value.kind == "timeout"
+        await one.close()
+
+
+class Timers:
+    """Stands for the loop where a connection asks for the time: a test moves it by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
+        self.due.append((self.now + seconds, then))
+        return asyncio.get_running_loop().call_later(3600, then)
+
+    def create_future(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    async def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [then for at, then in self.due if at <= self.now]
+        self.due = [(at, then) for at, then in self.due if at > self.now]
+        for then in due:
+            then()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+class NoTransport(asyncio.Transport):
+    """Swallows what is sent."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_an_answer_may_take_as_long_as_it_goes_on_and_no_longer() -> None:
+    timers = Timers()
+    one = Connection(timers)  # pyright: ignore[reportArgumentType]
+    one.connection_made(NoTransport())
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(one.exchange(b"GET / HTTP/1.1\r\n\r\n", b"", 10.0))
+        await timers.advance(0)
+        one.data_received(OK + b"content-length: 100\r\n\r\n")
+        await asked
+        for _ in range(9):
+            reading = group.create_task(one.read())
+            await timers.advance(0)
+            await timers.advance(7)
+            assert not reading.done()
+            one.data_received(b"x")
+            assert await reading == b"x"
+    silent = asyncio.gather(one.read(), return_exceptions=True)
+    await timers.advance(0)
+    await timers.advance(9)
+    assert not silent.done()
+    await timers.advance(2)
+    assert isinstance((await silent)[0], ConnectionSilent)
+    one.close()
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
+    connections: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await take(reader)
+        writer.write(OK + b"content-length: 5\r\n\r\nhello")
+        if len(connections) == 1:
+            # The second request over it meets a server that has just stopped listening to it.
+            await take(reader)
+            return
+        await reader.read()
+
+    async with server(serve) as port:
+        one = client(port)
+        assert await fetch(one) == (200, b"hello")
+        assert await fetch(one) == (200, b"hello")
+        assert len(connections) == 2
+        await one.close()
+
+
+@pytest.mark.parametrize("header", [b"connection: close\r\n", b""])
+async def test_connections_are_kept_when_both_sides_want_it(header: bytes) -> None:
+    count = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
+        while True:
+            await take(reader)
+            writer.write(OK + header + b"content-length: 2\r\n\r\nok")
+
+    async with server(serve) as port:
+        one = client(port)
+        for _ in range(3):
+            await fetch(one)
+        await one.close()
+    assert count == (3 if header else 1)
+
+
+async def test_a_connection_idle_for_long_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", -1.0)
+    # The first server stays silent after one answer: a second request over its connection would never end.
+    async with server(saying([BODIES["sized"][0]])) as port:
+        one = client(port)
+        for _ in range(3):
+            assert await fetch(one) == (200, b"hello")
+        await one.close()
+
+
+async def test_a_response_closed_early_costs_its_connection_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+    long = OK + b"content-length: 100\r\n\r\nbeginning"
+    async with server(saying([long])) as port:
+        one = client(port)
+        for _ in range(3):
+            response = await one.request("GET", "/x", [])
+            async for _ in response.chunks():
+                break
+            await response.close()
+            await response.close()
+        await one.close()
+
+
+async def test_failed_calls_give_their_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+    async with server(saying([b"nonsense\r\n\r\n"], then_close=True)) as port:
+        one = client(port)
+        for _ in range(3):
+            with pytest.raises(HttpFailed):
+                await fetch(one)
+        await one.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9/v1", "http://no-such-host.invalid", "nonsense", "http://h:port/", "ftp://h", "http://", ""],
+)
+async def test_what_cannot_be_reached_says_so(url: str) -> None:
+    one = make_client(url, "mine", TIMEOUTS, {})
+    with pytest.raises(HttpFailed, match="mine") as failed:
+        await one.request("GET", "/x", [])
+    assert failed.value.kind == "unreachable"
+
+
+async def test_credentials_in_an_address_are_not_told() -> None:
+    one = make_client("http://me:secret@127.0.0.1:9/v1", "mine", TIMEOUTS, {})
+    with pytest.raises(HttpFailed) as failed:
+        await one.request("GET", "/x", [])
+    assert "secret" not in str(failed.value)
+
+
+def certificate(folder: Path) -> Path:
+    """A key and a certificate of its own for 127.0.0.1, in one file."""
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    encoding = serialization.Encoding.PEM
+    secret = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(secret + made.public_bytes(encoding))
+    return path
+
+
+async def test_tls_is_spoken_with_those_the_machine_trusts_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cryptography", reason="makes the certificate")
+    path = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    http.tls.cache_clear()
+    async with server(saying([BODIES["chunked"][0]]), context) as port:
+        with pytest.raises(HttpFailed) as failed:
+            await fetch(client(port, scheme="https"))
+        assert failed.value.kind == "unreachable"
+        assert "certificate" in str(failed.value)
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+        http.tls.cache_clear()
+        one = client(port, scheme="https")
+        assert await fetch(one) == (200, b"hello")
+        await one.close()
+    http.tls.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "proxy"),
+    [
+        ("https://api.example.com", {}, None),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://api.example.com", {"https_proxy": "p:1"}, "http://p:1"),
+        ("http://api.example.com", {"HTTPS_PROXY": "http://p:1"}, None),
+        ("http://api.example.com", {"ALL_PROXY": "socks5://p:1"}, "socks5://p:1"),
+        ("https://api.example.com", {"HTTPS_PROXY": "p", "NO_PROXY": "example.com"}, None),
+        ("https://api.example.com", {"HTTPS_PROXY": "p:1", "NO_PROXY": "ample.com,other"}, "http://p:1"),
+        ("http://127.0.0.1:11434", {"HTTP_PROXY": "p:1", "NO_PROXY": "localhost, 127.0.0.1"}, None),
+        ("http://h", {"HTTP_PROXY": "p:1", "NO_PROXY": "*"}, None),
+    ],
+)
+def test_the_proxy_is_the_one_the_environment_names(url: str, environ: dict[str, str], proxy: str | None) -> None:
+    assert proxy_for(url, environ) == proxy
+
+
+async def test_a_call_goes_through_the_proxy_and_fails_with_it() -> None:
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            seen.append((await take(reader)).split(b"\r\n")[0])
+            writer.write(OK + b"content-length: 5\r\n\r\nhello")
+
+    async with server(serve) as port:
+        one = make_client("http://models.test/v1", "mine", TIMEOUTS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
+        assert await fetch(one) == (200, b"hello")
+        await one.close()
+    assert seen == [b"POST http://models.test/v1/x HTTP/1.1"]
+    gone = make_client("http://models.test/v1", "mine", TIMEOUTS, {"HTTP_PROXY": "http://127.0.0.1:9"})
+    with pytest.raises(HttpFailed) as failed:
+        await fetch(gone)
+    assert failed.value.kind == "unreachable"
+    await gone.close()
+
+
+async def test_a_proxied_server_that_breaks_off_is_dropped() -> None:
+    async with server(saying([OK + b"content-length: 9\r\n\r\nhel"], then_close=True)) as port:
+        one = make_client("http://models.test", "mine", TIMEOUTS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
+        with pytest.raises(HttpFailed) as failed:
+            await fetch(one)
+        assert failed.value.kind == "dropped"
+        await one.close()
