@@ -166,6 +166,13 @@ class RecordRules:
         await store.settings.put("telegram:other", "offset", "9")
         assert await store.settings.get("telegram:main", "offset") == "2"
 
+    async def test_a_setting_is_swapped_by_one_of_many(self, store: Store) -> None:
+        """Whoever saw the newest value."""
+        for expected, value in ((None, "first"), ("first", "second")):
+            swaps = (store.settings.swap("workspace", "main", expected, value) for _ in range(RACERS))
+            assert sorted(await asyncio.gather(*swaps)) == [False] * (RACERS - 1) + [True]
+            assert await store.settings.get("workspace", "main") == value
+
 
 async def added(store: Store, clock: ManualClock, seconds: float, name: str = "reminder") -> Trigger:
     """A trigger that is due in so many seconds."""

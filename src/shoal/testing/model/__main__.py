@@ -4,12 +4,15 @@ import argparse
 import asyncio
 import signal
 import sys
+from pathlib import Path
 
 from shoal.testing.model.fake import FakeModel, FakeSettings
+from shoal.testing.model.script import Script
+from shoal.testing.model.troubled import troubled
 
 
-def parse(arguments: list[str]) -> tuple[str, int, FakeSettings]:
-    """Host, port and settings from the command line."""
+def parse(arguments: list[str]) -> tuple[str, int, FakeSettings, Script | None]:
+    """Host, port, settings and, where it has to log or to fail, the script, from the command line."""
     parser = argparse.ArgumentParser(prog="shoal.testing.model", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
@@ -20,6 +23,9 @@ def parse(arguments: list[str]) -> tuple[str, int, FakeSettings]:
     parser.add_argument("--key", default="", help="accept this API key only")
     parser.add_argument("--model", action="append", default=[], help="a model to list; may be repeated")
     parser.add_argument("--strict", action="store_true", help="refuse tool calls without results")
+    parser.add_argument("--log", type=Path, help="append a line of JSON for every request to this file")
+    parser.add_argument("--trouble", type=float, default=0.0, help="share of first requests that fail, 0 to 1")
+    parser.add_argument("--seed", type=int, default=0, help="chooses which")
     options = parser.parse_args(arguments)
     settings = FakeSettings(
         latency_seconds=options.latency_ms / 1000,
@@ -31,16 +37,17 @@ def parse(arguments: list[str]) -> tuple[str, int, FakeSettings]:
         models=tuple(options.model) or ("fake-1",),
         log_max=1,
     )
-    return options.host, options.port, settings
+    script = troubled(options.trouble, options.seed, options.log) if options.log or options.trouble else None
+    return options.host, options.port, settings, script
 
 
-async def serve(host: str, port: int, settings: FakeSettings) -> None:
+async def serve(host: str, port: int, settings: FakeSettings, script: Script | None = None) -> None:
     """Listen until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    model = FakeModel(settings=settings)
+    model = FakeModel(script=script, settings=settings)
     url = await model.start(host, port)
     sys.stdout.write(f"{url}\n")
     sys.stdout.flush()

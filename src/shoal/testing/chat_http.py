@@ -1,0 +1,88 @@
+"""The bot's side of `shoal.testing.chat_server`: a `ChatAdapter` over HTTP that asks for messages and posts answers."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import datetime
+
+import httpx2
+import msgspec
+
+from shoal.domain.clock import Clock, SystemClock
+from shoal.domain.errors import PlatformError, StoreError
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.testing.chat_server import Ack, NewMessage, Update
+
+LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True)
+PAUSE_SECONDS = 0.05
+TROUBLE_PAUSE_SECONDS = 0.3
+HTTP_OK = 200
+HTTP_TOO_MANY = 429
+
+
+class HttpChat:
+    """Implements `ChatAdapter`. What was not acknowledged comes again, also to another process."""
+
+    platform = "fake"
+    limits = LIMITS
+
+    def __init__(self, address: str, clock: Clock | None = None) -> None:
+        self._http = httpx2.AsyncClient(base_url=address, timeout=10.0, trust_env=False)
+        self._clock = clock or SystemClock()
+
+    async def run(self, inbox: InboxPort) -> None:
+        """Receive until cancelled."""
+        while True:
+            try:
+                answer = await self._http.get("/updates")
+                for update in msgspec.json.decode(answer.content, type=list[Update]):
+                    await self._pass_on(inbox, update)
+                await self._clock.sleep(PAUSE_SECONDS)
+            except (httpx2.TransportError, StoreError):
+                await self._clock.sleep(TROUBLE_PAUSE_SECONDS)
+
+    async def _pass_on(self, inbox: InboxPort, update: Update) -> None:
+        thread = make_thread_id(self.platform, "harbour", update.person)
+        now = self._clock.now()
+        prompt = Prompt(thread, update.id, update.text, Author("someone"), now, message_id=update.id)
+        receipt = await inbox.send(prompt)
+        if receipt.status in ("accepted", "duplicate"):
+            await self._http.post("/ack", content=msgspec.json.encode(Ack(update.id, receipt.status)))
+
+    async def post(self, post: OutboundPost) -> str:
+        """Post once for a key. Raises PlatformError."""
+        thread = thread_address(post.thread).thread
+        message = NewMessage(post.key, thread, post.markdown, post.reply_to)
+        try:
+            answer = await self._http.post("/post", content=msgspec.json.encode(message))
+        except httpx2.TransportError as error:
+            raise PlatformError(f"The connection broke: {error!r}.", outcome_unknown=True) from error
+        if answer.status_code == HTTP_TOO_MANY:
+            raise PlatformError("Too many posts.", retry_after_seconds=float(answer.headers["retry-after"]))
+        if answer.status_code != HTTP_OK:
+            raise PlatformError(f"The platform answered {answer.status_code}.", permanent=True)
+        return msgspec.json.decode(answer.content, type=dict[str, str])["id"]
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Not on this platform."""
+        raise PlatformError("Messages cannot be edited here.", permanent=True)
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        """Nothing is shown."""
+
+    async def open_thread(self, channel: str, text: str) -> ThreadId:
+        """Post to a channel, which opens a thread."""
+        thread = make_thread_id(self.platform, channel, self._clock.new_id())
+        await self.post(OutboundPost(thread, f"open:{thread}", text))
+        return thread
+
+    async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
+        """It keeps none."""
+        for prompt in ():
+            yield prompt
+
+    async def close(self) -> None:
+        """Give connections back."""
+        with suppress(httpx2.TransportError):
+            await self._http.aclose()

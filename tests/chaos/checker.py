@@ -1,0 +1,198 @@
+"""What must hold after a run, read from the transcript, the logs of model and tools, and the tables alone.
+
+The product's own code is not used: a fault in it must not hide itself.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+
+from tests.chaos.stand import Freeze
+
+MICROS = 1_000_000
+THAW_SECONDS = 3.0
+"""How long a thawed process may take to notice that it was given up."""
+NO_FREEZES: tuple[Freeze, ...] = ()
+
+
+class Line(NamedTuple):
+    """An event of the journal."""
+
+    thread: str
+    seq: int
+    turn: str
+    type: str
+    at: float
+    data: dict[str, str]
+
+
+class Seen(NamedTuple):
+    """Everything the checks look at."""
+
+    chat: list[dict[str, str]]
+    model: list[dict[str, str]]
+    tools: list[dict[str, str]]
+    events: list[Line]
+    rows: dict[str, list[tuple[object, ...]]]
+
+
+LEFT_OVER = {
+    "threads with an open turn": "select thread, open_turn from threads where open_turn <> ''",
+    "messages no turn took": "select platform, key, state from inbox where state = 'pending'",
+    "posts not sent": "select id, state, attempts, error from outbox where state <> 'sent'",
+    "jobs": "select id, status, lock, worker_id from procrastinate_jobs",
+    "threads whose last_seq is not that of their last event": """
+        select thread, last_seq, (select coalesce(max(seq), 0) from events where events.thread = threads.thread)
+        from threads
+        where last_seq <> (select coalesce(max(seq), 0) from events where events.thread = threads.thread)""",
+}
+
+
+def read(database: str, chat: Path, model: Path, tools: Path) -> Seen:
+    """Read it all."""
+    with psycopg.connect(database) as connection:
+        connection.execute("set search_path to shoal")
+        found = connection.execute("select thread, seq, turn, type, at, data from events order by thread, seq")
+        events = [
+            Line(thread, seq, turn, kind, at / MICROS, json.loads(data))
+            for thread, seq, turn, kind, at, data in found.fetchall()
+        ]
+        rows = {what: connection.execute(query.encode()).fetchall() for what, query in LEFT_OVER.items()}
+    return Seen(_lines(chat), _lines(model), _lines(tools), events, rows)
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def violations(seen: Seen, wanted: Sequence[str], freezes: Sequence[Freeze] = NO_FREEZES) -> list[str]:
+    """One sentence for each thing that must not be; empty when all is well."""
+    return [
+        *_answers(seen, wanted),
+        *_posts(seen),
+        *_order(seen),
+        *_journal(seen),
+        *_models(seen, freezes),
+        *_tools(seen),
+        *(f"{what}: {row}" for what, rows in seen.rows.items() for row in rows),
+    ]
+
+
+def _answers(seen: Seen, wanted: Sequence[str]) -> Iterator[str]:
+    accepted = {line["id"] for line in seen.chat if line["kind"] == "ack"}
+    answered = {line["to"] for line in seen.chat if line["kind"] == "post"}
+    asked = Counter(event.data["message_id"] for event in seen.events if event.type == "user_message")
+    for name in sorted(set(wanted) - accepted):
+        yield f"message {name} was never accepted"
+    for name in sorted(accepted - answered):
+        yield f"message {name} was accepted and never answered; in the journal {asked[name]} times"
+    for name, count in asked.items():
+        if count > 1:
+            yield f"message {name} is in the journal {count} times"
+
+
+def _posts(seen: Seen) -> Iterator[str]:
+    posts = [line for line in seen.chat if line["kind"] == "post"]
+    for field in ("key", "to"):
+        for value, count in Counter(line[field] for line in posts).items():
+            if count > 1:
+                yield f"{count} replies with {field} {value}: {[line for line in posts if line[field] == value]}"
+    for line in posts:
+        words = line["text"].split()
+        if words[:1] != ["DONE"] or words[2:3] != [line["to"]]:
+            yield f"the reply to {line['to']} is not its answer: {line['text'][:300]!r} ({line['key']})"
+
+
+def _order(seen: Seen) -> Iterator[str]:
+    taken: dict[str, list[int]] = defaultdict(list)
+    for event in seen.events:
+        if event.type == "user_message":
+            taken[event.thread].append(int(event.data["message_id"].partition(".")[2]))
+    shown: dict[str, list[int]] = defaultdict(list)
+    for line in seen.chat:
+        if line["kind"] == "post":
+            shown[line["thread"]].append(int(line["to"].partition(".")[2] or -1))
+    for where, found in (("journal", taken), ("chat", shown)):
+        for thread, numbers in found.items():
+            if numbers != sorted(numbers):
+                yield f"out of order in the {where}: {thread}: {numbers}"
+
+
+def _journal(seen: Seen) -> Iterator[str]:
+    seqs: dict[str, list[int]] = defaultdict(list)
+    ends: Counter[str] = Counter()
+    turns: set[str] = set()
+    for event in seen.events:
+        seqs[event.thread].append(event.seq)
+        if event.type == "user_message":
+            turns.add(event.turn)
+        if event.type == "turn_finished":
+            ends[event.turn] += 1
+            if event.data["outcome"] != "done":
+                yield f"turn {event.turn} of {event.thread} ended as {event.data['outcome']}"
+    for thread, numbers in seqs.items():
+        if numbers != list(range(1, len(numbers) + 1)):
+            yield f"the journal of {thread} has gaps: {numbers}"
+    for turn in turns:
+        if ends[turn] != 1:
+            yield f"turn {turn} ended {ends[turn]} times"
+
+
+def finished_models(events: Sequence[Line]) -> dict[tuple[str, int], float]:
+    """When each model call was finished: by the message it answers and its round."""
+    found: dict[tuple[str, int], float] = {}
+    current: dict[str, str] = {}
+    rounds: Counter[str] = Counter()
+    for event in events:
+        if event.type == "user_message":
+            current[event.turn] = event.data["message_id"]
+        elif event.type == "assistant_message":
+            found[current[event.turn], rounds[event.turn]] = event.at
+            rounds[event.turn] += 1
+    return found
+
+
+def _models(seen: Seen, freezes: Sequence[Freeze]) -> Iterator[str]:
+    """A request for what was finished before.
+
+    A process frozen between its last look at the journal and its request cannot know, until it notices that it is not
+    the thread's any more; nothing of what it then does reaches the journal.
+    """
+    finished = finished_models(seen.events)
+    for line in seen.model:
+        at, node = float(line["at"]), line["node"]
+        done_at = finished.get((line["id"], int(line["round"])))
+        if done_at is None or at <= done_at:
+            continue
+        could_not_know = any(
+            freeze.node == node and freeze.since <= done_at <= freeze.until and at <= freeze.until + THAW_SECONDS
+            for freeze in freezes
+        )
+        if not could_not_know:
+            call = f"{line['id']} round {line['round']}"
+            yield f"model call {call} was finished at {done_at:.3f} and asked again at {at:.3f} by {node}"
+
+
+def _tools(seen: Seen) -> Iterator[str]:
+    for call, count in Counter(line["call"] for line in seen.tools).items():
+        if count > 1:
+            yield f"tool call {call} ran {count} times"
+    for kind in ("tool_started", "tool_finished"):
+        calls = Counter((event.turn, event.data["call_id"]) for event in seen.events if event.type == kind)
+        for (turn, call), count in calls.items():
+            if count > 1:
+                yield f"{kind} of {call} in turn {turn} is in the journal {count} times"
+
+
+def delays(seen: Seen) -> list[float]:
+    """Seconds from a message's acceptance to its answer, sorted."""
+    accepted = {line["id"]: float(line["at"]) for line in seen.chat if line["kind"] == "ack"}
+    return sorted(
+        float(line["at"]) - accepted[line["to"]]
+        for line in seen.chat
+        if line["kind"] == "post" and line["to"] in accepted
+    )

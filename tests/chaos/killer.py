@@ -1,0 +1,88 @@
+"""Does harm to a running cluster, one act after the other, chosen by a seed."""
+
+import random
+import signal
+import time
+from collections import Counter
+
+import psycopg
+
+from tests.chaos.stand import STALLED_SECONDS, Freeze, Server, Stand
+
+FREEZE_SECONDS = (STALLED_SECONDS + 1.0, STALLED_SECONDS + 3.0)
+DOWN_SECONDS = (0.0, 2.0)
+ACTS = ("kill worker", "kill serve", "freeze worker", "freeze serve", "drop connections", "restart PostgreSQL")
+WEIGHTS = (4, 2, 3, 1, 2, 1)
+_DROP = """
+select count(pg_terminate_backend(pid)) from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid()
+"""
+
+
+class Killer:
+    """Acts on processes that the stand started, by their ids, and on the run's own database."""
+
+    def __init__(self, stand: Stand, server: Server, first: tuple[str, ...] = ()) -> None:
+        self.done: Counter[str] = Counter()
+        self.log: list[str] = []
+        self._stand = stand
+        self._server = server
+        self._drawn = random.Random(f"killer/{stand.load.seed}")
+        self._first = list(first)
+        self._began = time.time()
+        self._next = self._began + self._pause()
+
+    def step(self) -> None:
+        """Act, if it is time."""
+        now = time.time()
+        if now < self._next or self.done.total() >= self._stand.load.acts_max:
+            return
+        act = self._first.pop(0) if self._first else self._drawn.choices(ACTS, WEIGHTS)[0]
+        if self._do(act):
+            self.done[act] += 1
+        self._next = time.time() + self._pause()
+
+    def _pause(self) -> float:
+        return self._stand.load.pause_seconds * self._drawn.uniform(0.5, 1.5)
+
+    def _do(self, act: str) -> bool:
+        match act.split():
+            case ["kill", role]:
+                return self._kill(role)
+            case ["freeze", role]:
+                return self._freeze(role)
+            case ["drop", _]:
+                with psycopg.connect(self._stand.database) as connection:
+                    connection.execute(_DROP.encode())
+                self._tell(act, "")
+                return True
+            case _:
+                if self._server.can_restart:
+                    self._tell(act, "")
+                    self._server.restart()
+                return self._server.can_restart
+
+    def _kill(self, role: str) -> bool:
+        up = [node for node in self._stand.nodes if node.role == role and node.is_up]
+        if not up:
+            return False
+        node = self._drawn.choice(up)
+        node.down_until = time.time() + self._drawn.uniform(*DOWN_SECONDS)
+        node.send(signal.SIGKILL)
+        self._tell("kill", node.name)
+        return True
+
+    def _freeze(self, role: str) -> bool:
+        up = [node for node in self._stand.nodes if node.role == role and node.is_up]
+        if not up:
+            return False
+        node = self._drawn.choice(up)
+        now = time.time()
+        node.frozen_until = now + self._drawn.uniform(*FREEZE_SECONDS)
+        self._stand.freezes.append(Freeze(node.name, now))
+        node.send(signal.SIGSTOP)
+        self._tell("freeze", node.name)
+        return True
+
+    def _tell(self, act: str, node: str) -> None:
+        self.log.append(f"{time.time():.3f} +{time.time() - self._began:.1f}s {act} {node}".rstrip())

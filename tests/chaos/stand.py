@@ -1,0 +1,244 @@
+"""What is under fire: PostgreSQL, a model, a chat platform and the processes of a cluster, replaced when killed."""
+
+import ctypes
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import psutil
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "postgres.sh"
+HEARTBEAT_SECONDS = 0.5
+STALLED_SECONDS = 2.0
+STOP_SECONDS_MAX = 30.0
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What is asked of the cluster, and how much goes wrong around it."""
+
+    threads: int = 300
+    turns: int = 10
+    seed: int = 1
+    seconds_max: float = 900.0
+    workers: int = 3
+    serves: int = 2
+    trouble: float = 0.1
+    acts_max: int = 1_000_000
+    pause_seconds: float = 2.5
+    latency_ms: float = 300.0
+
+
+class State(msgspec.Struct, frozen=True):
+    """How far the platform's people are."""
+
+    answered: int
+    wanted: int
+    connections: int
+
+
+class Freeze(msgspec.Struct):
+    """A process stood still in this time."""
+
+    node: str
+    since: float
+    until: float = float("inf")
+
+
+class Node:
+    """One place in the cluster; whoever fills it may die and be replaced."""
+
+    def __init__(self, name: str, role: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self.role = role
+        self.frozen_until = 0.0
+        self.down_until = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._command = command
+        self._log = log
+        self._log_bytes = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs and is not frozen."""
+        return self.process is not None and not self.frozen_until
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the process has said that it serves."""
+        return self.process is not None and b"ready\n" in self._log.read_bytes()[self._log_bytes :]
+
+    def start(self) -> None:
+        """Start a process; it says `ready` later."""
+        self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def ended(self) -> int | None:
+        """The exit code of a process that ended."""
+        return None if self.process is None else self.process.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal the process."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """Ask it to end, and wait. Raises TimeoutExpired."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(STOP_SECONDS_MAX)
+
+    def destroy(self) -> None:
+        """End it, however it is."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Stand:
+    """Everything that runs. Made by `open_stand`."""
+
+    def __init__(self, load: Load, folder: Path, database: str) -> None:
+        self.load = load
+        self.folder = folder
+        self.database = database
+        self.problems: list[str] = []
+        self.freezes: list[Freeze] = []
+        self.chat_log = folder / "chat.jsonl"
+        self.model_log = folder / "model.jsonl"
+        self.tool_log = folder / "tools.jsonl"
+        self._peers: list[subprocess.Popen[str]] = []
+        seed, trouble = str(load.seed), str(load.trouble)
+        model = ["shoal.testing.model", "--log", str(self.model_log), "--latency-ms", str(load.latency_ms)]
+        self.model = self._peer([*model, "--seed", seed, "--trouble", trouble])
+        people = ["--threads", str(load.threads), "--turns", str(load.turns)]
+        chat = ["shoal.testing.chat_server", "--transcript", str(self.chat_log), *people]
+        self.chat = self._peer([*chat, "--seed", seed, "--trouble", trouble])
+        roles = [*(("worker", f"w{n + 1}") for n in range(load.workers))]
+        roles += [("serve", f"s{n + 1}") for n in range(load.serves)]
+        self.nodes = [self._node(role, name) for role, name in roles]
+
+    def _peer(self, module: list[str]) -> str:
+        process = subprocess.Popen([sys.executable, "-m", *module], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self._peers.append(process)
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+
+    def _node(self, role: str, name: str) -> Node:
+        given = {
+            "name": name, "home": str(self.folder / "home"), "world": str(self.folder), "database": self.database,
+            "chat": self.chat, "model": self.model,
+            "heartbeat-seconds": str(HEARTBEAT_SECONDS), "stalled-seconds": str(STALLED_SECONDS),
+        }  # fmt: skip
+        options = [part for key, value in given.items() for part in (f"--{key}", value)]
+        command = [sys.executable, "-m", "shoal.testing.node", role, *options]
+        return Node(name, role, command, self.folder / f"{name}.log")
+
+    def state(self) -> State:
+        """Ask the platform."""
+        with urllib.request.urlopen(f"{self.chat}/state", timeout=10) as answer:
+            return msgspec.json.decode(answer.read(), type=State)
+
+    def start(self) -> None:
+        """Start the nodes."""
+        for node in self.nodes:
+            node.start()
+
+    def replace(self) -> None:
+        """Start again what was killed and has waited; what ended by itself is a problem."""
+        now = time.time()
+        for node in self.nodes:
+            status = node.ended()
+            if status is not None:
+                node.process = None
+                if status != -signal.SIGKILL:
+                    self.problems.append(f"{node.name} ended by itself with {status}; see {node.name}.log")
+                    node.down_until = now + 1.0
+            if node.process is None and now >= node.down_until:
+                node.start()
+
+    def thaw(self, *, everyone: bool = False) -> None:
+        """Let those go on that were frozen long enough."""
+        now = time.time()
+        for node in self.nodes:
+            if node.frozen_until and (everyone or now >= node.frozen_until):
+                node.frozen_until = 0.0
+                node.send(signal.SIGCONT)
+                next(freeze for freeze in reversed(self.freezes) if freeze.node == node.name).until = now
+
+    def close(self) -> None:
+        """End every process that is left."""
+        for node in self.nodes:
+            node.destroy()
+        for peer in self._peers:
+            peer.terminate()
+            peer.communicate()
+
+    def orphans(self) -> list[str]:
+        """Processes that are left over when the nodes have ended; call it after `adopt`."""
+        known = {peer.pid for peer in self._peers}
+        found = [child for child in psutil.Process().children(recursive=True) if child.pid not in known]
+        return [
+            f"{child.pid} {child.name()}"
+            for child in found
+            if child.status() != psutil.STATUS_ZOMBIE and child.name() != "postgres"
+        ]
+
+    def connections(self) -> int:
+        """How many of Shoal's connections the server has."""
+        query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        with psycopg.connect(self.database) as connection:
+            row = connection.execute(query).fetchone()
+        return int(row[0]) if row else 0
+
+
+def adopt() -> None:
+    """Have processes that lose their parent become ours, so that they can be found."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Server:
+    """A database server; restarted only if it is our own."""
+
+    def __init__(self, address: str, folder: Path | None) -> None:
+        self.address = address
+        self._folder = folder
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether it is ours."""
+        return self._folder is not None
+
+    def restart(self) -> None:
+        """Stop it as a crash would, and start it again."""
+        for verb in ("stop", "start"):
+            subprocess.run([SCRIPT, verb, str(self._folder)], check=True, capture_output=True)
+
+    @contextmanager
+    def database(self, name: str) -> Generator[str]:
+        """A fresh database, dropped afterwards."""
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute(f"create database {name}".encode())
+        try:
+            yield urlsplit(self.address)._replace(path=f"/{name}").geturl()
+        finally:
+            with psycopg.connect(self.address, autocommit=True) as connection:
+                connection.execute(f"drop database {name} with (force)".encode())
+
+
+def server_of(address: str) -> Server:
+    """The server at an address; one that listens in a folder only is taken for our own."""
+    host = str(conninfo_to_dict(address).get("host", ""))
+    is_own = host.startswith("/") and (Path(host) / "data" / "PG_VERSION").exists()
+    return Server(address, Path(host) if is_own else None)
