@@ -18,7 +18,7 @@ import msgspec
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.parts import Parts
 from shoal.agents.registry import Agents
-from shoal.backend import Backend, Role, open_backend
+from shoal.backend import Backend, Role, open_backend, run_service
 from shoal.chat.terminal import TerminalAdapter
 from shoal.chat.web import WebAdapter
 from shoal.config import Config, default_model
@@ -27,10 +27,10 @@ from shoal.delivery.sender import Sender
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import Event
+from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
-from shoal.domain.ports import ChatAdapter, Models, Sandbox
+from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.web import Fetcher
 from shoal.factories import (
@@ -77,12 +77,17 @@ OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 
 
 class Doubles(msgspec.Struct, frozen=True):
-    """What a test or an embedding program puts in place of the real parts."""
+    """What a test or an embedding program puts in place of the real parts, or beside them.
+
+    `on_complete` is awaited with thread, turn and reply of each turn that has finished in this process; what it raises
+    stops the app.
+    """
 
     clock: Clock | None = None
     models: Models | None = None
     sandbox: Sandbox | None = None
     adapters: tuple[ChatAdapter, ...] = ()
+    on_complete: Completion | None = None
     wrap_driver: Callable[[Driver], Driver] | None = None
 
 
@@ -102,6 +107,7 @@ class App:
         self.engine = backend.engine
         self.state: State = "starting"
         self.notes: list[str] = []
+        self.on_complete: Completion | None = None
         self.hub = Hub()
         self.web: Fetcher = GuardedFetcher()
         self.tools = standard_tools(
@@ -181,6 +187,13 @@ class App:
         self.state = "draining"
         await self.engine.drain(self.config.engine.drain_seconds)
 
+    async def _complete(self, on_complete: Completion) -> None:
+        with self.hub.subscribe() as coming:
+            async for item in coming:
+                if isinstance(item, Event) and isinstance(item.data, TurnFinished):
+                    await on_complete(item.thread, item.turn, item.data.reply)
+        log.warning("the completion callback fell too far behind and is not called any more")
+
     async def _anchor_audit(self) -> None:
         """Put the heads of the audit chains into the log now and then, where nobody can change them unseen."""
         while True:
@@ -196,22 +209,26 @@ class App:
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """The engine, which ends when drained, and everything that runs beside it for ever."""
-        found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self._watch_approvals()]
+        lasting = self.backend.lasting
+        found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle()]
+        found.append(run_service(lasting(self._watch_approvals)))
         if self.role != "worker":
-            found += [self.triggers.run(), self._anchor_audit()]
+            found += [run_service(lasting(self.triggers.run)), run_service(lasting(self._anchor_audit))]
             kept = ArtifactRetention(
                 self.store.artifacts, self._artifacts, self.clock, self.config.context.artifact_days
             )
             self.backend.alone("artifact retention", kept.run)
             for platform in self.adapters:
                 self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
+        if self.on_complete is not None:
+            found.append(self._complete(self.on_complete))
         return [*found, *self.backend.services()]
 
     async def _serve_platform(self, platform: str) -> None:
         """Receive from and deliver to one platform, in one process at a time."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.senders[platform].run)
-            tasks.start_soon(self.adapters[platform].run, self.orchestrator)
+            tasks.start_soon(self.backend.lasting(self.senders[platform].run))
+            tasks.start_soon(self.backend.lasting(partial(self.adapters[platform].run, self.orchestrator)))
 
     def due(self, what: str) -> None:
         """Another process made something due: a post for the platform of that name, `triggers`, or who knows what."""
@@ -236,6 +253,7 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "
         _make_directories(home)
         backend = await stack.enter_async_context(open_backend(config, home, role, doubles.wrap_driver))
         app = App(config, home, clock, backend, role)
+        app.on_complete = doubles.on_complete
         await _wire(app, doubles, stack)
         async with _unwrapped(), _running(app):
             yield app

@@ -6,6 +6,7 @@ from typing import TypeVar
 from tests.scenarios.kit import Door, calls, crash, echo, echoes, fail
 
 from shoal.domain.events import AssistantSaid, Failed, LimitReached, ToolFinished, TurnFinished
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ToolMessage, UserMessage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply
@@ -285,3 +286,15 @@ async def test_a_drain_lets_the_turn_end_and_keeps_what_waits(tmp_path: Path) ->
         await world.ada.sees("then this")
         said = [event.data.text for event in await world.journal() if isinstance(event.data, AssistantSaid)]
         assert said == ["", "through", "then this"]
+
+
+async def test_an_embedding_program_is_told_when_a_turn_has_finished(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+
+    async def tell(thread: ThreadId, turn: TurnId, reply: str) -> None:
+        told.append((thread, reply))
+
+    async with scenario(tmp_path, FakeModel("for the record"), on_complete=tell) as world:
+        await world.ada.says("hello")
+        await world.ada.sees("for the record")
+    assert told == [(world.ada.thread, "for the record")]

@@ -17,7 +17,7 @@ from shoal.domain.events import Event
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
 from shoal.domain.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import Route, Sandbox, Tool
+from shoal.domain.ports import Completion, Route, Tool
 from shoal.domain.records import Approval
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.chat import FakeChat, Posted
@@ -136,9 +136,9 @@ async def scenario(
     *,
     profile: str = "open",
     tools: Iterable[Tool] = (),
-    sandbox: Sandbox | None = None,
     clock: Clock | None = None,
     settings: Mapping[str, object] | None = None,
+    on_complete: Completion | None = None,
 ) -> AsyncGenerator[World]:
     """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`."""
     chat = FakeChat(clock=clock)
@@ -151,8 +151,9 @@ async def scenario(
     doubles = Doubles(
         clock=clock,
         models=FakeModels(model),
-        sandbox=sandbox or HostSandbox(),
+        sandbox=HostSandbox(),
         adapters=(chat,),
+        on_complete=on_complete,
     )
     async with open_app(config, doubles) as app:
         for tool in tools:
