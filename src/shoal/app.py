@@ -35,6 +35,7 @@ from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.web import Fetcher
 from shoal.factories import (
     agent_defaults,
+    ceilings_of,
     extension_tools,
     make_catalog,
     make_profiles,
@@ -64,6 +65,7 @@ from shoal.turn.loop import TurnLoop
 from shoal.turn.model_step import ModelStep
 from shoal.turn.prompt import PromptBuilder, PromptLimits
 from shoal.turn.session import Session
+from shoal.turn.spending import Spending
 from shoal.turn.tool_step import ToolStep
 
 log = logging.getLogger(__name__)
@@ -311,13 +313,16 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
     limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
+    spending = Spending(store.budget, app.models, clock, ceilings_of(config), app.post)
     sources = Sources(
-        profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name), others=app.others
+        profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
+        others=app.others,
+        spend_left=spending.left,
     )
     context = ContextBuilder(home, app.executor, app.prompts, clock, window_of(config), sources)
     app.compactor = Compactor(context)
     loop = TurnLoop(
-        ModelStep(app.models, context, app.compactor, clock, limits),
+        ModelStep(app.models, context, app.compactor, spending, clock, limits),
         ToolStep(app.executor, context, clock, limits),
         limits,
     )

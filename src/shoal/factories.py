@@ -14,6 +14,7 @@ from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.records import Provider
 from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
+from shoal.domain.budget import Ceilings
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import ProviderDown, ProviderRefused
 from shoal.domain.home import Home
@@ -42,6 +43,11 @@ def window_of(config: Config) -> Window:
     wanted = config.context
     budget = BudgetLimits(wanted.reserve_tokens, wanted.keep_recent_tokens, wanted.events_share, wanted.artifacts_share)
     return Window(budget, wanted.window_hours, config.model.context_tokens_max)
+
+
+def ceilings_of(config: Config) -> Ceilings:
+    """[budget]."""
+    return msgspec.convert(msgspec.to_builtins(config.budget), Ceilings)
 
 
 def agent_defaults(config: Config, model: str) -> AgentDefaults:

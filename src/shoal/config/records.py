@@ -214,16 +214,24 @@ class Budget(Section, frozen=True, kw_only=True):
     """US dollars a thread and day (UTC)."""
     usd_per_user_day: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars a user and day (UTC)."""
+    usd_per_agent_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars an agent and day (UTC)."""
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars a day (UTC), all together."""
+    usd_total: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars in all, ever."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 0
     """Tokens a turn, in and out."""
     tokens_per_thread_day: Annotated[int, Meta(ge=0)] = 0
     """Tokens a thread and day (UTC), in and out."""
     tokens_per_user_day: Annotated[int, Meta(ge=0)] = 0
     """Tokens a user and day (UTC), in and out."""
+    tokens_per_agent_day: Annotated[int, Meta(ge=0)] = 0
+    """Tokens an agent and day (UTC), in and out."""
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     """Tokens a day (UTC), in and out, all together."""
+    tokens_total: Annotated[int, Meta(ge=0)] = 0
+    """Tokens in all, ever, in and out."""
     unpriced: Literal["refuse", "allow"] = "refuse"
     """What becomes of a model without a known price while a ceiling in US dollars is set."""
 

@@ -91,7 +91,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """One finished model call's use; `usd` is None when the price is unknown."""
+    """One finished model call's use; `usd` is None when the price is unknown. It settles its `reservation`."""
 
     id: str
     agent: str
@@ -99,6 +99,7 @@ class Spend(msgspec.Struct, frozen=True):
     model: str
     usage: Usage
     usd: float | None = None
+    reservation: str = ""
 
 
 class Step(msgspec.Struct, frozen=True):

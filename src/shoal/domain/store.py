@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from shoal.domain.budget import Reservation, Reserved, Standing
 from shoal.domain.events import Event, EventData, Scope, Verdict
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Abort, FollowUp, Prompt, Receipt, Steer
@@ -267,6 +268,26 @@ class Ledger(Protocol):
         ...
 
 
+class Budget(Protocol):
+    """What stands spent under the ceilings, over all workers."""
+
+    async def reserve(self, wanted: Reservation) -> Reserved:
+        """Set a call's cost aside under all its ceilings, or under none when one would break, in one transaction."""
+        ...
+
+    async def release(self, reservation: str) -> None:
+        """Give a reservation back, unused; one that does not stand changes nothing."""
+        ...
+
+    async def standings(self, keys: Sequence[tuple[str, str]] = ()) -> list[Standing]:
+        """Today's ceilings (and the total), or those of these (scope, day)."""
+        ...
+
+    async def lift(self) -> str:
+        """Hold nothing up for the rest of the day (UTC), which is returned."""
+        ...
+
+
 class Settings(Protocol):
     """Small durable values by scope (a server, a platform's polling offset, the last active channel)."""
 
@@ -312,6 +333,9 @@ class Store(Protocol):
 
     @property
     def ledger(self) -> Ledger: ...
+
+    @property
+    def budget(self) -> Budget: ...
 
     @property
     def settings(self) -> Settings: ...

@@ -35,6 +35,7 @@ from shoal.domain.records import (
     ThreadInfo,
 )
 from shoal.store import rows as convert
+from shoal.store.budget import settle
 from shoal.store.script import Driver, Row, Script, number, query, text
 
 SEQ_END = 2**62
@@ -175,6 +176,10 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     yield from chain(thread, commit.audit, at)
     if commit.spend is not None:
         yield from _insert_spend(thread, commit.turn, commit.spend, at)
+        if commit.spend.reservation:
+            used = commit.spend.usage
+            usd, tokens = commit.spend.usd or 0.0, used.input_tokens + used.output_tokens
+            yield from settle(commit.spend.reservation, usd, tokens)
     for step in commit.steps:
         yield from query(
             "step_insert",

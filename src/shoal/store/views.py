@@ -23,6 +23,7 @@ from shoal.domain.records import (
 )
 from shoal.store import rows as convert
 from shoal.store.artifacts import ArtifactsView
+from shoal.store.budget import BudgetView
 from shoal.store.journal import JournalView, append_outside, chain, put_post
 from shoal.store.mailbox import MailboxView
 from shoal.store.script import Driver, Script, number, query, text
@@ -330,6 +331,7 @@ class DatabaseStore:
         self.triggers = TriggersView(driver, clock)
         self.artifacts = ArtifactsView(driver)
         self.ledger = LedgerView(driver, clock)
+        self.budget = BudgetView(driver, clock)
         self.settings = SettingsView(driver)
         self.search = SearchView(driver)
 

@@ -1,6 +1,6 @@
 """What the model gets to see: the system text settled at the turn's start, the transcript, the tools."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -38,10 +38,12 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Where a turn's surroundings come from: the profile that holds, and what the agent's other threads do."""
+    """Where a turn's surroundings come from: the profile that holds, what the agent's other threads do, and what is
+    left to spend where that is little."""
 
     profiles: Profiles
     others: StatusLines
+    spend_left: Callable[[ThreadId, str, Asker], Awaitable[str]]
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ class ContextBuilder:
         self._profiles = sources.profiles
         self._clock = clock
         self._others = sources.others
+        self._spend_left = sources.spend_left
         self.limits = window.budget
         self._context_tokens = window.context_tokens_max
         self._window = timedelta(hours=window.hours)
@@ -78,7 +81,12 @@ class ContextBuilder:
             session.base = session.told = ""
         now = self._present(session)
         settled = settle(await self._stored(session, session.base), await self._stored(session, session.told), now)
-        text = volatile(self._clock.now(), others=self._others(session.thread, agent), memory_changes=settled.changes)
+        text = volatile(
+            self._clock.now(),
+            others=self._others(session.thread, agent),
+            spend_left=await self._spend_left(session.thread, agent.name, session.asker),
+            memory_changes=settled.changes,
+        )
         new = {one.digest: one for one in (settled.system, settled.told) if one.digest not in self._known}
         self._known.update(new)
         session.system = settled.system

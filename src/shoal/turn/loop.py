@@ -78,7 +78,9 @@ class TurnLoop:
 
     async def _call_model(self, session: Session, *, tools: bool) -> None:
         said, spend, step = await self._models.call(session, tools=tools)
-        if isinstance(said, Failed):
+        if isinstance(said, LimitReached):
+            await self._stop(session, said)
+        elif isinstance(said, Failed):
             await session.commit(said, steps=(step,))
         elif said.tool_calls or said.stop == "max_tokens":
             await session.commit(said, spend=spend, steps=(step,))
@@ -87,6 +89,13 @@ class TurnLoop:
             text = state.reply + said.text if state.answered and state.stop == "max_tokens" else said.text
             answer = Finish("limit" if state.limit else "done", text)
             await self.finish(session, answer, said, spend=spend, steps=(step,))
+
+    async def _stop(self, session: Session, limit: LimitReached) -> None:
+        """End the turn without asking the model once more."""
+        state = session.open
+        finished = TurnFinished("limit", limit.detail, state.steps, state.usage)
+        post = NewPost(f"{session.turn}:reply", session.thread, limit.detail, reply_to=state.message_id)
+        await session.finish(Commit(session.turn, (limit, finished), (post,)))
 
     async def _take_steers(self, session: Session) -> None:
         if session.steered:

@@ -7,7 +7,7 @@ from shoal.domain.agents import TurnLimits
 from shoal.domain.backoff import retry_delay
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import AssistantSaid, Failed, StatusChanged, TextStreamed
+from shoal.domain.events import AssistantSaid, Failed, LimitReached, StatusChanged, TextStreamed
 from shoal.domain.ids import CallId
 from shoal.domain.messages import RETRYABLE, FailureKind, ModelDone, ModelFailed, TextDelta, ToolCall
 from shoal.domain.ports import Models, Route
@@ -15,6 +15,7 @@ from shoal.domain.records import Spend, Step
 from shoal.turn.compactor import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.session import Session
+from shoal.turn.spending import Spending
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +40,25 @@ class ModelStep:
     """Calls models for turns."""
 
     def __init__(
-        self, models: Models, context: ContextBuilder, compactor: Compactor, clock: Clock, limits: TurnLimits
+        self,
+        models: Models,
+        context: ContextBuilder,
+        compactor: Compactor,
+        spending: Spending,
+        clock: Clock,
+        limits: TurnLimits,
     ) -> None:
         self._models = models
         self._context = context
         self._compactor = compactor
+        self._spending = spending
         self._clock = clock
         self._limits = limits
 
-    async def call(self, session: Session, *, tools: bool) -> tuple[AssistantSaid | Failed, Spend | None, Step]:
-        """Get the next assistant message, or the failure that ends the turn. Journals only a dropped history."""
+    async def call(
+        self, session: Session, *, tools: bool
+    ) -> tuple[AssistantSaid | Failed | LimitReached, Spend | None, Step]:
+        """Get the next assistant message, or what ends the turn. Journals only a dropped history."""
         began = self._clock.now()
         failure = ModelFailed("invalid_request", "No model is configured.")
         for name in (session.who.model, *session.who.fallback):
@@ -59,6 +69,8 @@ class ModelStep:
                 continue
             outcome = await self._try_model(session, route, tools=tools)
             step = Step(session.open.steps + 1, f"model {name}", began, self._since(began))
+            if isinstance(outcome, LimitReached):
+                return outcome, None, step
             if isinstance(outcome, ModelDone):
                 self._context.learn(session, route, outcome.usage)
                 return self._said(session, name, outcome, tools=tools), self._spend(session, route, name, outcome), step
@@ -66,15 +78,22 @@ class ModelStep:
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
+        await self._spending.release(session)
         step = Step(session.open.steps + 1, "model failed", began, self._since(began))
         return Failed(failure.kind, FRIENDLY[failure.kind], failure.message), None, step
 
-    async def _try_model(self, session: Session, route: Route, *, tools: bool) -> ModelDone | ModelFailed:
+    async def _try_model(
+        self, session: Session, route: Route, *, tools: bool
+    ) -> ModelDone | ModelFailed | LimitReached:
         attempt = 0
         try:
             await self._compactor.before_call(session, route)
         except InvalidInput as error:
             return ModelFailed("context_overflow", str(error))
+        request = self._context.request(session, route, tools=tools)
+        refused = await self._spending.reserve(session, route, request, self._context.factor(route))
+        if refused:
+            return LimitReached("budget", refused)
         while True:
             outcome = await self._stream(session, route, tools=tools)
             if isinstance(outcome, ModelDone):
@@ -132,6 +151,7 @@ class ModelStep:
             model=name,
             usage=done.usage,
             usd=self._models.usd(route, done.usage),
+            reservation=self._spending.reservation(session),
         )
 
     def _show(self, session: Session, data: TextStreamed | StatusChanged) -> None:

@@ -145,6 +145,23 @@ class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     days: Annotated[int, msgspec.Meta(ge=1, le=3660)] = 30
 
 
+class CeilingView(msgspec.Struct, frozen=True):
+    """A ceiling of [budget] under which a model was called: what is spent or set aside of it. 0 is no ceiling."""
+
+    scope: str
+    day: str
+    usd: float
+    usd_max: float
+    tokens: int
+    tokens_max: int
+
+
+class Lifted(msgspec.Struct, frozen=True):
+    """The day (UTC) on which no ceiling holds anything up."""
+
+    day: str
+
+
 class AuditView(msgspec.Struct, frozen=True):
     """An audit entry in its hash chain."""
 
@@ -292,6 +309,19 @@ async def _usage(web: Web, request: Request) -> Response:
     return json_answer([_usage_view(row) for row in await web.core.store.ledger.usage(query.days)])
 
 
+async def _ceilings(web: Web, _: Request) -> Response:
+    found = await web.core.store.budget.standings()
+    return json_answer(
+        [CeilingView(one.scope, one.day, one.usd, one.usd_max, one.tokens, one.tokens_max) for one in found]
+    )
+
+
+async def _lift(web: Web, _: Request) -> Response:
+    day = await web.core.store.budget.lift()
+    await web.core.store.audit.record("owner", [AuditEntry("budget", "lift", "allow", user=OWNER.id, detail=day)])
+    return json_answer(Lifted(day))
+
+
 def _audit_view(row: AuditRow) -> AuditView:
     return AuditView(row.chain, row.number, row.at, row.entry, row.previous, row.hash)
 
@@ -339,6 +369,16 @@ ENDPOINTS = (
     Endpoint(
         method="GET", path="/api/usage", handler=_usage, query=UsageQuery,
         summary="What models were used for, by day, agent and model.", answer=Answer("Use.", list[UsageView]),
+    ),
+    Endpoint(
+        method="GET", path="/api/usage/ceilings", handler=_ceilings,
+        summary="Today's budget: ceilings that models were called under, and what is spent of them.",
+        answer=Answer("Ceilings.", list[CeilingView]),
+    ),
+    Endpoint(
+        method="POST", path="/api/usage/lift", handler=_lift,
+        summary="Let no ceiling hold anything up for the rest of the day (UTC).",
+        answer=Answer("The day.", Lifted),
     ),
     Endpoint(
         method="GET", path="/api/audit", handler=_audit, query=AuditQuery,

@@ -8,6 +8,7 @@ class TestMine(StoreContract):
 """
 
 from shoal.testing.contracts.store_approvals import ApprovalRules
+from shoal.testing.contracts.store_budget import BudgetRules
 from shoal.testing.contracts.store_delivery import DeliveryRules
 from shoal.testing.contracts.store_journal import JournalRules
 from shoal.testing.contracts.store_mailbox import MailboxRules
@@ -15,5 +16,5 @@ from shoal.testing.contracts.store_records import RecordRules
 from shoal.testing.contracts.store_search import SearchRules
 
 
-class StoreContract(MailboxRules, JournalRules, DeliveryRules, ApprovalRules, RecordRules, SearchRules):
+class StoreContract(MailboxRules, JournalRules, DeliveryRules, ApprovalRules, BudgetRules, RecordRules, SearchRules):
     """Every rule of the store; a subclass gives the fixtures `store` and `clock`."""

@@ -107,3 +107,10 @@ def test_skills_are_listed_and_broken_ones_told(shoal: Shoal, home: Path) -> Non
     assert "fail: Skill 'bad' is left out" in checked.out
     (home / "data/skills/bad/SKILL.md").unlink()
     assert shoal("skills", "check").code == 0
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_budget_is_lifted_for_the_day(shoal: Shoal) -> None:
+    assert "until the end of 2" in shoal("usage", "lift").out
+    entries = json.loads(shoal("audit", "tail", "--json").out)
+    assert [entry["entry"]["action"] for entry in entries if entry["entry"]["kind"] == "budget"] == ["lift"]

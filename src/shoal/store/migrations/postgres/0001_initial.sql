@@ -199,3 +199,23 @@ create function shoal_wake(thread text) returns void language sql as $$
     values ('shoal', 'shoal.advance', thread, thread, jsonb_build_object('thread', thread))
     on conflict (queueing_lock) where status = 'todo' do nothing
 $$;
+
+create table budget (
+    scope      text not null,
+    day        text not null,
+    usd        double precision not null,
+    tokens     bigint not null,
+    usd_max    double precision not null,
+    tokens_max bigint not null,
+    primary key (scope, day)
+);
+create index budget_day on budget (day);
+
+create table reservations (
+    id         text primary key,
+    keys       text not null,
+    usd        double precision not null,
+    tokens     bigint not null,
+    expires_at bigint not null
+);
+create index reservations_lapsing on reservations (expires_at);

@@ -190,3 +190,23 @@ create table prompts (
     body   text not null,
     at     integer not null
 );
+
+create table budget (
+    scope      text not null,
+    day        text not null,
+    usd        real not null,
+    tokens     integer not null,
+    usd_max    real not null,
+    tokens_max integer not null,
+    primary key (scope, day)
+) without rowid;
+create index budget_day on budget (day);
+
+create table reservations (
+    id         text primary key,
+    keys       text not null,
+    usd        real not null,
+    tokens     integer not null,
+    expires_at integer not null
+) without rowid;
+create index reservations_lapsing on reservations (expires_at);

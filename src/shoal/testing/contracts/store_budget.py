@@ -1,0 +1,109 @@
+"""Rules of the budget: no ceiling is broken however many workers reserve at once, and nothing is held for ever."""
+
+import asyncio
+from datetime import timedelta
+
+from shoal.domain.budget import Ceiling, Reservation, Reserved
+from shoal.domain.ids import TurnId
+from shoal.domain.messages import Usage
+from shoal.domain.records import Commit, Spend
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import opened
+
+RACERS = 50
+STANDS_SECONDS = 600
+
+
+class Purse:
+    """Reserves under a few ceilings of one day."""
+
+    def __init__(self, store: Store, clock: ManualClock, **ceilings: tuple[float, int]) -> None:
+        self._store = store
+        self._clock = clock
+        self.day = clock.now().date().isoformat()
+        self.ceilings = tuple(Ceiling(scope, self.day, *bounds) for scope, bounds in ceilings.items())
+
+    async def reserve(self, identity: str, usd: float = 0.0, tokens: int = 0) -> Reserved:
+        """Set something aside."""
+        until = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
+        return await self._store.budget.reserve(Reservation(identity, self.ceilings, usd, tokens, until))
+
+    async def spent(self, scope: str) -> tuple[float, int]:
+        """What stands under a ceiling, in cents and tokens."""
+        (found,) = await self._store.budget.standings([(scope, self.day)])
+        return round(found.usd * 100), found.tokens
+
+
+class BudgetRules:
+    """`domain.store.Budget`."""
+
+    async def test_racing_reservations_never_break_a_ceiling(self, store: Store, clock: ManualClock) -> None:
+        """Exactly as many pass as fit."""
+        purse = Purse(store, clock, day=(10.0, 1000))
+        found = await asyncio.gather(*(purse.reserve(f"r{number}", 0.5, 100) for number in range(RACERS)))
+        assert sum(one.blocked is None for one in found) == 10
+        assert await purse.spent("day") == (500, 1000)
+
+    async def test_racing_reservations_of_several_ceilings_do_not_deadlock(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Whatever the order in which they are named."""
+        ways = [Purse(store, clock, a=(0, 9000), b=(0, 300), c=(0, 9000)) for _ in range(2)]
+        ways[1].ceilings = tuple(reversed(ways[0].ceilings))
+        found = await asyncio.gather(*(ways[number % 2].reserve(f"r{number}", 0, 100) for number in range(RACERS)))
+        assert sum(one.blocked is None for one in found) == 3
+        assert [await ways[0].spent(scope) for scope in "abc"] == [(0, 300)] * 3
+
+    async def test_what_is_blocked_names_its_ceiling_and_reserves_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Under none of its ceilings."""
+        purse = Purse(store, clock, day=(1.0, 0), user=(0.2, 0))
+        found = await purse.reserve("r1", 0.5)
+        assert found.blocked is not None
+        assert (found.blocked.scope, found.blocked.usd_max) == ("user", 0.2)
+        assert await purse.spent("day") == (0, 0)
+
+    async def test_the_same_call_again_replaces_its_reservation(self, store: Store, clock: ManualClock) -> None:
+        """So a crash in between costs nothing twice."""
+        purse = Purse(store, clock, day=(1.0, 0))
+        await purse.reserve("r1", 0.9, 10)
+        assert (await purse.reserve("r1", 0.8, 20)).blocked is None
+        assert await purse.spent("day") == (80, 20)
+
+    async def test_release_gives_back_once(self, store: Store, clock: ManualClock) -> None:
+        """And an unknown one changes nothing."""
+        purse = Purse(store, clock, day=(1.0, 0))
+        await purse.reserve("r1", 0.5, 10)
+        await purse.reserve("r2", 0.25, 5)
+        for _ in range(2):
+            await store.budget.release("r1")
+        assert await purse.spent("day") == (25, 5)
+
+    async def test_a_forgotten_reservation_lapses(self, store: Store, clock: ManualClock) -> None:
+        """Whoever died with it."""
+        purse = Purse(store, clock, day=(1.0, 0))
+        await purse.reserve("r1", 0.9)
+        assert (await purse.reserve("r2", 0.9)).blocked is not None
+        await clock.advance(STANDS_SECONDS)
+        assert (await purse.reserve("r2", 0.9)).blocked is None
+        assert await purse.spent("day") == (90, 0)
+
+    async def test_a_spend_settles_its_reservation_with_what_it_was(self, store: Store, clock: ManualClock) -> None:
+        """In the transaction of its events."""
+        purse = Purse(store, clock, day=(1.0, 0))
+        lease = await opened(store)
+        await purse.reserve("T1:1", 0.9, 5000)
+        spend = Spend("T1:1", "main", "u1", "demo", Usage(100, 20), 0.25, reservation="T1:1")
+        await store.journal.commit(lease, Commit(TurnId("T1"), (), spend=spend))
+        assert await purse.spent("day") == (25, 120)
+
+    async def test_a_lifted_day_holds_nothing_up_until_it_ends(self, store: Store, clock: ManualClock) -> None:
+        """For the day on which the owner said so."""
+        purse = Purse(store, clock, total=(0, 10))
+        assert (await purse.reserve("r1", 0, 20)).blocked is not None
+        assert await store.budget.lift() == purse.day
+        assert (await purse.reserve("r1", 0, 20)).blocked is None
+        await clock.advance(86_400)
+        assert (await purse.reserve("r2", 0, 20)).blocked is not None
