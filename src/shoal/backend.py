@@ -7,12 +7,15 @@ postgresql://…    PostgreSQL, procrastinate      any number; NOTIFY tells each
                                                  what happens                           take-over when the holder dies
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from shoal.config import Config
 from shoal.delivery.hub import Hub
+from shoal.domain.errors import StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ports import Engine, LiveHub
 from shoal.domain.store import Journal
@@ -24,10 +27,15 @@ from shoal.store.sqlite import SqliteDriver
 if TYPE_CHECKING:
     from shoal.store.postgres import PostgresDriver
 
+log = logging.getLogger(__name__)
+
+OUTAGE_SECONDS = 1.0
+"""How long a service waits before it starts anew after an outage of the database."""
+
 Role: TypeAlias = Literal["all", "serve", "worker"]
 """`serve` has the platforms, the page and the triggers; `worker` runs turns; `all` does both."""
 
-Service: TypeAlias = Callable[[], Awaitable[None]]
+Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
 
 class Backend(Protocol):
@@ -48,6 +56,10 @@ class Backend(Protocol):
 
     def alone(self, name: str, serve: Service) -> None:
         """Have `serve` run in one process at a time."""
+        ...
+
+    def lasting(self, serve: Service) -> Service:
+        """`serve`, run again after every outage of the database, where one can come and go."""
         ...
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
@@ -81,9 +93,13 @@ class LocalBackend:
         """There is no other process."""
         self._services.append(serve)
 
+    def lasting(self, serve: Service) -> Service:
+        """The file does not go away; when it fails, the process ends loudly."""
+        return serve
+
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """All that was asked for."""
-        return [_run(serve) for serve in self._services]
+        return [run_service(serve) for serve in self._services]
 
     def describe(self, address: str) -> None:
         """In the lock file."""
@@ -129,18 +145,35 @@ class ClusterBackend:
 
     def alone(self, name: str, serve: Service) -> None:
         """Under an advisory lock of that name."""
-        self._holder.want(name, serve)
+        self._holder.want(name, self.lasting(serve))
+
+    def lasting(self, serve: Service) -> Service:
+        """Servers are restarted, connections break."""
+        return partial(_outlast, serve)
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """The listener, the holder and the bridge."""
-        return [_run(serve) for serve in self._services]
+        return [run_service(serve) for serve in self._services]
 
     def describe(self, address: str) -> None:
         """Others find each other in the database."""
 
 
-async def _run(serve: Service) -> None:
+async def run_service(serve: Service) -> None:
+    """A service as the coroutine that a task needs."""
     await serve()
+
+
+async def _outlast(serve: Service) -> None:
+    """Run a service, and again whenever the database was away; any other failure ends it."""
+    import anyio
+
+    while True:
+        try:
+            return await serve()
+        except* StoreUnavailable as outage:
+            log.warning("the database is away; what needs it starts anew", extra={"why": str(outage.exceptions[0])})
+        await anyio.sleep(OUTAGE_SECONDS)
 
 
 @asynccontextmanager
