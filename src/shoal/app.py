@@ -229,8 +229,9 @@ class App:
     async def _serve_platform(self, platform: str) -> None:
         """Receive from and deliver to one platform, in one process at a time."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.backend.lasting(self.senders[platform].run))
-            tasks.start_soon(self.backend.lasting(partial(self.adapters[platform].run, self.orchestrator)))
+            receive = partial(self.adapters[platform].run, self.orchestrator)
+            for serve in (self.senders[platform].run, receive):
+                tasks.start_soon(run_service, self.backend.lasting(serve))
 
     def due(self, what: str) -> None:
         """Another process made something due: a post for the platform of that name, `triggers`, or who knows what."""

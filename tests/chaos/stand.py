@@ -76,7 +76,12 @@ class Node:
     @property
     def is_ready(self) -> bool:
         """Whether the process has said that it serves."""
-        return self.process is not None and b"ready\n" in self._log.read_bytes()[self._log_bytes :]
+        return self.process is not None and b"ready\n" in self.said
+
+    @property
+    def said(self) -> bytes:
+        """What this process has written."""
+        return self._log.read_bytes()[self._log_bytes :]
 
     def start(self) -> None:
         """Start a process; it says `ready` later."""
@@ -115,6 +120,7 @@ class Stand:
         self.database = database
         self.problems: list[str] = []
         self.freezes: list[Freeze] = []
+        self.refused_starts = 0
         self.chat_log = folder / "chat.jsonl"
         self.model_log = folder / "model.jsonl"
         self.tool_log = folder / "tools.jsonl"
@@ -161,12 +167,19 @@ class Stand:
         for node in self.nodes:
             status = node.ended()
             if status is not None:
-                node.process = None
                 if status != -signal.SIGKILL:
-                    self.problems.append(f"{node.name} ended by itself with {status}; see {node.name}.log")
+                    self._note_end(node, status)
                     node.down_until = now + 1.0
+                node.process = None
             if node.process is None and now >= node.down_until:
                 node.start()
+
+    def _note_end(self, node: Node, status: int) -> None:
+        """Without a database a process may refuse to start, and an operator's supervisor starts it again, as we do."""
+        if not node.is_ready and b"StoreUnavailable" in node.said:
+            self.refused_starts += 1
+        else:
+            self.problems.append(f"{node.name} ended by itself with {status}; see {node.name}.log")
 
     def thaw(self, *, everyone: bool = False) -> None:
         """Let those go on that were frozen long enough."""
