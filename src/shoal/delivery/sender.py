@@ -8,8 +8,10 @@
     sent        all pieces are on the platform       -
     failed      given up, with its error             -
 
-Rows of one thread go one after the other; threads go at once. A piece's idempotency key is `row:part`, stable over
-retries. Where the platform has no such keys, a piece whose outcome is unknown goes out again, marked as a repeat.
+Rows of one thread go one after the other; threads go at once, each post when the pacer says. A row that waits longer
+than its claim is claimed again by this same sender, which goes on with what it has. A piece's idempotency key is
+`row:part`, stable over retries. Where the platform has no such keys, a piece whose outcome is unknown goes out again,
+marked as a repeat. A reply whose preview stands edits that message instead of posting anew.
 """
 
 import asyncio
@@ -18,7 +20,11 @@ from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
 
-from shoal.delivery.split import split_markdown
+import anyio
+
+from shoal.delivery.live import NO_PREVIEWS, PreviewSource
+from shoal.delivery.pacing import Pacer
+from shoal.delivery.render import pieces_of
 from shoal.domain.backoff import retry_delay
 from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock
@@ -30,6 +36,7 @@ from shoal.domain.store import Outbox
 log = logging.getLogger(__name__)
 
 ROWS_A_CLAIM = 50
+ROWS_AT_ONCE_MAX = 500
 CLAIM_SECONDS = 60.0
 ATTEMPTS_MAX = 50
 RETRY_BASE_SECONDS = 1.0
@@ -46,10 +53,15 @@ REPEATED = "(possibly a repeat)\n"
 class Sender:
     """Delivers the posts of one platform."""
 
-    def __init__(self, adapter: ChatAdapter, outbox: Outbox, clock: Clock) -> None:
+    def __init__(
+        self, adapter: ChatAdapter, outbox: Outbox, clock: Clock, previews: PreviewSource = NO_PREVIEWS
+    ) -> None:
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
+        self._previews = previews
+        self._pacer = Pacer(adapter.limits, clock)
+        self._at_work: set[str] = set()
         self._poked = asyncio.Event()
 
     def poke(self) -> None:
@@ -60,18 +72,31 @@ class Sender:
         """Deliver until cancelled."""
         platforms = (self._adapter.platform,)
         await self._outbox.release(self._adapter.platform)
-        while True:
-            self._poked.clear()
-            rows = await self._outbox.claim(platforms, ROWS_A_CLAIM, CLAIM_SECONDS)
-            if rows:
-                await asyncio.gather(*(self.deliver(row) for row in rows))
-            await self._wait(platforms)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._previews.run, self._pacer)
+            while True:
+                self._poked.clear()
+                room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
+                rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS) if room else []
+                for row in rows:
+                    if row.id not in self._at_work:
+                        self._at_work.add(row.id)
+                        tasks.start_soon(self._work_on, row)
+                await self._wait(platforms)
+
+    async def _work_on(self, row: OutboxRow) -> None:
+        try:
+            await self.deliver(row)
+        finally:
+            self._at_work.discard(row.id)
+            self.poke()
 
     async def _wait(self, platforms: tuple[str, ...]) -> None:
         due = await self._outbox.next_due_at(platforms)
         seconds = QUIET_SECONDS
-        if due is not None:
-            seconds = min(seconds, max(0.0, (due - self._clock.now()).total_seconds()))
+        until_due = (due - self._clock.now()).total_seconds() if due is not None else QUIET_SECONDS
+        if until_due > 0 or not self._at_work:  # else what is due waits for a row at work, whose end pokes
+            seconds = min(seconds, max(0.0, until_due))
         await self._clock.wait(self._poked, seconds)
 
     async def deliver(self, row: OutboxRow) -> None:
@@ -79,12 +104,31 @@ class Sender:
         if row.post.kind == "edit":
             await self._change_card(row)
             return
-        pieces = split_markdown(self._text(row), self._adapter.limits.text_chars_max)
+        pieces = self._pieces(self._text(row))
         for part in range(row.part, len(pieces)):
-            message_id = await self._attempt(row, self._adapter.post(self._post(row, part, pieces[part])))
+            message_id = await self._attempt(row, self._put(row, part, pieces[part]))
             if message_id is None:
                 return
             await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+
+    def _pieces(self, text: str) -> list[str]:
+        limits = self._adapter.limits
+        return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
+
+    async def _put(self, row: OutboxRow, part: int, piece: str) -> str:
+        """Post a piece, or make the preview of a reply its first piece."""
+        preview = await self._previews.take(row) if part == 0 and row.post.kind == "text" else ""
+        if preview:
+            try:
+                await self._adapter.edit(row.thread, preview, piece)
+            except PlatformError as error:
+                if not error.permanent:
+                    raise
+            else:
+                return preview
+        post = self._post(row, part, piece)
+        await self._pacer.turn(row.thread)
+        return await self._adapter.post(post)
 
     def _text(self, row: OutboxRow) -> str:
         """The text to post; where there are no buttons, with the words that answer a question."""
@@ -97,7 +141,7 @@ class Sender:
     async def _change_card(self, row: OutboxRow) -> None:
         """Edit the messages of an approval's card; nothing happens where there are none or none can be edited."""
         ids = await self._outbox.posted_ids(card_id(row.post.approval)) if self._adapter.limits.can_edit else []
-        pieces = split_markdown(row.post.text, self._adapter.limits.text_chars_max)
+        pieces = self._pieces(row.post.text)
         for part, message_id in enumerate(ids):
             piece = pieces[part] if part < len(pieces) else "…"
             if part >= row.part and await self._attempt(row, self._edit(row, message_id, piece)) is None:
@@ -137,6 +181,8 @@ class Sender:
         )
 
     async def _refused(self, row: OutboxRow, error: PlatformError) -> None:
+        if error.retry_after_seconds:
+            self._pacer.refused(row.thread, error.retry_after_seconds, everywhere=error.everywhere)
         if error.permanent or row.attempts + 1 >= ATTEMPTS_MAX:
             log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
             await self._outbox.fail(row, str(error))

@@ -99,7 +99,7 @@ class PlatformError(ShoalError):
     """A chat platform refused or failed.
 
     `retry_after_seconds` is what the platform asked for, `permanent` means that trying again cannot help,
-    `outcome_unknown` means that the message may have been posted.
+    `outcome_unknown` means that the message may have been posted, `everywhere` that the wait is the whole account's.
     """
 
     def __init__(
@@ -109,11 +109,13 @@ class PlatformError(ShoalError):
         retry_after_seconds: float | None = None,
         permanent: bool = False,
         outcome_unknown: bool = False,
+        everywhere: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.permanent = permanent
         self.outcome_unknown = outcome_unknown
+        self.everywhere = everywhere
 
 
 class Forbidden(ShoalError):

@@ -238,6 +238,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     can_edit: bool = False
     can_upload: bool = False
     can_stream: bool = False
+    has_preview: bool = False
     has_buttons: bool = False
     has_ephemeral: bool = False
     has_history: bool = False

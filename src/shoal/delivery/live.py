@@ -1,0 +1,217 @@
+"""The preview of an answer while the model writes it: a post, then edits as far apart as the platform wants them.
+
+    preview    means                                      left by
+    --------   ----------------------------------------   ------------------------------------------------------------
+    none       nothing was written yet, or it is silent   text that may be shown -> shown
+    shown      a message stands; edits follow the text    the reply is delivered: the sender edits it -> gone;
+                                                          the turn ended without a reply: marked as stopped -> gone
+
+The outbox has the truth: whatever a preview misses, the reply's row brings. The message's id is kept in the settings,
+so that after a restart the reply still goes where its preview stands.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Protocol
+
+import anyio
+import anyio.abc
+
+from shoal.delivery.hub import Hub
+from shoal.delivery.pacing import Pacer
+from shoal.delivery.render import pieces_of
+from shoal.domain.clock import Clock
+from shoal.domain.errors import PlatformError
+from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished, UserSaid
+from shoal.domain.ids import ThreadId, TurnId, thread_address
+from shoal.domain.ports import ChatAdapter, OutboundPost
+from shoal.domain.records import OutboxRow
+from shoal.domain.store import Settings
+
+log = logging.getLogger(__name__)
+
+PREVIEWS_MAX = 200
+"""Turns previewed at once; more are shown when they are done."""
+TYPING_SECONDS = 4.0
+"""How often a platform is told that the agent works."""
+SILENT = "[SILENT]"
+STOPPED = "\n\n⏹ Stopped."
+WRITING = " …"
+
+
+class PreviewSource(Protocol):
+    """What the sender needs of previews."""
+
+    async def run(self, pacer: Pacer) -> None:
+        """Show previews until cancelled."""
+        ...
+
+    async def take(self, row: OutboxRow) -> str:
+        """End the preview of a reply's turn and return its message's id; empty when there is none."""
+        ...
+
+
+class _NoPreviews:
+    async def run(self, pacer: Pacer) -> None:
+        pass
+
+    async def take(self, row: OutboxRow) -> str:
+        return ""
+
+
+NO_PREVIEWS: PreviewSource = _NoPreviews()
+
+
+class _Preview:
+    """One turn's answer as far as it is written."""
+
+    __slots__ = ("changed", "lock", "message_id", "over", "reply_to", "seen", "shown", "step", "text", "thread", "turn")
+
+    def __init__(self, thread: ThreadId, turn: TurnId, reply_to: str) -> None:
+        self.thread = thread
+        self.turn = turn
+        self.reply_to = reply_to
+        self.text = ""
+        self.step = 0
+        self.shown = self.seen = ""
+        self.message_id = ""
+        self.over = False
+        self.changed = asyncio.Event()
+        self.lock = asyncio.Lock()
+
+    def add(self, data: TextStreamed) -> None:
+        """Take a piece in; another step begins the text anew."""
+        if data.step != self.step:
+            self.step, self.text = data.step, ""
+        self.text += data.text
+        self.changed.set()
+
+    def end(self) -> None:
+        """No further edits."""
+        self.over = True
+        self.changed.set()
+
+
+class Previews:
+    """Implements `PreviewSource` for one platform whose limits have `has_preview`."""
+
+    def __init__(self, adapter: ChatAdapter, hub: Hub, settings: Settings, clock: Clock) -> None:
+        self._adapter = adapter
+        self._hub = hub
+        self._settings = settings
+        self._clock = clock
+        self._scope = f"preview:{adapter.platform}"
+        self._open: dict[ThreadId, _Preview] = {}
+        self._asked: dict[ThreadId, str] = {}
+
+    async def run(self, pacer: Pacer) -> None:
+        """Show previews until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                with self._hub.subscribe() as coming:
+                    async for item in coming:
+                        if thread_address(item.thread).platform == self._adapter.platform:
+                            await self._look(item, tasks, pacer)
+                if not coming.lost:
+                    return
+
+    async def take(self, row: OutboxRow) -> str:
+        """End the preview of a reply's turn and return its message's id; empty when there is none."""
+        turn = row.id.removesuffix(":reply")
+        if turn == row.id:
+            return ""
+        preview = self._open.get(row.thread)
+        if preview is not None and preview.turn == turn:
+            preview.end()
+            async with preview.lock:
+                return preview.message_id
+        kept_turn, _, message_id = (await self._settings.get(self._scope, row.thread) or "").partition(" ")
+        return message_id if kept_turn == turn else ""
+
+    async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
+        match item.data:
+            case UserSaid():
+                self._asked[item.thread] = item.data.message_id
+            case TextStreamed() | StatusChanged(state="thinking" | "tool"):
+                preview = self._open.get(item.thread)
+                if preview is None or preview.turn != item.turn:
+                    if len(self._open) >= PREVIEWS_MAX:
+                        return
+                    preview = _Preview(item.thread, item.turn, self._asked.get(item.thread, ""))
+                    self._open[item.thread] = preview
+                    tasks.start_soon(self._paint, preview, pacer)
+                if isinstance(item.data, TextStreamed):
+                    preview.add(item.data)
+            case TurnFinished():
+                self._asked.pop(item.thread, None)
+                await self._finish(item.thread, item.data)
+            case _:
+                pass
+
+    async def _finish(self, thread: ThreadId, data: TurnFinished) -> None:
+        preview = self._open.pop(thread, None)
+        if preview is None:
+            return
+        preview.end()
+        if data.reply:
+            return
+        async with preview.lock:
+            if preview.message_id:
+                await self._try(self._adapter.edit(thread, preview.message_id, preview.shown + STOPPED))
+
+    async def _paint(self, preview: _Preview, pacer: Pacer) -> None:
+        """Show what is written, as often as the platform likes, until the preview is over."""
+        seconds = pacer.edit_seconds(preview.thread)
+        told_at = -TYPING_SECONDS
+        while not preview.over:
+            preview.changed.clear()
+            if _may_show(preview.text) and preview.text != preview.seen:
+                async with preview.lock:
+                    await self._show(preview, pacer)
+                await self._clock.sleep(seconds)
+                continue
+            if self._clock.monotonic() - told_at >= TYPING_SECONDS:
+                told_at = self._clock.monotonic()
+                await self._try(self._adapter.typing(preview.thread, "…"))
+            await self._clock.wait(preview.changed, TYPING_SECONDS)
+
+    async def _show(self, preview: _Preview, pacer: Pacer) -> None:
+        if preview.over:
+            return
+        text = preview.text
+        piece = pieces_of(text, self._adapter.limits, len(STOPPED))[0]
+        if piece == preview.shown:
+            preview.seen = text
+            return
+        try:
+            if preview.message_id:
+                if pacer.barred(preview.thread):
+                    return
+                await self._adapter.edit(preview.thread, preview.message_id, piece + WRITING)
+            else:
+                await pacer.turn(preview.thread)
+                if preview.over:
+                    return
+                key = f"preview:{preview.turn}"
+                post = OutboundPost(preview.thread, key, piece + WRITING, reply_to=preview.reply_to)
+                preview.message_id = await self._adapter.post(post)
+                await self._settings.put(self._scope, preview.thread, f"{preview.turn} {preview.message_id}")
+        except PlatformError as error:
+            if error.retry_after_seconds:
+                pacer.refused(preview.thread, error.retry_after_seconds, everywhere=error.everywhere)
+            log.info("a preview was not shown", extra={"thread_id": preview.thread, "why": str(error)})
+        preview.shown, preview.seen = piece, text
+
+    async def _try(self, doing: Awaitable[None]) -> None:
+        """Do what may as well fail."""
+        try:
+            await doing
+        except PlatformError as error:
+            log.debug("a platform did not take a sign of life", extra={"why": str(error)})
+
+
+def _may_show(text: str) -> bool:
+    """Whether there is something, and not the beginning of an answer that is to be silent."""
+    stripped = text.strip()
+    return bool(stripped) and not SILENT.startswith(stripped)

@@ -1,0 +1,81 @@
+"""Posts keep to every window, in order, and to what the platform asks."""
+
+import asyncio
+
+from shoal.delivery.pacing import Pacer
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ports import ChatLimits, Window
+from shoal.testing.clock import ManualClock
+
+LIMITS = ChatLimits(
+    4000,
+    windows=(Window(5, 5.0), Window(3, 60.0, groups_only=True), Window(30, 1.0, "account")),
+    group_prefix="-",
+    edit_seconds_min=1.1,
+    group_edit_seconds_min=3.1,
+)
+
+
+def thread(channel: str, name: str = "1") -> ThreadId:
+    return make_thread_id("chat", channel, name)
+
+
+async def times(pacer: Pacer, clock: ManualClock, threads: list[ThreadId], seconds: float) -> list[float]:
+    """When each post was made, in order of asking, within so many seconds."""
+    made: list[float | None] = [None] * len(threads)
+
+    async def post(number: int) -> None:
+        await pacer.turn(threads[number])
+        made[number] = clock.monotonic()
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(len(threads)):
+            tasks.create_task(post(number))
+        await clock.advance(seconds)
+    return [at for at in made if at is not None]
+
+
+async def test_fifty_threads_of_a_channel_share_its_window_in_order() -> None:
+    clock = ManualClock()
+    threads = [thread("harbour", str(number)) for number in range(50)]
+    made = await times(Pacer(LIMITS, clock), clock, threads, 60)
+    assert made == [float(5 * (number // 5)) for number in range(50)]
+
+
+async def test_channels_do_not_wait_for_each_other() -> None:
+    clock = ManualClock()
+    threads = [thread("a", "1")] * 8 + [thread("b", "1")]
+    assert (await times(Pacer(LIMITS, clock), clock, threads, 10))[-1] == 0.0
+
+
+async def test_the_account_has_a_window_too() -> None:
+    clock = ManualClock()
+    threads = [thread(f"c{number}") for number in range(65)]
+    made = await times(Pacer(LIMITS, clock), clock, threads, 10)
+    assert [made.count(at) for at in (0.0, 1.0, 2.0)] == [30, 30, 5]
+
+
+async def test_groups_have_a_window_of_their_own() -> None:
+    clock = ManualClock()
+    made = await times(Pacer(LIMITS, clock), clock, [thread("-7")] * 4 + [thread("7")] * 4, 100)
+    assert made == [0.0, 0.0, 0.0, 60.0, 0.0, 0.0, 0.0, 0.0]
+
+
+async def test_a_refusal_holds_its_channel_and_only_that() -> None:
+    clock = ManualClock()
+    pacer = Pacer(LIMITS, clock)
+    pacer.refused(thread("a"), 9.0)
+    assert pacer.barred(thread("a", "2"))
+    assert await times(pacer, clock, [thread("a"), thread("b")], 20) == [9.0, 0.0]
+
+
+async def test_a_refusal_of_the_account_holds_everything() -> None:
+    clock = ManualClock()
+    pacer = Pacer(LIMITS, clock)
+    pacer.refused(thread("a"), 9.0, everywhere=True)
+    assert await times(pacer, clock, [thread("a"), thread("b")], 20) == [9.0, 9.0]
+
+
+def test_edits_are_further_apart_in_groups() -> None:
+    pacer = Pacer(LIMITS, ManualClock())
+    assert (pacer.edit_seconds(thread("7")), pacer.edit_seconds(thread("-7"))) == (1.1, 3.1)

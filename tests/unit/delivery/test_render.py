@@ -1,0 +1,107 @@
+"""Answers in a platform's own markup: nothing is lost, nothing is longer than the platform takes."""
+
+import re
+from collections import Counter
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.delivery.render import pieces_of
+from shoal.domain.markup import aligned, measure, render_markup
+from shoal.domain.ports import ChatLimits, Markup
+from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
+
+MARKUPS: tuple[Markup, ...] = ("markdown", "telegram", "slack", "discord", "matrix", "google_chat", "plain")
+line = st.one_of(
+    st.text(alphabet="ab 漢🦈.!`~*_[]()#>|-\\<&", max_size=80),
+    st.sampled_from(["```python", "```", "~~~", "| a | b |", "|---|---|", "", "- item", "1. one", "> so", "# T"]),
+)
+markdown = st.lists(line, max_size=30).map("\n".join)
+
+
+def answer() -> str:
+    """10,000 characters with fences, tables, links and CJK; every word has its number."""
+    parts: list[str] = []
+    number = 0
+    while sum(map(len, parts)) < 10_000:
+        number += 1
+        parts.append(
+            f"## Part p{number}\n\nSome **bold b{number}** and _slanted s{number}_, see [link l{number}]"
+            f"(https://example.com/u{number}?a=1&b=2). 潮汐表第c{number}行。\n\n"
+            f"```python\nprint('f{number}')  # <&>\n```\n\n"
+            f"| tide | at |\n|---|---|\n| high h{number} | 潮 t{number} |\n\n"
+            f"- item i{number}\n  - inner n{number}\n"
+        )
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize("markup", MARKUPS)
+@pytest.mark.parametrize("unit", ["characters", "utf16", "bytes"])
+def test_a_long_answer_arrives_whole(markup: Markup, unit: Literal["characters", "utf16", "bytes"]) -> None:
+    limits = ChatLimits(text_chars_max=2000, markup=markup, text_unit=unit)
+    text = answer()
+    rendered = [render_markup(piece, markup) for piece in pieces_of(text, limits)]
+    assert len(rendered) > 4
+    assert all(measure(piece, limits) <= 2000 for piece in rendered)
+    wanted, found = (Counter(re.findall(r"[a-z]\d+", whole)) for whole in (text, "\n".join(rendered)))
+    assert not wanted - found
+    assert "\n".join(rendered).count("潮汐表第") == text.count("潮汐表第")
+
+
+@pytest.mark.parametrize("markup", MARKUPS)
+@given(markdown)
+def test_no_letter_is_lost(markup: Markup, text: str) -> None:
+    rendered = render_markup(text, markup)
+    for character in "漢🦈":
+        assert rendered.count(character) == text.count(character)
+
+
+@given(markdown)
+def test_telegram_takes_whatever_is_rendered(text: str) -> None:
+    shown = shown_text(render_markup(text, "telegram"))
+    assert shown.count("漢") == text.count("漢")
+
+
+@pytest.mark.parametrize(
+    ("markup", "rendered"),
+    [
+        ("telegram", "*a* _b_ ~c~ `d*` [e\\.](https://x.y/\\)) 1\\."),
+        ("slack", "*a* _b_ ~c~ `d*` <https://x.y/)|e.> 1."),
+        ("discord", "**a** *b* ~~c~~ `d*` e. (<https://x.y/)>) 1."),
+        (
+            "matrix",
+            '<p><strong>a</strong> <em>b</em> <del>c</del> <code>d*</code> <a href="https://x.y/)">e.</a> 1.</p>',
+        ),
+        ("google_chat", "*a* _b_ ~c~ `d*` <https://x.y/)|e.> 1."),
+        ("plain", "a b c d* e. (https://x.y/)) 1."),
+    ],
+)
+def test_spans_are_written_the_platforms_way(markup: Markup, rendered: str) -> None:
+    assert render_markup("**a** _b_ ~~c~~ `d*` [e.](<https://x.y/)>) 1.", markup) == rendered
+
+
+@pytest.mark.parametrize("markup", ["telegram", "slack", "matrix", "google_chat"])
+def test_html_stays_text(markup: Markup) -> None:
+    assert "<script>" not in render_markup("<script>x</script>", "matrix")
+    assert "script" in render_markup("<script>x</script>", markup)
+
+
+def test_links_that_run_something_are_no_links() -> None:
+    assert "<a" not in render_markup("[x](data:text/html,1)", "matrix")
+
+
+def test_a_table_is_aligned_with_wide_characters() -> None:
+    assert aligned([["潮", "b"], ["a", "cc"]]) == "潮 | b\n---+---\na  | cc\n"
+
+
+def test_what_nobody_nests_so_deep_stays_text() -> None:
+    text = "> " * 60 + "deep"
+    assert "deep" in render_markup(text, "matrix")
+
+
+@pytest.mark.parametrize("bad", ["*a", "a.", "`a", "[a](b", "_a*b_c*", "a!"])
+def test_the_fake_refuses_bad_markup(bad: str) -> None:
+    with pytest.raises(BadMarkup):
+        shown_text(bad)
