@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -201,12 +201,12 @@ class Stand:
     def orphans(self) -> list[str]:
         """Processes that are left over when the nodes have ended; call it after `adopt`."""
         known = {peer.pid for peer in self._peers}
-        found = [child for child in psutil.Process().children(recursive=True) if child.pid not in known]
-        return [
-            f"{child.pid} {child.name()}"
-            for child in found
-            if child.status() != psutil.STATUS_ZOMBIE and child.name() != "postgres"
-        ]
+        found: list[str] = []
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if child.pid not in known and child.status() != psutil.STATUS_ZOMBIE and child.name() != "postgres":
+                    found.append(f"{child.pid} {child.name()}")
+        return found
 
     def connections(self) -> int:
         """How many of Shoal's connections the server has."""
