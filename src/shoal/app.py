@@ -17,7 +17,9 @@ import msgspec
 
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.parts import Parts
+from shoal.agents.idle import IdleWatch
 from shoal.agents.registry import Agents
+from shoal.agents.snapshots import Snapshots
 from shoal.backend import Backend, Role, open_backend, run_service
 from shoal.chat.terminal import TerminalAdapter
 from shoal.chat.web import WebAdapter
@@ -56,6 +58,8 @@ from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.lookups import lookup_tools
 from shoal.tools.output import OutputBounds
 from shoal.tools.standard import standard_tools
+from shoal.triggers.event_files import EventFiles
+from shoal.triggers.heartbeat import Heartbeat
 from shoal.triggers.schedule import first_time
 from shoal.triggers.service import TriggerService
 from shoal.turn.compactor import Compactor
@@ -74,6 +78,8 @@ State = Literal["starting", "running", "draining", "stopped"]
 
 EXPIRY_CHECK_SECONDS = 30.0
 ANCHOR_SECONDS = 3600.0
+FILES_AFTER_SECONDS = 1.0
+HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner."""
 
@@ -130,6 +136,7 @@ class App:
         self.sandbox: Sandbox
         self.executor: Executor
         self.prompts: PromptBuilder
+        self.snapshots: Snapshots
         self.compactor: Compactor
         self.orchestrator: Orchestrator
         self.triggers: TriggerService
@@ -147,6 +154,11 @@ class App:
         added = await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
         self.triggers.poke()
         return added
+
+    async def tell(self, trigger: Trigger, text: str) -> None:
+        """Say something about a trigger in the thread it belongs to."""
+        if trigger.spec.thread is not None:
+            await self.post(NewPost(f"trigger:{trigger.id}:{self.clock.new_id()}", trigger.spec.thread, text))
 
     # ---- what actors ask for ----
 
@@ -196,6 +208,22 @@ class App:
                     await on_complete(item.thread, item.turn, item.data.reply)
         log.warning("the completion callback fell too far behind and is not called any more")
 
+    async def _watch_files(self) -> None:
+        """Event files and the heartbeat; a little later than the rest, so that `shoal ask` does not pay for them."""
+        await self.clock.sleep(FILES_AFTER_SECONDS)
+        triggers, heart = self.store.triggers, self.config.triggers
+        files = EventFiles(self.home.events, triggers, self.orchestrator, self.clock, self.triggers.poke)
+        beats = Heartbeat(
+            self.home.data / "HEARTBEAT.md",
+            HEARTBEAT_THREAD,
+            self.orchestrator,
+            self.clock,
+            minutes=heart.heartbeat_minutes,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(files.run)
+            tasks.start_soon(beats.run)
+
     async def _anchor_audit(self) -> None:
         """Put the heads of the audit chains into the log now and then, where nobody can change them unseen."""
         while True:
@@ -216,10 +244,14 @@ class App:
         found.append(run_service(lasting(self._watch_approvals)))
         if self.role != "worker":
             found += [run_service(lasting(self.triggers.run)), run_service(lasting(self._anchor_audit))]
+            self.backend.alone("event files", self._watch_files)
             kept = ArtifactRetention(
                 self.store.artifacts, self._artifacts, self.clock, self.config.context.artifact_days
             )
             self.backend.alone("artifact retention", kept.run)
+            default = self.config.agents.default_agent
+            idle = IdleWatch(self.store, self.agents, self.snapshots, self.clock, self.post, default)
+            self.backend.alone("idle agents", idle.run)
             for platform in self.adapters:
                 self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
         if self.on_complete is not None:
@@ -330,14 +362,21 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     shown = app.backend.hub(app.hub, store.journal, clock.new_id())
     if app.role != "worker":
         app.backend.on_due(app.due)
+    app.snapshots = Snapshots(store, app.agents, clock, app.models, shown.publish)
     parts = Parts(
         store, shown, clock, app.agents, context, loop, limits, app, app.poke_sender, app.stopping, app.settle
     )
+    _connect(app, parts, doubles.adapters)
+
+
+def _connect(app: App, parts: Parts, more: Sequence[ChatAdapter]) -> None:
+    """Put the platforms, the front door and the triggers before the machinery."""
+    config, home, clock, store = app.config, app.home, app.clock, app.store
     for adapter in (
         WebAdapter(home, clock),
         WebAdapter(home, clock, "openai"),
         TerminalAdapter(clock),
-        *doubles.adapters,
+        *more,
     ):
         app.adapters[adapter.platform] = adapter
         app.senders[adapter.platform] = Sender(adapter, store.outbox, clock)
@@ -350,7 +389,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         approvers=(*config.permissions.approvers, *OWNERS),
     )
     app.triggers = TriggerService(
-        store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds
+        store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds, tell=app.tell
     )
 
 

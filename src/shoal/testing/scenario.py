@@ -116,13 +116,16 @@ class World:
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
         """Wait until the journal has an event of this type that many times; returns the last."""
         async with asyncio.timeout(SECONDS_MAX):
-            with self.app.hub.subscribe(thread) as coming:
-                found = [event for event in await self.journal(thread) if event.type == kind]
-                while len(found) < times:
-                    item = await anext(coming)
-                    if isinstance(item, Event) and item.type == kind and item not in found:
-                        found.append(item)
-                return found[times - 1]
+            return await self._nth(thread, kind, times)
+
+    async def _nth(self, thread: ThreadId, kind: str, times: int) -> Event:
+        with self.app.hub.subscribe(thread) as coming:
+            found = [event for event in await self.journal(thread) if event.type == kind]
+            while len(found) < times:
+                item = await anext(coming)
+                if isinstance(item, Event) and item.type == kind and item not in found:
+                    found.append(item)
+        return found[times - 1]
 
     async def types(self, thread: ThreadId | None = None) -> list[str]:
         """The types of a thread's events."""

@@ -86,7 +86,8 @@ class Compactor:
 
     async def _summary(self, session: Session, route: Route, plan: Plan) -> ModelDone | ModelFailed:
         request = summary_request(plan, route.model, self._context.room(session, route))
+        outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
         async for event in route.provider.stream(request):
             if isinstance(event, ModelDone | ModelFailed):
-                return event
-        return ModelFailed("dropped", "The stream ended without an answer.")
+                outcome = event
+        return outcome

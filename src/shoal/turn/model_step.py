@@ -114,6 +114,7 @@ class ModelStep:
         session.calls_made += 1
         self._show(session, StatusChanged("thinking"))
         request = self._context.request(session, route, tools=tools)
+        outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
         async for event in route.provider.stream(request):
             match event:
                 case TextDelta(text=text):
@@ -121,10 +122,10 @@ class ModelStep:
                     self._show(session, TextStreamed(text, session.calls_made))
                 case ModelDone() | ModelFailed():
                     session.streamed.clear()
-                    return event
+                    outcome = event
                 case _:
                     pass
-        return ModelFailed("dropped", "The stream ended without an answer.")
+        return outcome
 
     def _said(self, session: Session, name: str, done: ModelDone, *, tools: bool) -> AssistantSaid:
         known = set(session.open.call_ids)
