@@ -29,7 +29,7 @@ from shoal.delivery.sender import Sender
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import Event, TurnFinished
+from shoal.domain.events import Event
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
@@ -46,7 +46,6 @@ from shoal.factories import (
     window_of,
     with_ollama,
 )
-from shoal.permissions.audit import anchor_line
 from shoal.permissions.rules import Profiles
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
@@ -59,7 +58,6 @@ from shoal.tools.lookups import lookup_tools
 from shoal.tools.output import OutputBounds
 from shoal.tools.standard import standard_tools
 from shoal.triggers.event_files import EventFiles
-from shoal.triggers.heartbeat import Heartbeat
 from shoal.triggers.schedule import first_time
 from shoal.triggers.service import TriggerService
 from shoal.turn.compactor import Compactor
@@ -71,15 +69,12 @@ from shoal.turn.prompt import PromptBuilder, PromptLimits
 from shoal.turn.session import Session
 from shoal.turn.spending import Spending
 from shoal.turn.tool_step import ToolStep
+from shoal.upkeep import anchor_audit, tell_completions, watch_approvals, watch_files
 
 log = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped"]
 
-EXPIRY_CHECK_SECONDS = 30.0
-ANCHOR_SECONDS = 3600.0
-FILES_AFTER_SECONDS = 1.0
-HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner."""
 
@@ -201,50 +196,17 @@ class App:
         self.state = "draining"
         await self.engine.drain(self.config.engine.drain_seconds)
 
-    async def _complete(self, on_complete: Completion) -> None:
-        with self.hub.subscribe() as coming:
-            async for item in coming:
-                if isinstance(item, Event) and isinstance(item.data, TurnFinished):
-                    await on_complete(item.thread, item.turn, item.data.reply)
-        log.warning("the completion callback fell too far behind and is not called any more")
-
-    async def _watch_files(self) -> None:
-        """Event files and the heartbeat; a little later than the rest, so that `shoal ask` does not pay for them."""
-        await self.clock.sleep(FILES_AFTER_SECONDS)
-        triggers, heart = self.store.triggers, self.config.triggers
-        files = EventFiles(self.home.events, triggers, self.orchestrator, self.clock, self.triggers.poke)
-        beats = Heartbeat(
-            self.home.data / "HEARTBEAT.md",
-            HEARTBEAT_THREAD,
-            self.orchestrator,
-            self.clock,
-            minutes=heart.heartbeat_minutes,
-        )
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(files.run)
-            tasks.start_soon(beats.run)
-
-    async def _anchor_audit(self) -> None:
-        """Put the heads of the audit chains into the log now and then, where nobody can change them unseen."""
-        while True:
-            await self.clock.sleep(ANCHOR_SECONDS)
-            chains = await self.store.audit.chains()
-            if chains:
-                log.info("%s", anchor_line(self.clock.now(), chains))
-
-    async def _watch_approvals(self) -> None:
-        while True:
-            await self.orchestrator.expire_approvals()
-            await self.clock.sleep(EXPIRY_CHECK_SECONDS)
-
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """The engine, which ends when drained, and everything that runs beside it for ever."""
         lasting = self.backend.lasting
         found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle()]
-        found.append(run_service(lasting(self._watch_approvals)))
+        found.append(run_service(lasting(partial(watch_approvals, self.orchestrator, self.clock))))
         if self.role != "worker":
-            found += [run_service(lasting(self.triggers.run)), run_service(lasting(self._anchor_audit))]
-            self.backend.alone("event files", self._watch_files)
+            anchors = partial(anchor_audit, self.store.audit, self.clock)
+            found += [run_service(lasting(self.triggers.run)), run_service(lasting(anchors))]
+            files = EventFiles(self.home.events, self.store.triggers, self.orchestrator, self.clock, self.triggers.poke)
+            minutes = self.config.triggers.heartbeat_minutes
+            self.backend.alone("files", partial(watch_files, self.home, self.orchestrator, self.clock, files, minutes))
             kept = ArtifactRetention(
                 self.store.artifacts, self._artifacts, self.clock, self.config.context.artifact_days
             )
@@ -255,7 +217,7 @@ class App:
             for platform in self.adapters:
                 self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
         if self.on_complete is not None:
-            found.append(self._complete(self.on_complete))
+            found.append(tell_completions(self.hub, self.on_complete))
         return [*found, *self.backend.services()]
 
     async def _serve_platform(self, platform: str) -> None:
