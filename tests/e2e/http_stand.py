@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 
 from shoal.agents.registry import AgentDefaults, Agents
+from shoal.agents.snapshots import Snapshots
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import InvalidInput
@@ -92,6 +93,7 @@ class Stand:
         self.store = DatabaseStore(SqliteDriver(self.home.database_file, synchronous="OFF"), self.clock)
         self.hub = Hub()
         self.agents = Agents(self.home, AgentDefaults())
+        self.snapshots = Snapshots(self.store, self.agents, self.clock, None, self.hub.publish)
         self.orchestrator = Desk(self)
         self.state = "running"
         self.open_turns: set[TurnId] = set()

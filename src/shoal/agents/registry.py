@@ -26,6 +26,7 @@ class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: float | None = None
     restrict_to_workspace: bool = True
     taint: bool = True
+    idle_minutes: float = 0.0
 
 
 class AgentDefaults(msgspec.Struct, frozen=True):
@@ -96,6 +97,7 @@ class Agents:
             temperature=defaults.temperature if file.temperature is None else file.temperature,
             restrict_to_workspace=file.restrict_to_workspace,
             taint=file.taint,
+            idle_minutes=file.idle_minutes,
         )
 
 

@@ -9,7 +9,8 @@ class AgentSpec(msgspec.Struct, frozen=True):
     """A named configuration as one turn uses it; read fresh at a turn's start, so an edit counts from the next.
 
     `home` holds AGENTS.md and its like and `docs/`; `workspace` is where the tools work.
-    An empty `model` means the default, an empty `tools` every registered one.
+    An empty `model` means the default, an empty `tools` every registered one. After `idle_minutes` (0: never) without
+    anything happening, its conversations are saved and begun anew.
     """
 
     name: str
@@ -24,6 +25,7 @@ class AgentSpec(msgspec.Struct, frozen=True):
     temperature: float | None = None
     restrict_to_workspace: bool = True
     taint: bool = True
+    idle_minutes: float = 0.0
 
 
 class TurnLimits(msgspec.Struct, frozen=True):

@@ -16,7 +16,10 @@ Scope: TypeAlias = Literal["once", "thread"]
 
 
 class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message from the user's side entered the conversation."""
+    """A message from the user's side entered the conversation.
+
+    One that was missed or restored is `backfill`; `said_at` is then when it was written.
+    """
 
     type: ClassVar[str] = "user_message"
     text: str
@@ -26,6 +29,7 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     reply_to: str = ""
     backfill: bool = False
+    said_at: datetime | None = None
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):

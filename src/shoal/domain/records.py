@@ -156,6 +156,30 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
     tainted_by: str = ""
 
 
+# ---- snapshots ----
+
+
+class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A conversation that was saved: the row of a file below the agent's `sessions/`."""
+
+    id: str
+    thread: ThreadId
+    agent: str
+    description: str
+    messages: int
+    created_at: datetime
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """How far a thread's journal reaches, and after which event the model's window begins."""
+
+    thread: ThreadId
+    window_seq: int
+    last_seq: int
+    updated_at: datetime
+    busy: bool = False
+
+
 # ---- outbox ----
 
 

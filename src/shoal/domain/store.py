@@ -22,7 +22,9 @@ from shoal.domain.records import (
     Occurrence,
     OutboxRow,
     Settlement,
+    Snapshot,
     StoredStep,
+    Stretch,
     ThreadInfo,
     Trigger,
     UsageRow,
@@ -247,6 +249,34 @@ class Artifacts(Protocol):
         ...
 
 
+class Snapshots(Protocol):
+    """Saved conversations, and the threads that may be saved or begun anew."""
+
+    async def add(self, snapshot: Snapshot) -> None:
+        """Store a row."""
+        ...
+
+    async def of_channel(self, agent: str, channel: str, limit: int = 100) -> list[Snapshot]:
+        """The agent's in threads whose id begins with `channel` (empty: everywhere), newest first."""
+        ...
+
+    async def get(self, snapshot: str) -> Snapshot | None:
+        """One, or None."""
+        ...
+
+    async def stretch(self, thread: ThreadId) -> Stretch | None:
+        """Where the thread's window is; None for an unknown thread."""
+        ...
+
+    async def stretches(self, agents: Sequence[str]) -> list[Stretch]:
+        """The threads of these agents whose window is not empty, the last active first; at most 10,000."""
+        ...
+
+    async def begin(self, thread: ThreadId, last_seq: int, events: Sequence[EventData]) -> tuple[Event, ...]:
+        """Append, if the journal still ends at `last_seq` and the thread is at rest. Raises Conflict if not."""
+        ...
+
+
 class Search(Protocol):
     """Full text search over the journals."""
 
@@ -330,6 +360,9 @@ class Store(Protocol):
 
     @property
     def search(self) -> Search: ...
+
+    @property
+    def snapshots(self) -> Snapshots: ...
 
     @property
     def ledger(self) -> Ledger: ...

@@ -163,7 +163,8 @@ def _describe(attachment: Attachment) -> str:
 
 
 def _user_message(said: UserSaid, context: str) -> UserMessage:
-    parts = [_by(said.author, said.text), *(_describe(attachment) for attachment in said.attachments)]
+    text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
+    parts = [_by(said.author, text), *(_describe(attachment) for attachment in said.attachments)]
     if context:
         parts.append(context)
     images = tuple(

@@ -164,7 +164,7 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     found = yield from query("thread_advance", thread=thread, epoch=lease.epoch, count=len(wanted), now=now)
     if not found:
         raise _stale(lease)
-    events = yield from _insert(thread, commit.turn, number(found[0][0]) - len(wanted) + 1, wanted, at)
+    events = yield from insert_events(thread, commit.turn, number(found[0][0]) - len(wanted) + 1, wanted, at)
     for post in commit.posts:
         yield from put_post(post, now)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
@@ -200,9 +200,10 @@ def _void(thread: ThreadId, turn: TurnId, now: int) -> Script[tuple[EventData, .
     return tuple(ApprovalSettled(ApprovalId(text(row[0])), CallId(text(row[1])), "cancelled") for row in rows)
 
 
-def _insert(
+def insert_events(
     thread: ThreadId, turn: TurnId, first: int, events: Sequence[EventData], at: datetime
 ) -> Script[tuple[Event, ...]]:
+    """Store events under the reserved numbers from `first` on, with the rows that follow from them."""
     stored: list[Event] = []
     for seq, data in enumerate(events, first):
         yield from query(
@@ -244,7 +245,7 @@ def append_outside(
     found = yield from query("thread_extend", thread=thread, count=len(events), now=to_micros(at))
     if not found:
         raise NotFound(f"There is no thread {thread}.")
-    return (yield from _insert(thread, turn, number(found[0][0]) - len(events) + 1, events, at))
+    return (yield from insert_events(thread, turn, number(found[0][0]) - len(events) + 1, events, at))
 
 
 def put_post(post: NewPost, now: int) -> Script[bool]:

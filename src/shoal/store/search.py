@@ -33,14 +33,14 @@ class SearchView:
             quoted=" ".join(f'"{word}"' for word in wanted),
             words=" ".join(wanted),
             low=within,
-            high=_end(within),
+            high=first_after(within),
             before=to_micros(before) if before is not None else TIME_END,
             limit=limit,
         )
         return [convert.event(ThreadId(text(row[0])), row[1:]) for row in await self._driver.read(script)]
 
 
-def _end(within: str) -> str:
+def first_after(within: str) -> str:
     """The first thread id after all that are or begin with `within`."""
     if not within:
         return _LAST

@@ -28,6 +28,7 @@ from shoal.store.journal import JournalView, append_outside, chain, put_post
 from shoal.store.mailbox import MailboxView
 from shoal.store.script import Driver, Script, number, query, text
 from shoal.store.search import SearchView
+from shoal.store.snapshots import SnapshotsView
 
 
 class OutboxView:
@@ -334,6 +335,7 @@ class DatabaseStore:
         self.budget = BudgetView(driver, clock)
         self.settings = SettingsView(driver)
         self.search = SearchView(driver)
+        self.snapshots = SnapshotsView(driver, clock)
 
     async def close(self) -> None:
         """Finish what was handed in, then close."""

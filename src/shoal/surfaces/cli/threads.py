@@ -14,6 +14,7 @@ from shoal.domain.records import ThreadInfo
 from shoal.domain.store import Store
 from shoal.surfaces.cli.output import json_option, print_json, print_table, printable, when
 from shoal.surfaces.cli.place import Place
+from shoal.surfaces.cli.snapshots import snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +129,9 @@ def artifacts(place: Place, id: str, as_json: bool) -> None:
         return
     rows = [(one.digest, printable(one.name), f"{one.size_bytes:,}", when(one.created_at)) for one in found]
     print_table(("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
+
+
+threads.add_command(snapshot)
 
 
 def _doing(info: ThreadInfo) -> str:

@@ -13,7 +13,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Asker
-from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.records import NewTrigger, Snapshot, Trigger
 from shoal.domain.store import Store
 
 if TYPE_CHECKING:
@@ -75,6 +75,26 @@ class Orchestrator(Protocol):
         ...
 
 
+class Snapshots(Protocol):
+    """Saved conversations; see shoal.agents.snapshots."""
+
+    async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
+        """Save the window. Raises NotFound, InvalidInput for an empty one."""
+        ...
+
+    async def begin_anew(self, thread: ThreadId, by: str) -> Snapshot | None:
+        """Save the window, then clear it. Raises NotFound, Conflict while a turn runs."""
+        ...
+
+    async def history(self, thread: ThreadId) -> list[Snapshot]:
+        """What was saved in the thread's channel. Raises NotFound."""
+        ...
+
+    async def restore(self, thread: ThreadId, snapshot: str, by: str) -> Snapshot:
+        """Bring a window back. Raises NotFound, Conflict while a turn runs."""
+        ...
+
+
 class Agents(Protocol):
     """The configured agents."""
 
@@ -101,6 +121,9 @@ class Core(Protocol):
 
     @property
     def orchestrator(self) -> Orchestrator: ...
+
+    @property
+    def snapshots(self) -> Snapshots: ...
 
     @property
     def hub(self) -> Hub: ...

@@ -23,6 +23,7 @@ from shoal.surfaces.http import (
     routes_control,
     routes_files,
     routes_health,
+    routes_snapshots,
     routes_threads,
 )
 from shoal.surfaces.http.auth import Gate
@@ -47,6 +48,7 @@ API: tuple[Endpoint, ...] = (
     *routes_threads.ENDPOINTS,
     *routes_artifacts.ENDPOINTS,
     *routes_files.ENDPOINTS,
+    *routes_snapshots.ENDPOINTS,
     *routes_control.ENDPOINTS,
     *compat.ENDPOINTS,
     *compat_chat.ENDPOINTS,

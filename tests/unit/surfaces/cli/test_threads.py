@@ -114,3 +114,24 @@ def test_the_budget_is_lifted_for_the_day(shoal: Shoal) -> None:
     assert "until the end of 2" in shoal("usage", "lift").out
     entries = json.loads(shoal("audit", "tail", "--json").out)
     assert [entry["entry"]["action"] for entry in entries if entry["entry"]["kind"] == "budget"] == ["lift"]
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_conversation_is_saved_and_restored(shoal: Shoal, home: Path) -> None:
+    assert shoal("threads", "snapshot", "list", THREAD).out == "Nothing was saved here yet.\n"
+    assert "Saved as" in shoal("threads", "snapshot", "save", THREAD).out
+    (saved,) = json.loads(shoal("threads", "snapshot", "list", THREAD, "--json").out)
+    assert saved["description"].endswith("beginning: what time is it?")
+    assert (home / "agents" / saved["agent"] / "sessions" / f"{saved['id']}.json").exists()
+    assert "Restored:" in shoal("threads", "snapshot", "restore", THREAD, saved["id"]).out
+    types = [event["type"] for event in json.loads(shoal("threads", "log", THREAD, "--json").out)]
+    assert types[types.index("cleared") + 1 :] == [
+        "user_message", "assistant_message", "tool_result", "assistant_message"
+    ]  # fmt: skip
+    assert shoal("threads", "snapshot", "restore", THREAD, "nothing").code == 1
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_thread_without_artifacts_says_so(shoal: Shoal) -> None:
+    assert shoal("threads", "artifacts", THREAD).out == "The thread has no artifacts.\n"
+    assert json.loads(shoal("threads", "artifacts", THREAD, "--json").out) == []

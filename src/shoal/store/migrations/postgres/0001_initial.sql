@@ -175,6 +175,16 @@ create table artifacts (
 create index artifacts_made on artifacts (created_at);
 create index artifacts_digest on artifacts (digest);
 
+create table snapshots (
+    id          text collate "C" primary key,
+    thread      text collate "C" not null,
+    agent       text collate "C" not null,
+    description text not null,
+    messages    bigint not null,
+    created_at  bigint not null
+);
+create index snapshots_agent on snapshots (agent, id);
+
 create table settings (
     scope text collate "C" not null,
     key   text collate "C" not null,

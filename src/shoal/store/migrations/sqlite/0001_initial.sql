@@ -178,6 +178,16 @@ create table artifacts (
 create index artifacts_made on artifacts (created_at);
 create index artifacts_digest on artifacts (digest);
 
+create table snapshots (
+    id          text primary key,
+    thread      text not null,
+    agent       text not null,
+    description text not null,
+    messages    integer not null,
+    created_at  integer not null
+) without rowid;
+create index snapshots_agent on snapshots (agent, id);
+
 create table settings (
     scope text not null,
     key   text not null,

@@ -1,0 +1,31 @@
+-- name: snapshot_insert
+-- Note a saved conversation.
+insert into snapshots (id, thread, agent, description, messages, created_at)
+values (:id, :thread, :agent, :description, :messages, :now);
+
+-- name: snapshots_of
+-- The saved conversations of an agent in a channel, newest first.
+select id, thread, agent, description, messages, created_at from snapshots
+where agent = :agent and thread >= :low and thread < :high order by id desc limit :limit;
+
+-- name: snapshot_one
+-- One saved conversation.
+select id, thread, agent, description, messages, created_at from snapshots where id = :id;
+
+-- name: stretch_one
+-- Where a thread's window is.
+select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (
+    select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
+from threads where thread = :thread;
+
+-- name: stretches_of
+-- An agent's threads whose window is not empty.
+select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (
+    select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
+from threads where agent = :agent and last_seq > window_seq order by updated_at desc limit 10000;
+
+-- name: thread_begin
+-- Reserve sequence numbers in a thread at rest whose journal ends here.
+update threads set last_seq = last_seq + :count, updated_at = :now
+where thread = :thread and last_seq = :last_seq and open_turn = ''
+returning last_seq;

@@ -1,0 +1,120 @@
+"""Conversations that are saved, begun anew and brought back, by people and when nothing happens for a while."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import Door, calls
+
+from shoal.domain.errors import Conflict, InvalidInput, NotFound
+from shoal.domain.events import UserSaid
+from shoal.domain.ids import ThreadId
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import FakeModel, Refusal, Seen, Step
+from shoal.testing.scenario import World, scenario
+
+
+def describer(seen: Seen) -> Step | str:
+    """Describes when asked to, else answers."""
+    return "About boats." if "Describe it now." in seen.user_text else f"heard {len(seen.messages)}"
+
+
+def mute(seen: Seen) -> Step | str:
+    """Answers, but describes nothing."""
+    return Refusal(500, "no") if "Describe it now." in seen.user_text else "heard"
+
+
+async def turn(world: World, text: str, number: int) -> None:
+    """One message and its answer."""
+    await world.ada.says(text)
+    await world.happens(world.ada.thread, "turn_finished", number)
+
+
+async def test_a_saved_window_comes_back(tmp_path: Path) -> None:
+    model = FakeModel(script=describer)
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "we need two boats", 1)
+        saved = await world.app.snapshots.save(world.ada.thread)
+        assert (saved.description, saved.messages) == ("About boats.", 2)
+        assert (tmp_path / "agents" / "main" / "sessions" / f"{saved.id}.json").stat().st_mode & 0o777 == 0o600
+        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await turn(world, "what now", 2)
+        assert not any("two boats" in message.text for message in model.requests[-1].messages)
+        assert await world.app.snapshots.history(world.ada.thread) == [saved]
+        await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+        await turn(world, "go on", 3)
+        texts = [message.text for message in model.requests[-1].messages]
+        assert "we need two boats" in texts[0]
+        assert texts[1] == "heard 1"
+        assert not any("what now" in text for text in texts)
+
+
+async def test_a_model_that_fails_leaves_a_plain_description(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=mute)) as world:
+        await turn(world, "we need two boats", 1)
+        saved = await world.app.snapshots.save(world.ada.thread)
+        assert saved.description == "2 messages, beginning: we need two boats"
+
+
+async def test_new_saves_and_clears(tmp_path: Path) -> None:
+    model = FakeModel(script=describer)
+    async with scenario(tmp_path, model) as world:
+        await turn(world, "old matter", 1)
+        saved = await world.app.snapshots.begin_anew(world.ada.thread, "ada")
+        assert saved is not None
+        assert await world.app.snapshots.begin_anew(world.ada.thread, "ada") is None
+        with pytest.raises(InvalidInput, match="nothing to save"):
+            await world.app.snapshots.save(world.ada.thread)
+        await turn(world, "new matter", 2)
+        assert len(model.requests[-1].messages) == 1
+
+
+async def test_what_another_channel_saved_is_unknown_here(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=describer)) as world:
+        await turn(world, "hello", 1)
+        saved = await world.app.snapshots.save(world.ada.thread)
+        await world.chat.says("lighthouse", "3", "hello", user="eve")
+        other = ThreadId("fake:lighthouse:3")
+        await world.happens(other, "turn_finished")
+        assert await world.app.snapshots.history(other) == []
+        with pytest.raises(NotFound, match="has no snapshot"):
+            await world.app.snapshots.restore(other, saved.id, "eve")
+
+
+async def test_nothing_is_restored_into_a_running_turn(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel("one", calls("wait"), "two")
+    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
+        await turn(world, "hello", 1)
+        saved = await world.app.snapshots.save(world.ada.thread, "mine")
+        await world.ada.says("wait")
+        await door.entered.wait()
+        with pytest.raises(Conflict):
+            await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+        with pytest.raises(Conflict):
+            await world.app.snapshots.begin_anew(world.ada.thread, "ada")
+        door.open.set()
+        await world.ada.sees("two")
+
+
+async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "agents" / "main").mkdir(parents=True)
+    (tmp_path / "agents" / "main" / "agent.toml").write_text("idle_minutes = 30\n")
+    clock, model = ManualClock(), FakeModel(script=describer)
+    async with scenario(tmp_path, model, clock=clock) as world:
+        bob = world.person("bob", "2")
+        await turn(world, "about boats", 1)
+        await clock.advance(29 * 60)
+        await bob.says("still here")
+        await world.happens(bob.thread, "turn_finished")
+        await clock.advance(29 * 60)
+        assert "cleared" not in await world.types(), "any thread of the agent keeps it awake"
+        await clock.advance(120)
+        for person in (world.ada, bob):
+            told = await person.sees("saved our conversation and start afresh: About boats.")
+            (saved,) = [one for one in await world.app.snapshots.history(person.thread) if one.id in told.markdown]
+            assert saved.thread == person.thread
+            assert (await world.types(person.thread))[-1] == "cleared"
+        await clock.advance(3600)
+        assert len([text for text in world.chat.texts(bob.thread) if "saved" in text]) == 1
+        texts = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
+        assert texts == ["about boats"], "nothing leaves the journal"
