@@ -15,6 +15,7 @@ from typing import Literal
 import anyio
 import msgspec
 
+from shoal.actors.backfill import Backfill, BackfillLimits
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.parts import Parts
 from shoal.agents.idle import IdleWatch
@@ -325,8 +326,20 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     if app.role != "worker":
         app.backend.on_due(app.due)
     app.snapshots = Snapshots(store, app.agents, clock, app.models, shown.publish)
+    missed = BackfillLimits(config.context.backfill_messages_max, config.context.backfill_hours)
     parts = Parts(
-        store, shown, clock, app.agents, context, loop, limits, app, app.poke_sender, app.stopping, app.settle
+        store,
+        shown,
+        clock,
+        app.agents,
+        context,
+        loop,
+        limits,
+        app,
+        app.poke_sender,
+        app.stopping,
+        app.settle,
+        Backfill(app.adapters, clock, missed).before,
     )
     _connect(app, parts, doubles.adapters)
 

@@ -167,6 +167,7 @@ class Actor:
         session.agent = self._parts.agents.with_model(agent, prompt.model)
         session.asker = asker_of(self.thread, prompt.author)
         session.overflowed = False
+        await self._parts.backfill(session, prompt)
         opening = await self._parts.context.open(session, prompt)
         expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
         await self._start(session, prompt, (*expired, opening.started), opening.prompts)

@@ -8,6 +8,7 @@ import msgspec
 from shoal.domain.agents import AgentSpec, TurnLimits
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Prompt
 from shoal.domain.ports import LiveHub
 from shoal.domain.store import Store
 from shoal.turn.context import ContextBuilder
@@ -31,7 +32,8 @@ class Parts(msgspec.Struct, frozen=True):
     """Shared by all actors.
 
     `poke_sender` tells delivery that the outbox has something for a thread; once `stopping`, no further turn is opened.
-    `settle` tidies a thread up that has nothing to do; it may be cancelled at any await.
+    `settle` tidies a thread up that has nothing to do; it may be cancelled at any await. `backfill` journals what was
+    said before a prompt and not seen.
     """
 
     store: Store
@@ -45,3 +47,4 @@ class Parts(msgspec.Struct, frozen=True):
     poke_sender: Callable[[ThreadId], None]
     stopping: Callable[[], bool]
     settle: Callable[[Session], Awaitable[None]]
+    backfill: Callable[[Session, Prompt], Awaitable[None]]

@@ -80,6 +80,11 @@ class Journal(Protocol):
         approvals of the turn are cancelled. Raises StaleEpoch."""
         ...
 
+    async def backfill(self, lease: Lease, missed: Sequence[Prompt]) -> Committed:
+        """Append what a platform has of the thread and the mailbox never saw, each message once; our own posts and
+        what was known are left out. Raises StaleEpoch."""
+        ...
+
     async def append(self, thread: ThreadId, events: Sequence[EventData]) -> tuple[Event, ...]:
         """Append events outside any turn without a lease (cleared, backfilled, a subagent's result)."""
         ...

@@ -18,6 +18,7 @@ from shoal.domain.events import (
     Steered,
     ToolFinished,
     TurnFinished,
+    UserSaid,
     encode_data,
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
@@ -68,6 +69,10 @@ class JournalView:
     async def finish_turn(self, lease: Lease, commit: Commit) -> Committed:
         """Close the turn, unless somebody has more to say to it."""
         return await self._driver.write(_finish_turn(lease, commit, self._clock.now()))
+
+    async def backfill(self, lease: Lease, missed: Sequence[Prompt]) -> Committed:
+        """Append what the mailbox never saw, each message once."""
+        return await self._driver.write(_backfill(lease, missed, self._clock.now()))
 
     async def append(self, thread: ThreadId, events: Sequence[EventData]) -> tuple[Event, ...]:
         """Append events outside any turn."""
@@ -319,6 +324,34 @@ def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None
         )
         head = digest
     yield from query("chain_advance", chain=name, number=count, head=head)
+
+
+def _backfill(lease: Lease, missed: Sequence[Prompt], at: datetime) -> Script[Committed]:
+    platform = lease.thread.split(":", 1)[0]
+    yield from _hold(lease)
+    new: list[EventData] = []
+    for prompt in missed:
+        message_id = prompt.message_id or prompt.key
+        own = yield from query("posted_one", platform=platform, message_id=message_id, thread=lease.thread)
+        if own or not (yield from query("inbox_missed", **_missed_row(lease.thread, prompt), now=to_micros(at))):
+            continue
+        new.append(
+            UserSaid(
+                text=prompt.text,
+                author=prompt.author,
+                message_id=message_id,
+                attachments=prompt.attachments,
+                reply_to=prompt.reply_to,
+                backfill=True,
+                said_at=prompt.at,
+            )
+        )
+    return (yield from _write(lease, Commit(TurnId(""), tuple(new)), at)) if new else Committed(())
+
+
+def _missed_row(thread: ThreadId, prompt: Prompt) -> dict[str, str]:
+    platform = thread.split(":", 1)[0]
+    return {"platform": platform, "key": prompt.key, "thread": thread, "payload": convert.dump(prompt)}
 
 
 def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:

@@ -3,6 +3,7 @@
 Writes are shielded: an abort takes effect before or after one, never between the journal and what memory knows of it.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import anyio
@@ -140,6 +141,16 @@ class Session:
         with anyio.CancelScope(shield=True):
             self.steered = False
             await self._absorb(await self.journal.take_steers(self.lease, self.turn))
+
+    async def backfill(self, missed: Sequence[Prompt]) -> None:
+        """Journal messages that were missed, those that are not known yet. Raises StaleEpoch."""
+        with anyio.CancelScope(shield=True):
+            await self._absorb(await self.journal.backfill(self.lease, missed))
+
+    async def note(self, *events: EventData) -> None:
+        """Journal something outside of any turn."""
+        with anyio.CancelScope(shield=True):
+            await self._absorb(Committed(await self.journal.append(self.thread, events)))
 
     def close_turn(self) -> None:
         """The turn has finished and is written down."""

@@ -74,3 +74,14 @@ update threads set aborting = open_turn where thread = :thread and open_turn <> 
 -- name: wake
 -- Tell the engine that a thread has work, in the transaction that made it (nothing to do in one process).
 select 1 /*pg: from shoal_wake(:thread) */;
+
+-- name: inbox_missed
+-- Note a message that was read in later; nothing when the mailbox has seen it.
+insert into inbox (platform, key, thread, lane, state, payload, at)
+values (:platform, :key, :thread, 'prompt', 'taken', :payload, :now)
+on conflict (platform, key) do nothing
+returning key;
+
+-- name: posted_one
+-- Whether a message of a platform is one of ours.
+select 1 from posted where platform = :platform and message_id = :message_id and thread = :thread;

@@ -1,0 +1,97 @@
+"""Messages that were missed are read in before the next turn, each once, and never one's own."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.events import Failed, UserSaid
+from shoal.domain.messages import Author, Prompt
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import FakeModel
+from shoal.testing.scenario import World, scenario
+
+
+def missed(world: World, key: str, text: str, *, minutes: float, user: str = "bob") -> Prompt:
+    """A message of the platform's, this many minutes old."""
+    at = world.app.clock.now() - timedelta(minutes=minutes)
+    return Prompt(world.ada.thread, key, text, Author(user, user), at, message_id=key)
+
+
+async def backfilled(world: World) -> list[str]:
+    """What was read in, in the journal's order."""
+    datas = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)]
+    return [data.text for data in datas if data.backfill]
+
+
+async def test_what_was_missed_comes_before_the_message_and_once(tmp_path: Path) -> None:
+    clock, model = ManualClock(), FakeModel("one", "two")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        world.chat.past = [
+            missed(world, "p1", "  the pier is closed\r\n", minutes=30),
+            missed(world, "p2", "until Monday", minutes=20),
+        ]
+        await world.ada.says("can I go?")
+        await world.ada.sees("one")
+        first, second, asked = model.requests[-1].messages
+        assert first.text.endswith("UTC) the pier is closed")
+        assert first.text.startswith("[bob] (")
+        assert "until Monday" in second.text
+        assert "can I go?" in asked.text
+        await clock.advance(60)
+        await world.ada.says("and now?")
+        await world.ada.sees("two")
+        assert await backfilled(world) == ["the pier is closed", "until Monday"]
+
+
+async def test_known_own_old_later_and_empty_messages_are_left_out(tmp_path: Path) -> None:
+    clock, model = ManualClock(), FakeModel("one", "two")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("hello", message_id="k1")
+        posted = await world.ada.sees("one")
+        await clock.advance(600)
+        world.chat.past = [
+            missed(world, "p0", "long ago", minutes=26 * 60),
+            missed(world, "k1", "hello", minutes=10),
+            missed(world, posted.id, "one", minutes=9, user="shoal"),
+            missed(world, "p3", "   ", minutes=8),
+            missed(world, "p4", "this one", minutes=7),
+            missed(world, "p5", "from the future", minutes=-5),
+        ]
+        await world.ada.says("again")
+        await world.ada.sees("two")
+        assert await backfilled(world) == ["this one"]
+
+
+async def test_only_so_many_are_read_in(tmp_path: Path) -> None:
+    settings = {"context": {"backfill_messages_max": 3}}
+    async with scenario(tmp_path, FakeModel("one"), clock=ManualClock(), settings=settings) as world:
+        world.chat.past = [missed(world, f"p{number}", f"line {number}", minutes=60 - number) for number in range(20)]
+        await world.ada.says("hi")
+        await world.ada.sees("one")
+        assert await backfilled(world) == ["line 17", "line 18", "line 19"]
+
+
+async def test_what_was_cleared_does_not_come_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel("one", "two"), clock=clock) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("one")
+        await clock.advance(600)
+        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await clock.advance(600)
+        world.chat.past = [
+            missed(world, "p1", "before", minutes=15),
+            missed(world, "p2", "after", minutes=5),
+        ]
+        await world.ada.says("again")
+        await world.ada.sees("two")
+        assert await backfilled(world) == ["after"]
+
+
+async def test_a_history_that_cannot_be_read_is_noted_and_the_turn_goes_on(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("one")) as world:
+        world.chat.history_trouble = PlatformError("it sleeps")
+        await world.ada.says("hi")
+        await world.ada.sees("one")
+        (note,) = [event.data for event in await world.journal() if isinstance(event.data, Failed)]
+        assert (note.kind, note.fatal, note.detail) == ("backfill", False, "it sleeps")
