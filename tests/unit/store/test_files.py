@@ -1,0 +1,129 @@
+"""Content by digest: kept once, checked when read, over a folder and over an S3-compatible server."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx2
+import obstore
+import pytest
+
+from shoal.domain.files import Files, digest_of
+from shoal.store.files import GRACE_SECONDS, LocalFiles, S3Files, S3Settings
+
+ROOT = Path(__file__).resolve().parents[3]
+BIG = 12_000_000
+
+
+class FilesRules:
+    """What both promise; a subclass gives the fixture `files`."""
+
+    def test_what_is_kept_is_read(self, files: Files) -> None:
+        digest = files.keep(b"hello")
+        assert digest == digest_of(b"hello")
+        assert files.read(digest) == b"hello"
+        assert files.has(digest)
+        assert files.keep(b"hello") == digest
+        assert files.read(files.keep(b"")) == b""
+
+    def test_large_files_go_in_and_out(self, files: Files, tmp_path: Path) -> None:
+        content = os.urandom(BIG)
+        (tmp_path / "in").write_bytes(content)
+        digest = files.keep_file(tmp_path / "in")
+        files.fetch(digest, tmp_path / "deep" / "out")
+        assert digest == digest_of(content)
+        assert (tmp_path / "deep" / "out").read_bytes() == content
+
+    def test_what_is_not_there_is_told(self, files: Files, tmp_path: Path) -> None:
+        absent = digest_of(b"absent")
+        assert not files.has(absent)
+        with pytest.raises(FileNotFoundError):
+            files.read(absent)
+        with pytest.raises(FileNotFoundError):
+            files.fetch(absent, tmp_path / "out")
+        assert list(tmp_path.glob("*out*")) == []
+        assert files.remove(absent)
+
+    def test_what_was_asked_for_lately_stays(self, files: Files) -> None:
+        digest = files.keep(b"young")
+        assert not files.remove(digest)
+        assert files.read(digest) == b"young"
+
+
+class TestLocalFiles(FilesRules):
+    """A folder."""
+
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> LocalFiles:
+        """An empty one."""
+        return LocalFiles(tmp_path / "files")
+
+    def test_what_is_old_is_removed_and_what_is_kept_again_is_young(self, files: LocalFiles) -> None:
+        old = time.time() - GRACE_SECONDS - 1
+        digests = [files.keep(b"a"), files.keep(b"b")]
+        for digest in digests:
+            os.utime(files.path(digest), (old, old))
+        files.keep(b"b")
+        assert [files.remove(digest) for digest in digests] == [True, False]
+        assert [files.has(digest) for digest in digests] == [False, True]
+
+    def test_damaged_content_is_not_handed_out(self, files: LocalFiles, tmp_path: Path) -> None:
+        digest = files.keep(b"hello")
+        files.path(digest).write_bytes(b"hollo")
+        with pytest.raises(OSError, match="damaged"):
+            files.read(digest)
+        with pytest.raises(OSError, match="damaged"):
+            files.fetch(digest, tmp_path / "out")
+        assert list(tmp_path.glob("*out*")) == []
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Generator[str]:
+    """The address of an S3-compatible server, in a process of its own."""
+    made = subprocess.run([ROOT / "scripts" / "s3-server.sh"], check=False, capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(made.stderr.strip())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "s3-server" / "python")}
+    argv = [sys.executable, "-m", "moto.server", "-p", "0"]
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        for line in server.stderr:
+            if "Running on" in line:
+                break
+        yield line.split()[-1]  # pyright: ignore[reportPossiblyUnboundVariable]
+        server.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("s3")
+class TestS3Files(FilesRules):
+    """A bucket."""
+
+    @pytest.fixture
+    def settings(self, s3_server: str) -> S3Settings:
+        """A bucket on the server."""
+        assert httpx2.put(f"{s3_server}/shoal").status_code == 200
+        return S3Settings("shoal", "some/prefix", s3_server, "us-east-1", "key", "secret")
+
+    @pytest.fixture
+    def files(self, settings: S3Settings) -> S3Files:
+        """Files in it."""
+        return S3Files(settings)
+
+    def test_machines_share_it(self, files: S3Files, settings: S3Settings) -> None:
+        assert S3Files(settings).read(files.keep(b"shared")) == b"shared"
+
+    def test_a_missing_bucket_and_a_missing_server_are_told(self, s3_server: str) -> None:
+        with pytest.raises(OSError, match="not found"):
+            S3Files(S3Settings("absent", "", s3_server, "us-east-1", "key", "secret")).keep(b"x")
+        with pytest.raises(OSError, match=r"files\.\*"):
+            S3Files(S3Settings("shoal", "", "http://127.0.0.1:1", "us-east-1", "key", "secret")).keep(b"x")
+
+    def test_damaged_content_is_not_handed_out(self, files: S3Files) -> None:
+        digest = files.keep(b"hello")
+        obstore.put(files._store, f"{digest[:2]}/{digest}", b"hollo")
+        with pytest.raises(OSError, match="damaged"):
+            files.read(digest)

@@ -1,0 +1,324 @@
+"""A directory follows its work: what one machine pushes another pulls, and nothing of anybody's is lost."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.domain.errors import InvalidInput, StoreCorrupt
+from shoal.store import tree
+from shoal.store.files import LocalFiles
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.tree import Entry
+from shoal.store.views import DatabaseStore
+from shoal.store.workspaces import SCOPE, WorkspaceSync
+from shoal.testing.clock import ManualClock
+
+NAME = "agents/main"
+
+
+class Machine:
+    """A machine with a workspace of its own."""
+
+    def __init__(self, folder: Path, files: LocalFiles, store: DatabaseStore) -> None:
+        self.root = folder / "workspace"
+        self.root.mkdir(parents=True)
+        self.files = files
+        self.store = store
+        self._sync = WorkspaceSync(files, store.settings, folder / "memory")
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file."""
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    async def push(self) -> None:
+        """Push."""
+        await self._sync.push(NAME, self.root)
+
+    async def pull(self) -> None:
+        """Pull."""
+        await self._sync.pull(NAME, self.root)
+
+    def shows(self) -> dict[str, str]:
+        """Every path and what it is."""
+        return {path: f"{entry.kind} {entry.value} {entry.mode:o}" for path, entry in self.entries().items()}
+
+    def entries(self) -> dict[str, Entry]:
+        """Every path and its entry."""
+        return tree.scan(self.root, {}, 0).entries
+
+    async def newest(self) -> str | None:
+        """The newest manifest's digest."""
+        return await self.store.settings.get(SCOPE, NAME)
+
+
+@pytest.fixture
+async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
+    """Two machines on one store."""
+    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
+    files = LocalFiles(tmp_path / "files")
+    yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)
+    await store.close()
+
+
+async def test_everything_in_it_follows(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("notes.txt", "one")
+    a.write("deep/er/run.sh", "#!/bin/sh")
+    (a.root / "deep/er/run.sh").chmod(0o755)
+    (a.root / "empty").mkdir()
+    (a.root / "link").symlink_to("deep/er/run.sh")
+    await a.push()
+    await b.pull()
+    assert b.shows() == a.shows()
+    assert (b.root / "link").read_text() == "#!/bin/sh"
+    assert (b.root / "deep/er/run.sh").stat().st_mode & 0o777 == 0o755
+
+
+async def test_changes_and_removals_follow_in_both_directions(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    for path in ("keep", "change", "drop", "folder/inside"):
+        a.write(path, "old")
+    await a.push()
+    await b.pull()
+    b.write("change", "new")
+    (b.root / "drop").unlink()
+    (b.root / "folder/inside").unlink()
+    (b.root / "folder").rmdir()
+    b.write("folder", "a file now")
+    b.write("keep2/more", "x")
+    await b.push()
+    await a.pull()
+    assert a.shows() == b.shows()
+    assert (a.root / "folder").read_text() == "a file now"
+    (a.root / "folder").unlink()
+    a.write("folder/again", "a folder")
+    await a.push()
+    await b.pull()
+    assert a.shows() == b.shows()
+
+
+async def test_nothing_is_pushed_when_nothing_changed(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("f", "x")
+    await a.push()
+    newest = await a.newest()
+    await a.push()
+    await b.pull()
+    await b.push()
+    await b.pull()
+    assert await a.newest() == newest
+
+
+async def test_different_files_changed_on_two_machines_both_count(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("a", "1")
+    a.write("b", "1")
+    await a.push()
+    await b.pull()
+    a.write("a", "2")
+    b.write("b", "2")
+    await asyncio.gather(a.push(), b.push())
+    await asyncio.gather(a.pull(), b.pull())
+    assert a.shows() == b.shows()
+    assert ((a.root / "a").read_text(), (a.root / "b").read_text()) == ("2", "2")
+
+
+async def test_of_two_changes_to_one_file_both_are_kept(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("f", "1")
+    await a.push()
+    await b.pull()
+    a.write("f", "of a")
+    await a.push()
+    b.write("f", "of b")
+    await b.pull()
+    assert (b.root / "f").read_text() == "of a"
+    assert (b.root / "f.conflict").read_text() == "of b"
+    await b.push()
+    await a.pull()
+    assert a.shows() == b.shows()
+
+
+async def test_a_change_survives_the_removal_elsewhere(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("f", "1")
+    await a.push()
+    await b.pull()
+    (a.root / "f").unlink()
+    await a.push()
+    b.write("f", "changed")
+    await b.pull()
+    assert b.shows().keys() == {"f.conflict"}
+
+
+async def test_a_lost_directory_is_not_taken_for_an_emptied_one(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("f", "1")
+    await a.push()
+    (a.root / "f").unlink()
+    a.root.rmdir()
+    await a.push()
+    await b.pull()
+    await a.pull()
+    assert a.shows() == b.shows()
+    assert (a.root / "f").read_text() == "1"
+
+
+async def test_nothing_is_written_through_a_link(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+    a, b = machines
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("mine")
+    a.write("dir/f", "theirs")
+    a.write("file", "theirs")
+    await a.push()
+    (b.root / "dir").symlink_to(outside)
+    (b.root / "file").symlink_to(outside / "f")
+    await b.pull()
+    assert (outside / "f").read_text() == "mine"
+    assert (b.root / "dir/f").read_text() == "theirs"
+    assert (b.root / "file").read_text() == "theirs"
+    (a.root / "dir/f").unlink()
+    await a.push()
+    (b.root / "dir/f").unlink()
+    (b.root / "dir").rmdir()
+    (b.root / "dir").symlink_to(outside)
+    await b.pull()
+    assert (outside / "f").read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/out", "a/../../out", "", "a/\0"])
+async def test_a_manifest_that_leads_out_is_refused(machines: tuple[Machine, Machine], path: str) -> None:
+    a, b = machines
+    content = a.files.keep(b"bad")
+    manifest = a.files.keep(msgspec.json.encode({path: Entry("file", content, 0o644)}))
+    await a.store.settings.put(SCOPE, NAME, manifest)
+    with pytest.raises(InvalidInput, match="out of its directory"):
+        await b.pull()
+    assert b.shows() == {}
+
+
+async def test_damage_is_told_and_what_is_here_stays(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("f", "1")
+    await a.push()
+    await b.pull()
+    a.write("f", "2")
+    a.write("g", "2")
+    await a.push()
+    digest = a.entries()["f"].value
+    a.files.path(digest).write_bytes(b"3")
+    with pytest.raises(OSError, match="damaged"):
+        await b.pull()
+    assert (b.root / "f").read_text() == "1"
+    a.files.path(digest).write_bytes(b"2")
+    await b.pull()
+    assert a.shows() == b.shows()
+    await a.store.settings.put(SCOPE, NAME, "f" * 32)
+    with pytest.raises(StoreCorrupt):
+        await b.pull()
+
+
+async def test_a_directory_that_is_too_large_is_told(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, _ = machines
+    monkeypatch.setattr(tree, "ENTRIES_MAX", 5)
+    for number in range(5):
+        a.write(str(number), "x")
+    await a.push()
+    a.write("one more", "x")
+    with pytest.raises(InvalidInput, match="shared volume"):
+        await a.push()
+
+
+async def test_an_unchanged_file_is_not_read_again(machines: tuple[Machine, Machine]) -> None:
+    a, _ = machines
+    a.write("f", "x")
+    before = tree.scan(a.root, {}, 0)
+    later = before.seen["f"].modified + tree.SETTLED_NANOSECONDS + 1
+    known = {"f": msgspec.structs.replace(before.seen["f"], at=later, digest="known")}
+    assert tree.scan(a.root, known, later).entries["f"].value == "known"
+    early = {"f": msgspec.structs.replace(before.seen["f"], at=later - 2, digest="known")}
+    assert tree.scan(a.root, early, later).entries["f"].value == before.entries["f"].value
+
+
+paths = st.sampled_from(["a", "b", "d", "d/e", "d/f", "d/g/h", "z"])
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 1), st.sampled_from(["write", "remove", "link", "push", "pull"]), paths, st.integers(0, 3)
+    ),
+    max_size=25,
+)
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None)
+def test_machines_agree_in_the_end(done: list[tuple[int, str, str, int]]) -> None:
+    asyncio.run(agree(done))
+
+
+async def agree(done: list[tuple[int, str, str, int]]) -> None:
+    """Do things on two machines in any order, then sync both; they must show the same."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store = DatabaseStore(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
+        files = LocalFiles(folder / "files")
+        machines = Machine(folder / "a", files, store), Machine(folder / "b", files, store)
+        for which, what, path, value in done:
+            await act(machines[which], what, path, value)
+        for machine in (*machines, *machines):
+            await machine.pull()
+            await machine.push()
+        await machines[0].pull()
+        assert machines[0].shows() == machines[1].shows()
+        await store.close()
+
+
+async def act(machine: Machine, what: str, path: str, value: int) -> None:
+    """One step; what cannot be done is not done."""
+    place = machine.root / path
+    if what == "push":
+        await machine.push()
+    elif what == "pull":
+        await machine.pull()
+    elif what == "remove":
+        if place.is_file() or place.is_symlink():
+            place.unlink()
+    elif not os.path.lexists(place) and all(_is_folder_or_nothing(parent) for parent in place.parents):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if what == "write":
+            place.write_text(str(value))
+        else:
+            place.symlink_to(str(value))
+    elif what == "write" and place.is_file():
+        place.write_text(str(value))
+
+
+def _is_folder_or_nothing(place: Path) -> bool:
+    return place.is_dir() if os.path.lexists(place) else True
+
+
+def test_no_step_follows_a_link(tmp_path: Path) -> None:
+    root, outside, content = tmp_path / "root", tmp_path / "outside", tmp_path / "content"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "f").write_text("mine")
+    content.write_text("theirs")
+    for name in ("made", "removed", "kept"):
+        (root / name).symlink_to(outside)
+    tree.make(root, "made/f", Entry("file", "", 0o644), content)
+    tree.remove(root, "removed/f")
+    tree.keep_beside(root, "kept/f")
+    assert (root / "made/f").read_text() == "theirs"
+    assert not (root / "made").is_symlink()
+    assert sorted(path.name for path in outside.iterdir()) == ["f"]
+    assert (outside / "f").read_text() == "mine"
