@@ -76,12 +76,11 @@ class Actor:
 
         Raises StoreError when the database fails; nothing is lost then, the thread has to be woken again.
         """
-        lease = await self._parts.store.journal.lease(self.thread)
-        if lease is None:
-            return
         self.running = True
         try:
-            await self._run(lease)
+            lease = await self._parts.store.journal.lease(self.thread)
+            if lease is not None:
+                await self._run(lease)
         except StaleEpoch as error:
             log.info("thread taken over", extra={"thread_id": self.thread, "why": str(error)})
             self.session = None
@@ -168,6 +167,7 @@ class Actor:
         session.asker = asker_of(self.thread, prompt.author)
         session.overflowed = False
         await self._parts.backfill(session, prompt)
+        prompt = await self._parts.take_files(prompt)
         opening = await self._parts.context.open(session, prompt)
         expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
         await self._start(session, prompt, (*expired, opening.started), opening.prompts)
