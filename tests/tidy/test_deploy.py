@@ -1,0 +1,100 @@
+"""What stands in deploy/ is sound: by the tools made for it, and by what the command line really offers."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias  # noqa: TID251 - what YAML files hold
+
+import pytest
+import yaml
+
+from shoal.surfaces.cli.run import run, serve, worker
+from tests.tidy.source import ROOT
+
+DEPLOY = ROOT / "deploy"
+BIN = Path(sys.executable).parent
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+DRAIN_SECONDS = 30
+COMMANDS = {"run": run, "serve": serve, "worker": worker}
+
+Document: TypeAlias = dict[str, Any]
+
+
+def lint(*command: str | Path) -> None:
+    """Run a tool that is silent, or at least content, when all is well."""
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_yaml_is_well_formed() -> None:
+    lint(BIN / "yamllint", "--strict", "--config-file", DEPLOY / ".yamllint.yaml", DEPLOY)
+
+
+def test_the_dockerfile_follows_the_rules() -> None:
+    lint(BIN / "hadolint", DEPLOY / "Dockerfile")
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_the_manifests_fit_the_schemas(path: Path) -> None:
+    lint(BIN / "kubernetes-validate", "--strict", path)
+
+
+def documents() -> Iterator[Document]:
+    for path in MANIFESTS:
+        yield from yaml.safe_load_all(path.read_text())
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command of Shoal that is started somewhere, and where."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    (found,) = re.findall(r"^CMD (\[.*\])", dockerfile, re.MULTILINE)
+    yield "Dockerfile", yaml.safe_load(found)
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        if "command" in service:
+            yield f"compose {name}", service["command"]
+    for document in documents():
+        if document["kind"] == "Deployment":
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                yield f"kubernetes {document['metadata']['name']}", container["args"]
+    for path in UNITS:
+        (line,) = re.findall(r"^ExecStart=\S+/shoal (.*)$", path.read_text(), re.MULTILINE)
+        yield path.name, line.replace("%i", "8081").split()
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_commands_exist(place: str, arguments: list[str]) -> None:
+    name, *options = arguments
+    assert name in COMMANDS, f"{place}: there is no `shoal {name}`"
+    COMMANDS[name].make_context(name, list(options))
+
+
+def test_probes_and_ports_agree() -> None:
+    for document in documents():
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            port = container["args"][container["args"].index("--port") + 1]
+            assert [str(one["containerPort"]) for one in container["ports"]] == [port]
+            assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+            assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+            assert document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > DRAIN_SECONDS
+
+
+def test_the_autoscaler_asks_for_a_figure_that_exists() -> None:
+    metrics = (ROOT / "src/shoal/surfaces/http/metrics.py").read_text()
+    (scaler,) = [document for document in documents() if document["kind"] == "HorizontalPodAutoscaler"]
+    names = [metric["external"]["metric"]["name"] for metric in scaler["spec"]["metrics"]]
+    assert names
+    assert all(f'"{name}"' in metrics for name in names)
+
+
+def test_the_image_installs_extras_that_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
