@@ -15,6 +15,7 @@ from typing import Literal
 import anyio
 import msgspec
 
+from shoal.actors.attachments import AttachmentLimits, Attachments
 from shoal.actors.backfill import Backfill, BackfillLimits
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.parts import Parts
@@ -133,6 +134,7 @@ class App:
         self.executor: Executor
         self.prompts: PromptBuilder
         self.snapshots: Snapshots
+        self.attachments: Attachments
         self.compactor: Compactor
         self.orchestrator: Orchestrator
         self.triggers: TriggerService
@@ -326,6 +328,8 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     if app.role != "worker":
         app.backend.on_due(app.due)
     app.snapshots = Snapshots(store, app.agents, clock, app.models, shown.publish)
+    files = AttachmentLimits(config.context.attachment_bytes_max, config.context.attachment_image_bytes_max)
+    app.attachments = Attachments(home, app.web, files)
     missed = BackfillLimits(config.context.backfill_messages_max, config.context.backfill_hours)
     parts = Parts(
         store,
@@ -340,6 +344,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         app.stopping,
         app.settle,
         Backfill(app.adapters, clock, missed).before,
+        app.attachments.take,
     )
     _connect(app, parts, doubles.adapters)
 

@@ -33,7 +33,7 @@ class Parts(msgspec.Struct, frozen=True):
 
     `poke_sender` tells delivery that the outbox has something for a thread; once `stopping`, no further turn is opened.
     `settle` tidies a thread up that has nothing to do; it may be cancelled at any await. `backfill` journals what was
-    said before a prompt and not seen.
+    said before a prompt and not seen; `take_files` puts the prompt's attachments in place.
     """
 
     store: Store
@@ -48,3 +48,4 @@ class Parts(msgspec.Struct, frozen=True):
     stopping: Callable[[], bool]
     settle: Callable[[Session], Awaitable[None]]
     backfill: Callable[[Session, Prompt], Awaitable[None]]
+    take_files: Callable[[Prompt], Awaitable[Prompt]]

@@ -21,7 +21,10 @@ class Author(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that came with a message. `path` is where it was stored, empty while it was not downloaded."""
+    """A file that came with a message. `path` is where it was stored, empty while it was not downloaded.
+
+    `error` says what is wrong with it, for people and the model; `excerpt` is the beginning of a text file.
+    """
 
     name: str
     media_type: str = "application/octet-stream"
@@ -30,6 +33,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str = ""
     digest: str = ""
     error: str = ""
+    excerpt: str = ""
 
 
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]

@@ -17,6 +17,8 @@ from shoal.domain.messages import AssistantMessage, Attachment, Author, Image, M
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
 CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
+SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What models take as images; any other is a file like all others."""
 SUMMARY_HEAD = "[Summary of the conversation so far]"
 
 
@@ -157,19 +159,23 @@ def _by(author: Author, text: str) -> str:
     return f"<untrusted source={author.id!r}>\n{said}\n</untrusted>"
 
 
-def _describe(attachment: Attachment) -> str:
-    where = attachment.path or attachment.error or "not downloaded"
-    return f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
+def _describe(attachment: Attachment, author: Author) -> str:
+    where = ": ".join(part for part in (attachment.path, attachment.error) if part) or "not downloaded"
+    head = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
+    if not attachment.excerpt:
+        return head
+    begins = f"<untrusted source={author.id!r}>\n{attachment.excerpt}\n</untrusted>"
+    return f"{head}\n{attachment.excerpt if author.trusted else begins}"
 
 
 def _user_message(said: UserSaid, context: str) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    parts = [_by(said.author, text), *(_describe(attachment) for attachment in said.attachments)]
+    parts = [_by(said.author, text), *(_describe(attachment, said.author) for attachment in said.attachments)]
     if context:
         parts.append(context)
     images = tuple(
         Image(attachment.path, attachment.media_type)
         for attachment in said.attachments
-        if attachment.path and attachment.media_type.startswith("image/")
+        if attachment.path and not attachment.error and attachment.media_type in SHOWN_IMAGES
     )
     return UserMessage("\n\n".join(parts), images)
