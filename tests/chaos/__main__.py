@@ -142,6 +142,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=900.0, help="give up after this time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1, help="so many seeds, from --seed on")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--serves", type=int, default=2)
     parser.add_argument("--acts", type=int, default=1_000_000, help="so many acts of harm at most")
     parser.add_argument("--first", action="append", default=[], help="an act to begin with; may be repeated")
     parser.add_argument("--trouble", type=float, default=0.1, help="share of requests and posts that fail")
@@ -169,6 +171,8 @@ def _run_all(options: argparse.Namespace, server: Server) -> int:
             options.turns,
             seed,
             options.seconds,
+            workers=options.workers,
+            serves=options.serves,
             trouble=options.trouble,
             acts_max=options.acts,
             pause_seconds=options.pause,

@@ -163,6 +163,7 @@ def _models(seen: Seen, freezes: Sequence[Freeze]) -> Iterator[str]:
     the thread's any more; nothing of what it then does reaches the journal.
     """
     finished = finished_models(seen.events)
+    freezes = _joined(freezes)
     for line in seen.model:
         at, node = float(line["at"]), line["node"]
         done_at = finished.get((line["id"], int(line["round"])))
@@ -175,6 +176,18 @@ def _models(seen: Seen, freezes: Sequence[Freeze]) -> Iterator[str]:
         if not could_not_know:
             call = f"{line['id']} round {line['round']}"
             yield f"model call {call} was finished at {done_at:.3f} and asked again at {at:.3f} by {node}"
+
+
+def _joined(freezes: Sequence[Freeze]) -> list[Freeze]:
+    """The freezes, those of a process made one that was not awake for long enough in between."""
+    found: list[Freeze] = []
+    for freeze in sorted(freezes, key=lambda one: (one.node, one.since)):
+        last = found[-1] if found else None
+        if last is not None and last.node == freeze.node and freeze.since <= last.until + THAW_SECONDS:
+            last.until = freeze.until
+        else:
+            found.append(Freeze(freeze.node, freeze.since, freeze.until))
+    return found
 
 
 def _tools(seen: Seen) -> Iterator[str]:

@@ -90,6 +90,7 @@ def test_each_loss_is_seen(seen: Seen, said: str) -> None:
 def test_only_a_process_frozen_at_that_time_may_ask_again() -> None:
     seen = sound()._replace(model=[request(6.0)])
     assert violations(seen, WANTED, [Freeze("w1", 0.5, 5.5)]) == []
+    assert violations(seen, WANTED, [Freeze("w1", 0.5, 1.5), Freeze("w1", 2.0, 5.5)]) == []
     assert violations(seen, WANTED, [Freeze("w2", 0.5, 5.5)]) != []
     assert violations(seen, WANTED, [Freeze("w1", 1.5, 5.5)]) != []
     assert violations(seen, WANTED, [Freeze("w1", 0.5, 2.5)]) != []
