@@ -7,7 +7,7 @@ config ─► home, lock, store ─► hub, engine ─► tools, permissions, sa
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Literal
@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.actors.attachments import AttachmentLimits, Attachments
 from shoal.actors.backfill import Backfill, BackfillLimits
+from shoal.actors.door import Door, Pairing
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.parts import Parts
 from shoal.agents.idle import IdleWatch
@@ -38,16 +39,19 @@ from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.web import Fetcher
 from shoal.factories import (
+    access_of,
     agent_defaults,
     ceilings_of,
     extension_tools,
     make_catalog,
     make_profiles,
     make_sandbox,
+    platform_owners,
     turn_limits,
     window_of,
     with_ollama,
 )
+from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Profiles
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
@@ -77,6 +81,8 @@ log = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped"]
 
+OWN_PLATFORMS = {"web", "openai", "terminal"}
+"""Platforms that only the owner can reach."""
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner."""
 
@@ -92,6 +98,7 @@ class Doubles(msgspec.Struct, frozen=True):
     models: Models | None = None
     sandbox: Sandbox | None = None
     adapters: tuple[ChatAdapter, ...] = ()
+    access: Mapping[str, AccessRules] = {}
     on_complete: Completion | None = None
     wrap_driver: Callable[[Driver], Driver] | None = None
 
@@ -127,6 +134,8 @@ class App:
         for tool in lookup_tools(self.store, self._artifacts, self.adapters, OWNERS):
             self.tools.add(tool)
         self.senders: dict[str, Sender] = {}
+        self.doors: dict[str, Door] = {}
+        self.pairing = Pairing(self.store, clock)
         self.agents: Agents
         self.models: Models
         self.profiles: Profiles
@@ -226,7 +235,7 @@ class App:
     async def _serve_platform(self, platform: str) -> None:
         """Receive from and deliver to one platform, in one process at a time."""
         async with anyio.create_task_group() as tasks:
-            receive = partial(self.adapters[platform].run, self.orchestrator)
+            receive = partial(self.adapters[platform].run, self.doors.get(platform, self.orchestrator))
             for serve in (self.senders[platform].run, receive):
                 tasks.start_soon(run_service, self.backend.lasting(serve))
 
@@ -346,17 +355,17 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         Backfill(app.adapters, clock, missed).before,
         app.attachments.take,
     )
-    _connect(app, parts, doubles.adapters)
+    _connect(app, parts, doubles)
 
 
-def _connect(app: App, parts: Parts, more: Sequence[ChatAdapter]) -> None:
+def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
     """Put the platforms, the front door and the triggers before the machinery."""
     config, home, clock, store = app.config, app.home, app.clock, app.store
     for adapter in (
         WebAdapter(home, clock),
         WebAdapter(home, clock, "openai"),
         TerminalAdapter(clock),
-        *more,
+        *doubles.adapters,
     ):
         app.adapters[adapter.platform] = adapter
         app.senders[adapter.platform] = Sender(adapter, store.outbox, clock)
@@ -366,8 +375,11 @@ def _connect(app: App, parts: Parts, more: Sequence[ChatAdapter]) -> None:
         app.adapters,
         prompts_max=config.mailbox.prompts_max,
         idle_seconds=config.mailbox.idle_seconds,
-        approvers=(*config.permissions.approvers, *OWNERS),
+        approvers=(*config.permissions.approvers, *OWNERS, *platform_owners(config)),
     )
+    for platform in app.adapters.keys() - OWN_PLATFORMS:
+        rules = doubles.access.get(platform) or access_of(config, platform)
+        app.doors[platform] = Door(app.orchestrator, rules, app.pairing, store, clock, app)
     app.triggers = TriggerService(
         store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds, tell=app.tell
     )

@@ -11,6 +11,7 @@ import msgspec
 from shoal.agents.registry import AgentDefaults
 from shoal.config import Config, Secret, default_model
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.config.platforms import Account
 from shoal.config.records import Provider
 from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
@@ -18,6 +19,7 @@ from shoal.domain.budget import Ceilings
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import ProviderDown, ProviderRefused
 from shoal.domain.home import Home
+from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Override, Profiles, ProfileSource
 from shoal.plugins import extensions, load_extension
 from shoal.providers.build import ProviderSettings, build_provider
@@ -43,6 +45,38 @@ def window_of(config: Config) -> Window:
     wanted = config.context
     budget = BudgetLimits(wanted.reserve_tokens, wanted.keep_recent_tokens, wanted.events_share, wanted.artifacts_share)
     return Window(budget, wanted.window_hours, config.model.context_tokens_max)
+
+
+def accounts_of(config: Config, platform: str) -> tuple[Account, ...]:
+    """The accounts of a platform; none when it is not configured."""
+    platforms = config.platforms
+    named: dict[str, tuple[Account, ...]] = {
+        "telegram": platforms.telegram,
+        "discord": platforms.discord,
+        "slack": platforms.slack,
+        "matrix": platforms.matrix,
+        "teams": platforms.teams,
+        "google_chat": platforms.google_chat,
+        **{name: (account,) for name, account in platforms.webhook.items()},
+    }
+    return tuple(account for account in named.get(platform, ()) if account.enabled)
+
+
+def access_of(config: Config, platform: str) -> AccessRules:
+    """Who may speak on a platform: the owner alone where nothing is said, and nobody where it is not configured."""
+    accounts = accounts_of(config, platform)
+    open_to_all = any(not account.channels for account in accounts)
+    return AccessRules(
+        owners=tuple(account.owner for account in accounts if account.owner),
+        allow=tuple(name for account in accounts for name in account.allow),
+        channels=() if open_to_all else tuple(name for account in accounts for name in account.channels),
+    )
+
+
+def platform_owners(config: Config) -> tuple[str, ...]:
+    """The owner's identities, PLATFORM:USER."""
+    names = ("telegram", "discord", "slack", "matrix", "teams", "google_chat", *config.platforms.webhook)
+    return tuple(f"{name}:{owner}" for name in names for owner in access_of(config, name).owners)
 
 
 def ceilings_of(config: Config) -> Ceilings:

@@ -40,7 +40,10 @@ Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]
 
 
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
-    """A message that waits in the mailbox and starts a turn. `key` deduplicates it within its platform."""
+    """A message that waits in the mailbox and starts a turn. `key` deduplicates it within its platform.
+
+    `direct`: it was written to the agent alone, where nobody else reads along.
+    """
 
     thread: ThreadId
     key: str
@@ -54,6 +57,7 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     message_id: str = ""
     origin: Origin = "person"
     history: bool = True
+    direct: bool = False
 
 
 class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):

@@ -12,7 +12,10 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt, Receipt
 from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.permissions.access import AccessRules
 
+OPEN = AccessRules(allow=("*",), trust_everybody=True)
+"""Who may speak where everybody may, and is trusted."""
 LIMITS = ChatLimits(
     text_chars_max=2000,
     idempotent_posts=True,

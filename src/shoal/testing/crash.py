@@ -24,7 +24,7 @@ from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, Route, ToolContext, ToolOutput
 from shoal.sandbox.host import HostSandbox
 from shoal.store.script import Driver
-from shoal.testing.chat import FakeChat, Posted
+from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import FakeModel, Reply, Seen, follow_directive
 from shoal.tools.typed import Prepared, TypedTool
@@ -153,7 +153,11 @@ async def live(order: Order) -> int:
 
     chat = FakeChat(on_post=show)
     doubles = Doubles(
-        models=OneModel(FakeModel(script=answer)), sandbox=HostSandbox(), adapters=(chat,), wrap_driver=wrap
+        models=OneModel(FakeModel(script=answer)),
+        sandbox=HostSandbox(),
+        adapters=(chat,),
+        access={chat.platform: OPEN},
+        wrap_driver=wrap,
     )
     overrides = {"permissions": {"default_profile": "open"}, "engine": {"drain_seconds": 1.0}}
     config = load_config(Path(order.home), {}, overrides)

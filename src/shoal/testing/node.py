@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shoal.app import App, Doubles, open_app
 from shoal.config import Config, load_config
+from shoal.testing.chat import OPEN
 from shoal.testing.chat_http import HttpChat
 from shoal.testing.crash import NoteTool, World
 
@@ -62,7 +63,9 @@ async def live(options: argparse.Namespace) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     chat = HttpChat(options.chat)
-    async with open_app(config_of(options), Doubles(adapters=(chat,)), options.role) as app:
+    async with open_app(
+        config_of(options), Doubles(adapters=(chat,), access={chat.platform: OPEN}), options.role
+    ) as app:
         _add_tool(app, options.world)
         sys.stdout.write("ready\n")
         sys.stdout.flush()

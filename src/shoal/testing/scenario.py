@@ -20,7 +20,7 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import Completion, Route, Tool
 from shoal.domain.records import Approval
 from shoal.sandbox.host import HostSandbox
-from shoal.testing.chat import FakeChat, Posted
+from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.model import FakeModel
 
 SECONDS_MAX = 20.0
@@ -156,6 +156,7 @@ async def scenario(
         models=FakeModels(model),
         sandbox=HostSandbox(),
         adapters=(chat,),
+        access={chat.platform: OPEN},
         on_complete=on_complete,
     )
     async with open_app(config, doubles) as app:

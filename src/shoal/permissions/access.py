@@ -1,0 +1,95 @@
+"""Who may speak: allow-lists, identity links and pairing codes as pure rules; closed where nothing is said."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from shoal.domain.messages import Author
+
+CODE_CHARS = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
+CODE_LENGTH = 8
+EVERYBODY = "*"
+
+
+class AccessRules(msgspec.Struct, frozen=True):
+    """The people of one platform. `allow` has user ids, `role:NAME` or `*`; `channels`, where any, are the only ones.
+
+    `trust_everybody` counts whoever comes in by `*` as trusted too, for platforms whose people are all known.
+    """
+
+    owners: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    links: Mapping[str, str] = {}
+    trust_everybody: bool = False
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """What the rules say of somebody: `owner` and `trusted` imply `allowed`."""
+
+    allowed: bool
+    trusted: bool = False
+    owner: bool = False
+
+
+STRANGER = Admission(False)
+
+
+def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str] = ()) -> Admission:
+    """Whether somebody may speak in a channel. Total; nobody without an id and no other bot may."""
+    if not author.id or author.is_bot:
+        return STRANGER
+    if author.id in rules.owners:
+        return Admission(True, trusted=True, owner=True)
+    if rules.channels and channel not in rules.channels:
+        return STRANGER
+    named = author.id in rules.allow or author.id in paired
+    if named or any(f"role:{role}" in rules.allow for role in author.roles):
+        return Admission(True, trusted=True)
+    if EVERYBODY in rules.allow:
+        return Admission(True, trusted=rules.trust_everybody)
+    return STRANGER
+
+
+def make_code(entropy: bytes) -> str:
+    """A pairing code from at least eight random bytes: short enough to type, 39 bits to guess."""
+    number = int.from_bytes(hashlib.sha256(entropy).digest(), "big")
+    found: list[str] = []
+    for _ in range(CODE_LENGTH):
+        number, digit = divmod(number, len(CODE_CHARS))
+        found.append(CODE_CHARS[digit])
+    return "".join(found)
+
+
+def code_digest(code: str) -> str:
+    """What is stored of a code, however it was typed."""
+    plain = "".join(char for char in code.upper() if char.isalnum())
+    return hashlib.sha256(f"shoal-pair-1:{plain}".encode()).hexdigest()
+
+
+def is_code(code: str, digest: str) -> bool:
+    """Whether this is the code, in a time that tells nothing."""
+    return hmac.compare_digest(code_digest(code), digest)
+
+
+class Bucket:
+    """A token bucket: `burst` messages at once, then one every `seconds`. Time is given from outside."""
+
+    __slots__ = ("_at", "_burst", "_left", "_seconds")
+
+    def __init__(self, burst: int, seconds: float, now: float) -> None:
+        self._burst = burst
+        self._seconds = seconds
+        self._left = float(burst)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Take one, if there is one."""
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) / self._seconds)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True

@@ -1,0 +1,192 @@
+"""The door: closed unless somebody was let in, by list or by code; answers written as text; not too many messages."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.actors.door import MESSAGES_BURST, SCOPE, Door, Pairing
+from shoal.domain.errors import Conflict, Forbidden, NotFound
+from shoal.domain.events import Scope
+from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
+from shoal.domain.messages import Author, Inbound, Prompt, Receipt
+from shoal.domain.permissions import Asker
+from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.permissions.access import AccessRules, admit, code_digest, is_code, make_code
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import THREAD
+from shoal.testing.contracts.store_approvals import asked
+
+PLATFORM = THREAD.split(":", maxsplit=1)[0]
+
+
+class Inside:
+    """What is behind the door, and what is said through it."""
+
+    def __init__(self) -> None:
+        self.taken: list[Inbound] = []
+        self.decided: list[tuple[str, bool, str]] = []
+        self.said: list[str] = []
+        self.settled = False
+
+    async def send(self, message: Inbound) -> Receipt:
+        self.taken.append(message)
+        return Receipt("accepted")
+
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
+        if self.settled:
+            raise Conflict("It was decided already.")
+        self.decided.append((approval, allow, by.user))
+        return "allow"
+
+    async def clear(self, thread: ThreadId, by: str) -> None:
+        self.said.append(f"cleared by {by}")
+
+    async def status(self, thread: ThreadId) -> str:
+        return "Idle"
+
+    async def post(self, post: NewPost) -> None:
+        self.said.append(post.text)
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        raise NotImplementedError
+
+
+class Place:
+    """A door with its surroundings."""
+
+    def __init__(self, store: DatabaseStore, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.inside = Inside()
+        self.pairing = Pairing(store, clock)
+
+    def door(self, rules: AccessRules) -> Door:
+        return Door(self.inside, rules, self.pairing, self.store, self.clock, self.inside)
+
+    def says(self, user: str, text: str = "hi", *, direct: bool = False, is_bot: bool = False) -> Prompt:
+        author = Author(user, user, is_bot=is_bot)
+        thread = make_thread_id(PLATFORM, "lobby", "1") if text == "hi" else THREAD
+        return Prompt(thread, self.clock.new_id(), text, author, self.clock.now(), direct=direct)
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    clock = ManualClock()
+    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    yield Place(store, clock)
+    await store.close()
+
+
+OWNED = AccessRules(owners=("olga",))
+
+
+async def test_without_any_list_only_the_owner_comes_in(place: Place) -> None:
+    door = place.door(OWNED)
+    assert (await door.send(place.says("olga"))).status == "accepted"
+    assert (await door.send(place.says("ada"))).status == "dropped"
+    assert (await place.door(AccessRules()).send(place.says("ada"))).status == "dropped"
+    assert [message.author.id for message in place.inside.taken] == ["olga"]
+    assert place.inside.said == []
+
+
+async def test_trust_comes_from_the_rules_and_not_from_the_message(place: Place) -> None:
+    for rules, trusted in ((AccessRules(allow=("ada",)), True), (AccessRules(allow=("*",)), False)):
+        await place.door(rules).send(place.says("ada"))
+        assert place.inside.taken[-1].author.trusted is trusted
+
+
+async def test_a_stranger_in_a_direct_message_is_paired_by_the_owner(place: Place) -> None:
+    door = place.door(OWNED)
+    for _ in range(3):
+        assert (await door.send(place.says("ada", direct=True))).status == "dropped"
+    (said,) = place.inside.said
+    code = said.split("shoal pair ")[1][:8]
+    assert code not in (await place.store.settings.get(SCOPE, f"waiting:{PLATFORM}") or "")
+    await door.send(place.says("eve", f"pair {code}"))
+    assert (await door.send(place.says("ada"))).status == "dropped"
+    await door.send(place.says("olga", f"pair {code.lower()}"))
+    assert place.inside.said[-1] == "ada may speak with me now."
+    assert (await door.send(place.says("ada"))).status == "accepted"
+    with pytest.raises(NotFound):
+        await place.pairing.confirm(code, (PLATFORM,), "owner")
+
+
+async def test_a_code_expires_and_others_never_fit(place: Place) -> None:
+    code = await place.pairing.ask(PLATFORM, Author("ada"))
+    with pytest.raises(NotFound):
+        await place.pairing.confirm("WRONGONE", (PLATFORM,), "owner")
+    await place.clock.advance(3600)
+    with pytest.raises(NotFound):
+        await place.pairing.confirm(code, (PLATFORM,), "owner")
+    assert await place.pairing.people(PLATFORM) == ()
+
+
+async def test_codes_are_rationed(place: Place) -> None:
+    door = place.door(OWNED)
+    for number in range(20):
+        await door.send(place.says(f"stranger{number}", direct=True))
+    assert len(place.inside.said) == 5
+
+
+async def test_an_unreadable_list_closes_the_door(place: Place) -> None:
+    door = place.door(OWNED)
+    await place.store.settings.put(SCOPE, f"paired:{PLATFORM}", '["ada"]')
+    assert (await door.send(place.says("ada"))).status == "accepted"
+    await place.store.settings.put(SCOPE, f"paired:{PLATFORM}", '["ada"')
+    assert (await door.send(place.says("ada"))).status == "dropped"
+    assert (await door.send(place.says("olga"))).status == "accepted"
+
+
+async def test_a_person_may_not_write_without_end(place: Place) -> None:
+    door = place.door(AccessRules(allow=("ada", "bob")))
+    found = [(await door.send(place.says("ada"))).status for _ in range(MESSAGES_BURST + 5)]
+    assert found == ["accepted"] * MESSAGES_BURST + ["busy"] * 5
+    assert (await door.send(place.says("bob"))).status == "accepted"
+    await place.clock.advance(2)
+    assert [(await door.send(place.says("ada"))).status for _ in range(2)] == ["accepted", "busy"]
+
+
+async def test_an_answer_as_text_decides_and_starts_no_turn(place: Place) -> None:
+    await asked(place.store, place.clock, "01ABCDEFGH")
+    door = place.door(AccessRules(allow=("ada",)))
+    for text in ("allow 01ABCDEFGH", "deny cdefgh"):
+        assert (await door.send(place.says("ada", text))).status == "accepted"
+    assert place.inside.decided == [("01ABCDEFGH", True, "ada"), ("01ABCDEFGH", False, "ada")]
+    assert place.inside.said == ["Allowed.", "Denied."]
+    place.inside.settled = True
+    await door.send(place.says("ada", "allow 01ABCDEFGH"))
+    assert place.inside.said[-1] == "It was decided already."
+    assert place.inside.taken == []
+    await door.send(place.says("ada", "ok thanks"))
+    assert len(place.inside.taken) == 1
+    await door.send(place.says("eve", "allow 01ABCDEFGH"))
+    with pytest.raises(Forbidden):
+        await door.decide(ApprovalId("01ABCDEFGH"), True, Asker("eve", platform=PLATFORM))
+    assert len(place.inside.decided) == 2
+
+
+def test_the_rules_of_access() -> None:
+    ops = Author("ada", roles=("ops",))
+    assert admit(AccessRules(allow=("role:ops",)), ops, "c").trusted
+    assert not admit(AccessRules(allow=("ada",), channels=("c",)), ops, "d").allowed
+    assert admit(AccessRules(owners=("ada",), channels=("c",)), ops, "d").owner
+    assert not admit(AccessRules(allow=("*",)), Author("ada", is_bot=True), "c").allowed
+    assert not admit(AccessRules(allow=("*", "")), Author(""), "c").allowed
+
+
+@given(st.text(), st.lists(st.text()), st.lists(st.text()))
+def test_nobody_comes_in_who_is_not_named(user: str, allow: list[str], paired: list[str]) -> None:
+    found = admit(AccessRules(allow=tuple(allow)), Author(user), "c", paired)
+    assert found.allowed == (bool(user) and (user in allow or user in paired or "*" in allow))
+
+
+@given(st.binary(min_size=8))
+def test_a_code_is_known_however_it_is_typed(entropy: bytes) -> None:
+    code = make_code(entropy)
+    assert is_code(f" {code[:4].lower()}-{code[4:]} ", code_digest(code))
+    assert not is_code(code[:-1], code_digest(code))
