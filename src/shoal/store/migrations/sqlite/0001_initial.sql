@@ -45,7 +45,7 @@ create virtual table search using fts5(
     words, thread unindexed, seq unindexed, tokenize = 'unicode61 remove_diacritics 2'
 );
 create trigger events_search after insert on events
-when new.type in ('user_message', 'steered', 'assistant_message') begin
+when new.type in ('user_message', 'steered', 'assistant_message') and substr(new.data, 1, 10) <> '{"text":""' begin
     insert into search (words, thread, seq)
     values (json_extract(replace(new.data, '\u0000', '\u0020'), '$.text'), new.thread, new.seq);
 end;
