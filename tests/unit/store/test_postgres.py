@@ -296,7 +296,7 @@ async def test_a_newer_database_is_left_alone() -> None:
             await open_postgres(url)
 
 
-SEARCH_COLUMN = "words"
+SEARCH_COLUMN = "said"
 
 
 async def test_both_dialects_have_the_same_tables(
