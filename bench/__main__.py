@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench import cold, engine, memory, size, warm
+from bench import cluster, cold, engine, memory, size, warm
 from bench.child import ROOT
 from bench.rows import Row, table
 
@@ -21,6 +21,7 @@ MEASURES: dict[str, Callable[[], list[Row]]] = {
     "memory": memory.measure,
     "size": size.measure,
     "engine": engine.measure,
+    "cluster": cluster.measure,
 }
 RESULTS = ROOT / "bench" / "results"
 

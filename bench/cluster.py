@@ -1,0 +1,199 @@
+"""The engine for many machines: turns a second with 1, 2 and 4 workers, the time to a handler, what idle threads cost.
+
+Server, client and workers share this machine. `python -m bench.cluster work URL` is one worker. A turn is its
+bookkeeping, as in bench/engine.py: a prompt accepted, a job, a lease, the turn opened, five steps, the turn finished.
+"""
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import AsyncConnection
+
+from bench.child import ROOT
+from bench.engine import PERSON, STEPS, Bookkeeper
+from bench.rows import Row
+from shoal.domain.clock import SystemClock
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Prompt
+from shoal.engine.listener import Listener
+from shoal.engine.postgres import EngineSettings, PostgresEngine
+from shoal.store.postgres import PoolSettings, address, open_postgres
+from shoal.store.views import DatabaseStore
+
+WORKERS = (1, 2, 4)
+THREADS = 100
+TURNS = 10
+SENDS = 100
+SENDERS = 8
+IDLE_THREADS = 100_000
+IDLE_SECONDS = 5.0
+TURNS_A_SECOND_MIN = 100
+DELAY_MS_MAX = 15
+POLL_SECONDS = 0.02
+
+
+class Noting(Bookkeeper):
+    """Tells when it was asked to advance a thread."""
+
+    def __init__(self, store: DatabaseStore, clock: SystemClock) -> None:
+        super().__init__(store, clock)
+        self.asked: asyncio.Queue[float] = asyncio.Queue()
+
+    async def advance(self, thread: ThreadId) -> None:
+        """Note the time, then work; the same thread may have several prompts."""
+        self.asked.put_nowait(time.perf_counter())
+        self.finished[thread] = asyncio.Event()
+        while (await self._store.journal.thread(thread)).queued:  # pyright: ignore[reportOptionalMemberAccess]
+            await super().advance(thread)
+
+
+async def work(url: str) -> None:
+    """One worker, until it is killed."""
+    driver = await open_postgres(url, PoolSettings(connections_max=8))
+    listener = Listener(address(url))
+    engine = PostgresEngine(driver.pool, listener, EngineSettings(concurrency=100))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(listener.run())
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await engine.run(Noting(DatabaseStore(driver, SystemClock()), SystemClock()))
+
+
+@contextmanager
+def workers(url: str, count: int) -> Generator[Sequence[subprocess.Popen[str]]]:
+    """Worker processes, ended afterwards."""
+    argv = [sys.executable, "-m", "bench.cluster", "work", url]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+            for _ in range(count)
+        ]
+        for process in running:
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield running
+
+
+async def at_rest(store: DatabaseStore) -> None:
+    """Wait until no prompt waits and no turn is open."""
+    while (backlog := await store.inbox.backlog()).prompts or backlog.turns:  # noqa: ASYNC110 (another process works)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def throughput(url: str) -> float:
+    """Turns a second, from the first prompt sent to the last turn finished."""
+    clock = SystemClock()
+    driver = await open_postgres(url, PoolSettings(connections_max=SENDERS))
+    store = DatabaseStore(driver, clock)
+    began = time.perf_counter()
+    sends = asyncio.Semaphore(SENDERS)
+
+    async def send(thread: ThreadId) -> None:
+        async with sends:
+            key = clock.new_id()
+            await store.inbox.accept(Prompt(thread, key, "hello", PERSON, clock.now()), TURNS)
+
+    names = [make_thread_id("bench", "many", f"{clock.new_id()}-{number}") for number in range(THREADS)]
+    for _ in range(TURNS):
+        await asyncio.gather(*(send(name) for name in names))
+    await at_rest(store)
+    wall = time.perf_counter() - began
+    await driver.close()
+    return THREADS * TURNS / wall
+
+
+async def delay_ms(url: str) -> float:
+    """The median time from `accept` to the handler, with the worker in this process."""
+    clock = SystemClock()
+    driver = await open_postgres(url, PoolSettings(connections_max=4))
+    store, listener = DatabaseStore(driver, clock), Listener(address(url))
+    engine, handler = PostgresEngine(driver.pool, listener, EngineSettings()), Noting(store, clock)
+    listening, serving = asyncio.ensure_future(listener.run()), asyncio.ensure_future(engine.run(handler))
+    delays: list[float] = []
+    for number in range(SENDS):
+        began = time.perf_counter()
+        thread = make_thread_id("bench", "alone", f"{clock.new_id()}-{number}")
+        await store.inbox.accept(Prompt(thread, clock.new_id(), "hello", PERSON, clock.now()), 5)
+        delays.append(await handler.asked.get() - began)
+        await at_rest(store)
+    await engine.drain(10)
+    await serving
+    listening.cancel()
+    await driver.close()
+    return statistics.median(delays[SENDS // 10 :]) * 1000
+
+
+def add_idle_threads(url: str) -> None:
+    """Threads that were used once and are at rest, with an event and a taken prompt each."""
+    with psycopg.connect(url) as connection:
+        connection.execute("set search_path to shoal")
+        count = IDLE_THREADS
+        connection.execute(
+            "insert into threads (thread, last_seq, created_at, updated_at)"
+            f" select 'bench:idle:' || n, 1, n, n from generate_series(1, {count}) n"
+        )
+        connection.execute(
+            "insert into events (thread, seq, turn, type, at, data)"
+            f" select 'bench:idle:' || n, 1, '', 'cleared', n, '{{}}' from generate_series(1, {count}) n"
+        )
+        connection.execute(
+            "insert into inbox (platform, key, thread, lane, state, payload, at)"
+            " select 'bench', n::text, 'bench:idle:' || n, 'prompt', 'taken', '{}', n"
+            f" from generate_series(1, {count}) n"
+        )
+        connection.commit()
+        connection.autocommit = True
+        connection.execute("vacuum analyze")
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def idle_cpu(url: str) -> float:
+    """CPU milliseconds a second of a worker that has nothing to do."""
+    with workers(url, 1) as (process,):
+        async with await AsyncConnection.connect(url):
+            await asyncio.sleep(1)
+            before = cpu_seconds(process.pid)
+            await asyncio.sleep(IDLE_SECONDS)
+            return (cpu_seconds(process.pid) - before) * 1000 / IDLE_SECONDS
+
+
+def measure() -> list[Row]:
+    """On a database of its own, on the server that runs here or on a private one."""
+    from tests.postgres import database
+
+    rows: list[Row] = []
+    with database() as url:
+        asyncio.run(delay_ms(url))  # makes the tables, warms the server
+        rows.append(Row("PostgreSQL: send to handler", "ms", asyncio.run(delay_ms(url)), bound=DELAY_MS_MAX))
+        for count in WORKERS:
+            with workers(url, count):
+                turns = asyncio.run(throughput(url))
+            name = f"PostgreSQL: turns of {STEPS} steps, {count} worker{'s' if count > 1 else ''}"
+            rows.append(Row(name, "a second", turns, bound=TURNS_A_SECOND_MIN, at_least=True))
+        empty = asyncio.run(idle_cpu(url))
+        add_idle_threads(url)
+        full = asyncio.run(idle_cpu(url))
+        rows.append(
+            Row(f"idle worker, {IDLE_THREADS:,} idle threads", "ms CPU/s", full, note=f"{empty:.2f} without them")
+        )
+        delay = asyncio.run(delay_ms(url))
+        rows.append(Row("send to handler among them", "ms", delay, bound=DELAY_MS_MAX))
+    return rows
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[2]))
