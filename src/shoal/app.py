@@ -47,6 +47,7 @@ from shoal.factories import (
     make_profiles,
     make_sandbox,
     platform_owners,
+    secrets_of,
     turn_limits,
     window_of,
     with_ollama,
@@ -318,6 +319,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     for tool in extension_tools():
         app.tools.add(tool)
     app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
+    app.executor.redactor.learn(secrets_of(config))
     limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
     spending = Spending(store.budget, app.models, clock, ceilings_of(config), app.post)

@@ -17,7 +17,7 @@ from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
 from shoal.domain.budget import Ceilings
 from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import ProviderDown, ProviderRefused
+from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.domain.home import Home
 from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Override, Profiles, ProfileSource
@@ -77,6 +77,22 @@ def platform_owners(config: Config) -> tuple[str, ...]:
     """The owner's identities, PLATFORM:USER."""
     names = ("telegram", "discord", "slack", "matrix", "teams", "google_chat", *config.platforms.webhook)
     return tuple(f"{name}:{owner}" for name in names for owner in access_of(config, name).owners)
+
+
+def secrets_of(value: object) -> set[str]:
+    """Every secret below a part of the configuration that is at hand; those asked of commands are not run for this."""
+    if isinstance(value, Secret):
+        try:
+            return {value.reveal()} if value and value.source != "command" else set()
+        except ConfigError:
+            return set()
+    if isinstance(value, msgspec.Struct):
+        return secrets_of([getattr(value, name) for name in value.__struct_fields__])
+    if isinstance(value, dict):
+        return secrets_of(list(cast("dict[str, object]", value).values()))
+    if isinstance(value, list | tuple):
+        return {found for one in cast("list[object]", value) for found in secrets_of(one)}
+    return set()
 
 
 def ceilings_of(config: Config) -> Ceilings:
