@@ -21,7 +21,8 @@ def retry_delay(
     """Seconds to wait after the `attempt`-th failure (1 is the first).
 
     Between half and all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX; a `retry_after_seconds` is kept to, with
-    up to a tenth of it (at most a second) added. `chance` gives numbers from 0 up to 1. The caller bounds what it honours.
+    up to a tenth of it (at most a second) added. `chance` gives numbers from 0 up to 1. The caller bounds what it
+    honours.
     """
     doubled = base_seconds * 2.0 ** min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
     own = min(doubled, BACKOFF_SECONDS_MAX) * (1.0 - JITTER * chance())

@@ -33,11 +33,10 @@ async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
         if not home.database_file.exists():
             raise Conflict(f"{home.database_file} does not exist: there is nothing to move.")
         await SqliteDriver(home.database_file).close()  # brings an older file's tables up to date
-        with translated():
+        with translated(), closing(sqlite3.connect(home.database_file)) as source:
             await migrate(address(url))
             async with await AsyncConnection.connect(address(url), autocommit=True) as target:
-                with closing(sqlite3.connect(home.database_file)) as source:
-                    return await _move(source, target)
+                return await _move(source, target)
     finally:
         lock.release()
 

@@ -12,7 +12,7 @@ import fcntl
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -231,17 +231,22 @@ def _rest(folder: Path) -> _Rest:
         return _NOTHING
     try:
         with (folder / LOG).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            want = TAIL_BYTES
-            while True:
-                start = max(0, size - want)
-                file.seek(start)
-                found = _rest_within(file.read(size - start), start)
-                if found is not None or start == 0:
-                    return found or _NOTHING
-                want *= 4
+            return _last_rest(file)
     except FileNotFoundError:
         return _NOTHING
+
+
+def _last_rest(file: BinaryIO) -> _Rest:
+    """Read ever more of the end until the last point of rest is in it."""
+    size = file.seek(0, os.SEEK_END)
+    want = TAIL_BYTES
+    while True:
+        start = max(0, size - want)
+        file.seek(start)
+        found = _rest_within(file.read(size - start), start)
+        if found is not None or start == 0:
+            return found or _NOTHING
+        want *= 4
 
 
 def _rest_within(tail: bytes, start: int) -> _Rest | None:

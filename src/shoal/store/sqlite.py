@@ -33,7 +33,7 @@ BATCH_SCRIPTS_MAX = 256
 READERS_MAX = 2
 BUSY_SECONDS = 10.0
 CACHE_KIB = 512
-"""Pages each connection keeps; the operating system keeps them all anyway, and a long journal fills whatever is given."""
+"""Pages each connection keeps; the operating system keeps them anyway, and a long journal fills what it is given."""
 
 T = TypeVar("T")
 _Expected = (sqlite3.Error, ShoalError, msgspec.MsgspecError, UnicodeError, OverflowError)
