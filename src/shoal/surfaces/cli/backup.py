@@ -9,13 +9,16 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt
 from shoal.domain.home import Home
 from shoal.surfaces.cli.place import Place
+
+if TYPE_CHECKING:
+    from shoal.domain.store import Store
 
 FOLDERS = ("agents", "data", "template")
 DATABASE = "shoal.db"
@@ -45,6 +48,8 @@ def backup(place: Place, file: Path, with_secrets: bool) -> None:
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
+    if place.config().database.url:
+        notes.append("The database is on a server and not in it: keep that with pg_dump.")
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
         print(note)
@@ -75,17 +80,43 @@ def restore(place: Place, file: Path) -> None:
 
 
 @click.command()
+@click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
 @click.pass_obj
-def migrate(place: Place) -> None:
-    """Bring the database to this version's schema. Starting does that too; this is for doing it beforehand."""
-    from shoal.domain.store import Store
+def migrate(place: Place, url: str | None) -> None:
+    """Bring the database to this version's schema. Starting does that too; this is for doing it beforehand.
 
-    async def nothing(_: Store) -> None:
-        """Opening is what migrates."""
+    With --to, move the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
+    """
+    if url:
+        _move(place, url)
+    elif place.config().database.url:
+        place.write(_nothing)
+        print("The database on the server has this version's schema.")
+    else:
+        _lift(place)
 
+
+async def _nothing(_: "Store") -> None:
+    """Opening is what migrates."""
+
+
+def _move(place: Place, url: str) -> None:
+    import asyncio
+
+    from shoal.store.moving import migrate_sqlite_to_postgres
+
+    moved = asyncio.run(migrate_sqlite_to_postgres(place.home, url))
+    shown = ", ".join(f"{count:,} {table}" for table, count in moved.items() if count)
+    print(f"Moved {shown or 'an empty database'}.")
+    print(
+        f"Set database.url in {place.home.config_file}, or DATABASE_URL; {place.home.database_file} is not used then."
+    )
+
+
+def _lift(place: Place) -> None:
     file = place.home.database_file
     before = schema_version(file) if file.exists() else 0
-    place.write(nothing)
+    place.write(_nothing)
     after = schema_version(file)
     print(f"{file} has schema {after}." if before == after else f"{file}: schema {before} → {after}.")
 

@@ -44,13 +44,15 @@ class Place:
         import tempfile
 
         self._need_home()
+        if url := self._server():
+            return asyncio.run(self._work_on_server(work, url))
         if self.home.database_file.exists():
             return asyncio.run(self._work(work, self.home.database_file, read_only=True))
         with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
             return asyncio.run(self._work(work, Path(folder) / "empty.db", read_only=False))
 
     def write(self, work: "Callable[[Store], Awaitable[T]]") -> T:
-        """Do something that changes the database, while no other process works here.
+        """Do something that changes the database: SQLite while no other process works here, PostgreSQL at any time.
 
         Raises HomeLocked when one does, NotFound when there is no home directory, StoreError.
         """
@@ -59,6 +61,8 @@ class Place:
         from shoal.store.lock import HomeLock
 
         self._need_home()
+        if url := self._server():
+            return asyncio.run(self._work_on_server(work, url))
         lock = HomeLock(self.home.lock_file)
         lock.acquire()
         try:
@@ -77,10 +81,24 @@ class Place:
         finally:
             await store.close()
 
+    async def _work_on_server(self, work: "Callable[[Store], Awaitable[T]]", url: str) -> T:
+        from shoal.domain.clock import SystemClock
+        from shoal.store.postgres import PoolSettings, open_postgres
+        from shoal.store.views import DatabaseStore
+
+        store = DatabaseStore(await open_postgres(url, PoolSettings(connections_max=2)), SystemClock())
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    def _server(self) -> str:
+        """The address of the PostgreSQL that holds everything, or nothing."""
+        url = self.config().database.url
+        return url.reveal() if url else ""
+
     def _need_home(self) -> None:
-        from shoal.domain.errors import ConfigError, NotFound
+        from shoal.domain.errors import NotFound
 
         if not self.root.is_dir():
             raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
-        if self.config().database.url:
-            raise ConfigError(["database.url is set, but this command reads SQLite. Remove the key, or ask the page."])

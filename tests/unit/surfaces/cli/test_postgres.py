@@ -1,0 +1,48 @@
+"""The command line over PostgreSQL: a home moves there, and every command that reads finds it there."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from tests.postgres import database
+from tests.unit.surfaces.cli.conftest import Shoal
+
+pytestmark = [pytest.mark.xdist_group("postgres"), pytest.mark.slow]
+
+
+@pytest.fixture
+def server() -> Generator[str]:
+    """The address of an empty database."""
+    with database() as url:
+        yield url
+
+
+def test_a_home_moves_and_goes_on_there(shoal: Shoal, home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shoal("init")
+    assert shoal("ask", "--thread", "terminal:ask:mine", "hello").code == 0
+    before = json.loads(shoal("threads", "list", "--json").out)
+    moved = shoal("migrate", "--to", server)
+    assert (moved.code, moved.err) == (0, "")
+    assert "1 threads" in moved.out
+    again = shoal("migrate", "--to", server)
+    assert again.code == 1
+    assert "Name an empty one" in again.err
+    monkeypatch.setenv("DATABASE_URL", "postgresql:///?" + "&".join(server.split()))
+    assert json.loads(shoal("threads", "list", "--json").out) == before
+    assert shoal("ask", "--thread", "terminal:ask:mine", "hello again").code == 0
+    (thread,) = json.loads(shoal("threads", "list", "--json").out)
+    assert thread["last_seq"] > before[0]["last_seq"]
+    assert shoal("audit", "verify").code == 0
+    assert "this version's schema" in shoal("migrate").out
+    backup = shoal("backup", str(home.parent / "backup.tar.gz"))
+    assert "pg_dump" in backup.out
+
+
+def test_a_server_that_is_away_is_told(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+    shoal("init")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://shoal@127.0.0.1:1/shoal")
+    listed = shoal("threads", "list")
+    assert listed.code == 1
+    assert listed.err.startswith("shoal: The database cannot be reached")
+    assert listed.err.count("\n") == 1
