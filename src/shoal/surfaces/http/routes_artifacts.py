@@ -39,12 +39,12 @@ def _view(found: Artifact) -> ArtifactView:
     )
 
 
-async def _list(web: Web, request: Request) -> Response:
+async def _artifacts(web: Web, request: Request) -> Response:
     found = await web.core.store.artifacts.of_thread(path_thread(request))
     return json_answer([_view(one) for one in found])
 
 
-async def _fetch(web: Web, request: Request) -> Response:
+async def _artifact(web: Web, request: Request) -> Response:
     thread, name = path_thread(request), path_part(request, "artifact")
     found = await web.core.store.artifacts.find(thread, name)
     if found is None:
@@ -58,12 +58,12 @@ async def _fetch(web: Web, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/api/threads/{thread}/artifacts", handler=_list,
+        method="GET", path="/api/threads/{thread}/artifacts", handler=_artifacts,
         summary="Results of the thread that are stored whole, newest first.",
         answer=Answer("Artifacts.", list[ArtifactView]),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/artifacts/{artifact}", handler=_fetch,
+        method="GET", path="/api/threads/{thread}/artifacts/{artifact}", handler=_artifact,
         summary="One stored result, as text.", answer=Answer("The text.", None, 200, "text/plain"),
     ),
 )  # fmt: skip

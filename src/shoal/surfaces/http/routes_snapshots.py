@@ -41,17 +41,17 @@ def _view(saved: Snapshot) -> SnapshotView:
     return SnapshotView(saved.id, saved.thread, saved.agent, saved.description, saved.messages, saved.created_at)
 
 
-async def _save(web: Web, request: Request) -> Response:
+async def _save_snapshot(web: Web, request: Request) -> Response:
     body = await read_json(request, NewSnapshot, seconds=web.options.body_seconds, optional=True)
     description = checked_text(body.description, "description") if body.description else ""
     return json_answer(_view(await web.core.snapshots.save(path_thread(request), description)), 201)
 
 
-async def _list(web: Web, request: Request) -> Response:
+async def _snapshots(web: Web, request: Request) -> Response:
     return json_answer([_view(one) for one in await web.core.snapshots.history(path_thread(request))])
 
 
-async def _restore(web: Web, request: Request) -> Response:
+async def _restore_snapshot(web: Web, request: Request) -> Response:
     thread, snapshot = path_thread(request), path_part(request, "snapshot")
     return json_answer(_view(await web.core.snapshots.restore(thread, snapshot, OWNER_ASKS.user)))
 
@@ -63,17 +63,17 @@ async def _begin_anew(web: Web, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint(
-        method="POST", path="/api/threads/{thread}/snapshots", handler=_save, body=NewSnapshot, body_optional=True,
+        method="POST", path="/api/threads/{thread}/snapshots", handler=_save_snapshot, body=NewSnapshot, body_optional=True,
         summary="Save what the model sees of a thread; nothing is cleared.",
         answer=Answer("What was saved.", SnapshotView, 201),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/snapshots", handler=_list,
+        method="GET", path="/api/threads/{thread}/snapshots", handler=_snapshots,
         summary="What the thread's agent saved in its channel, newest first.",
         answer=Answer("Saved conversations.", list[SnapshotView]),
     ),
     Endpoint(
-        method="POST", path="/api/threads/{thread}/snapshots/{snapshot}/restore", handler=_restore,
+        method="POST", path="/api/threads/{thread}/snapshots/{snapshot}/restore", handler=_restore_snapshot,
         summary="Put a saved conversation in the place of what the model sees.",
         answer=Answer("What was restored.", SnapshotView),
     ),
