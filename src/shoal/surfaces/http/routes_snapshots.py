@@ -63,7 +63,8 @@ async def _begin_anew(web: Web, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint(
-        method="POST", path="/api/threads/{thread}/snapshots", handler=_save_snapshot, body=NewSnapshot, body_optional=True,
+        method="POST", path="/api/threads/{thread}/snapshots", handler=_save_snapshot,
+        body=NewSnapshot, body_optional=True,
         summary="Save what the model sees of a thread; nothing is cleared.",
         answer=Answer("What was saved.", SnapshotView, 201),
     ),
