@@ -18,6 +18,7 @@ from shoal.domain.events import (
     Steered,
     ToolFinished,
     TurnFinished,
+    TurnStarted,
     UserSaid,
     encode_data,
 )
@@ -142,7 +143,9 @@ def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Sc
     if not (yield from query("inbox_take", platform=platform, key=prompt.key)):
         raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
     committed = yield from _write(lease, commit, at)
-    yield from query("thread_open", thread=lease.thread, turn=commit.turn, seq=committed.events[0].seq)
+    agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
+    first = committed.events[0].seq
+    yield from query("thread_open", thread=lease.thread, turn=commit.turn, seq=first, agent=agent)
     return committed
 
 

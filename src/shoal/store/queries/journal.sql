@@ -31,15 +31,13 @@ update threads set window_seq = :seq where thread = :thread;
 
 -- name: thread_open
 -- A turn opened.
-update threads set open_turn = :turn, turn_seq = :seq, aborting = '' where thread = :thread;
+update threads set open_turn = :turn, turn_seq = :seq, aborting = '',
+    agent = case when :agent = '' then agent else :agent end
+where thread = :thread;
 
 -- name: thread_close
 -- The open turn ended.
 update threads set open_turn = '', aborting = '' where thread = :thread;
-
--- name: thread_agent
--- Bind the thread to the agent that answers in it.
-update threads set agent = :agent where thread = :thread and agent <> :agent;
 
 -- name: event_insert
 -- Append one event.
