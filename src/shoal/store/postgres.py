@@ -16,13 +16,9 @@ from typing import TypeVar, cast
 
 import anyio
 import msgspec
-import psycopg
-from psycopg import AsyncConnection, errors
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.types.numeric import Int8Dumper
-from psycopg_pool import AsyncConnectionPool
 
 from shoal.domain.errors import (
+    ConfigError,
     InvalidInput,
     ShoalError,
     StoreCorrupt,
@@ -31,9 +27,20 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from shoal.store.postgres_schema import SCHEMA, migrate
 from shoal.store.script import Query, Row, Script, is_single
 from shoal.store.statements import statements
+
+try:
+    import psycopg
+    from psycopg import AsyncConnection, errors
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.types.numeric import Int8Dumper
+    from psycopg_pool import AsyncConnectionPool
+
+    from shoal.store.postgres_schema import SCHEMA, migrate
+except ModuleNotFoundError as error:
+    missing = f"database.url needs the extra `postgres`: {error.name} is not installed."
+    raise ConfigError([f"{missing} Install it (pip install 'shoal[postgres]'), or leave the key out."]) from error
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -334,3 +335,9 @@ async def test_posts_and_triggers_are_told_to_other_processes(store: DatabaseSto
     await store.triggers.add(NewTrigger("periodic", "0 * * * *", "look", THREAD), ManualClock().now())
     told = [told.payload async for told in other.notifies(timeout=20, stop_after=2)]
     assert told == ["web", "triggers"]
+
+
+def test_missing_packages_are_told() -> None:
+    code = "import sys; sys.modules['psycopg'] = None; import shoal.store.postgres"
+    ran = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "ConfigError: database.url needs the extra `postgres`" in ran.stderr
