@@ -45,7 +45,7 @@ class HttpChat:
     async def _pass_on(self, inbox: InboxPort, update: Update) -> None:
         thread = make_thread_id(self.platform, "harbour", update.person)
         now = self._clock.now()
-        prompt = Prompt(thread, update.id, update.text, Author("someone"), now, message_id=update.id)
+        prompt = Prompt(thread, update.id, update.text, Author(update.person), now, message_id=update.id)
         receipt = await inbox.send(prompt)
         if receipt.status in ("accepted", "duplicate"):
             await self._http.post("/ack", content=msgspec.json.encode(Ack(update.id, receipt.status)))
