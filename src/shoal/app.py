@@ -24,8 +24,6 @@ from shoal.agents.idle import IdleWatch
 from shoal.agents.registry import Agents
 from shoal.agents.snapshots import Snapshots
 from shoal.backend import Backend, Role, open_backend, run_service
-from shoal.chat.terminal import TerminalAdapter
-from shoal.chat.web import WebAdapter
 from shoal.config import Config, default_model
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Sender
@@ -43,9 +41,11 @@ from shoal.factories import (
     agent_defaults,
     ceilings_of,
     extension_tools,
+    make_adapters,
     make_catalog,
     make_profiles,
     make_sandbox,
+    make_sender,
     platform_owners,
     secrets_of,
     turn_limits,
@@ -363,14 +363,9 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
 def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
     """Put the platforms, the front door and the triggers before the machinery."""
     config, home, clock, store = app.config, app.home, app.clock, app.store
-    for adapter in (
-        WebAdapter(home, clock),
-        WebAdapter(home, clock, "openai"),
-        TerminalAdapter(clock),
-        *doubles.adapters,
-    ):
+    for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
         app.adapters[adapter.platform] = adapter
-        app.senders[adapter.platform] = Sender(adapter, store.outbox, clock)
+        app.senders[adapter.platform] = make_sender(adapter, store, app.hub, clock)
     app.orchestrator = Orchestrator(
         parts,
         app.engine,

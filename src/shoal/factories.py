@@ -9,16 +9,22 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shoal.agents.registry import AgentDefaults
+from shoal.chat.terminal import TerminalAdapter
+from shoal.chat.web import WebAdapter
 from shoal.config import Config, Secret, default_model
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.platforms import Account
 from shoal.config.records import Provider
+from shoal.delivery.hub import Hub
+from shoal.delivery.live import NO_PREVIEWS, Previews
+from shoal.delivery.sender import Sender
 from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
 from shoal.domain.budget import Ceilings
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.domain.home import Home
+from shoal.domain.store import Settings, Store
 from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Override, Profiles, ProfileSource
 from shoal.plugins import extensions, load_extension
@@ -47,36 +53,66 @@ def window_of(config: Config) -> Window:
     return Window(budget, wanted.window_hours, config.model.context_tokens_max)
 
 
-def accounts_of(config: Config, platform: str) -> tuple[Account, ...]:
-    """The accounts of a platform; none when it is not configured."""
-    platforms = config.platforms
-    named: dict[str, tuple[Account, ...]] = {
-        "telegram": platforms.telegram,
-        "discord": platforms.discord,
-        "slack": platforms.slack,
-        "matrix": platforms.matrix,
-        "teams": platforms.teams,
-        "google_chat": platforms.google_chat,
-        **{name: (account,) for name, account in platforms.webhook.items()},
-    }
-    return tuple(account for account in named.get(platform, ()) if account.enabled)
+PLATFORMS = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
+
+
+def accounts_of(config: Config) -> dict[str, Account]:
+    """Every enabled account, by the first part of its thread ids."""
+    found = dict[str, Account](config.platforms.webhook)
+    for platform in PLATFORMS:
+        accounts: tuple[Account, ...] = getattr(config.platforms, platform)
+        found |= {platform_name(platform, account): account for account in accounts}
+    return {name: account for name, account in found.items() if account.enabled}
 
 
 def access_of(config: Config, platform: str) -> AccessRules:
     """Who may speak on a platform: the owner alone where nothing is said, and nobody where it is not configured."""
-    accounts = accounts_of(config, platform)
-    open_to_all = any(not account.channels for account in accounts)
-    return AccessRules(
-        owners=tuple(account.owner for account in accounts if account.owner),
-        allow=tuple(name for account in accounts for name in account.allow),
-        channels=() if open_to_all else tuple(name for account in accounts for name in account.channels),
-    )
+    account = accounts_of(config).get(platform)
+    if account is None:
+        return AccessRules()
+    return AccessRules((account.owner,) if account.owner else (), account.allow, account.channels)
+
+
+def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) -> list[ports.ChatAdapter]:
+    """The page, the API, the terminal, and each account that is configured; the modules of others are not imported."""
+    found: list[ports.ChatAdapter] = [
+        WebAdapter(home, clock),
+        WebAdapter(home, clock, "openai"),
+        TerminalAdapter(clock),
+    ]
+    for account in config.platforms.telegram:
+        if account.enabled:
+            from shoal.chat.telegram.adapter import TelegramAdapter, TelegramSettings
+
+            name = platform_name("telegram", account)
+            wanted = TelegramSettings(
+                account=account.account,
+                token=account.token.reveal,
+                api_base=account.api_base,
+                file_base=account.file_base,
+                mode=account.mode,
+                webhook_secret=account.webhook_secret.reveal,
+                webhook_url=f"{config.web.public_url.rstrip('/')}/platforms/{name.replace('.', '/')}",
+                agent=account.agent,
+            )
+            found.append(TelegramAdapter(name, wanted, home, settings, clock))
+    return found
+
+
+def make_sender(adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock) -> Sender:
+    """The sender of a platform, with previews where it shows them."""
+    previews = Previews(adapter, hub, store.settings, clock) if adapter.limits.has_preview else NO_PREVIEWS
+    return Sender(adapter, store.outbox, clock, previews)
+
+
+def platform_name(platform: str, account: Account) -> str:
+    """The first part of an account's thread ids: the platform, and the account's name unless it is `main`."""
+    return platform if account.account == "main" else f"{platform}.{account.account}"
 
 
 def platform_owners(config: Config) -> tuple[str, ...]:
     """The owner's identities, PLATFORM:USER."""
-    names = ("telegram", "discord", "slack", "matrix", "teams", "google_chat", *config.platforms.webhook)
-    return tuple(f"{name}:{owner}" for name in names for owner in access_of(config, name).owners)
+    return tuple(f"{name}:{account.owner}" for name, account in accounts_of(config).items() if account.owner)
 
 
 def secrets_of(value: object) -> set[str]:

@@ -26,6 +26,7 @@ class Quiet:
     def __init__(self, adapter: ChatAdapter) -> None:
         self.adapter = adapter
         self.clock = ManualClock()
+        self.stranger = ""
         self.thread = make_thread_id(adapter.platform, "harbour", "1")
         self.seen: list[Shown] = []
 

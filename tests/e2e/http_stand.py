@@ -27,6 +27,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.domain.permissions import Asker
+from shoal.domain.ports import ChatAdapter
 from shoal.domain.records import Commit, NewTrigger, Trigger
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
@@ -92,6 +93,7 @@ class Stand:
         self.clock = SystemClock()
         self.store = DatabaseStore(SqliteDriver(self.home.database_file, synchronous="OFF"), self.clock)
         self.hub = Hub()
+        self.adapters: dict[str, ChatAdapter] = {}
         self.agents = Agents(self.home, AgentDefaults())
         self.snapshots = Snapshots(self.store, self.agents, self.clock, None, self.hub.publish)
         self.orchestrator = Desk(self)

@@ -143,6 +143,14 @@ class Door:
             return Receipt("accepted", message.message_id)
         return await self._inner.send(message)
 
+    async def admits(self, message: Prompt) -> bool:
+        """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""
+        address = thread_address(message.thread)
+        if (await self._admission(address.platform, message.author, address.channel)).allowed:
+            return True
+        await self._turn_away(message, address.platform)
+        return False
+
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval for somebody who may speak. Raises what the orchestrator raises, and Forbidden."""
         found = await self._admission(by.platform, Author(by.user, by.name, by.roles), by.channel)

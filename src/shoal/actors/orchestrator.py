@@ -7,6 +7,8 @@ when the engine advances a thread, and dropped when it has been idle.
 import logging
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from shoal.actors.actor import Actor
 from shoal.actors.parts import Parts
 from shoal.domain.errors import Forbidden, InvalidInput, NotFound, StoreError
@@ -130,6 +132,10 @@ class Orchestrator:
         """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
         self._parts.hub.publish(await self._parts.store.journal.append(thread, [Cleared(by=by)]))
 
+    async def admits(self, message: Prompt) -> bool:
+        """Everybody who comes this far; the door stands before this."""
+        return True
+
     async def status(self, thread: ThreadId) -> str:
         """What the thread does, in a line for a person."""
         found = await self._parts.store.journal.thread(thread)
@@ -152,7 +158,7 @@ class Orchestrator:
             actor = self._actors[thread] = Actor(thread, self._parts)
         try:
             await actor.advance()
-        except StoreError as error:
+        except (StoreError, msgspec.MsgspecError) as error:
             log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             await self._parts.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)

@@ -38,7 +38,10 @@ log = logging.getLogger(__name__)
 ROWS_A_CLAIM = 50
 ROWS_AT_ONCE_MAX = 500
 CLAIM_SECONDS = 60.0
-ATTEMPTS_MAX = 50
+UNKNOWN_MAX = 50
+"""How often a piece goes out whose outcome stays unknown."""
+KEEP_SECONDS = 86_400.0
+"""How long a post is tried that the platform does not take, an outage say."""
 RETRY_BASE_SECONDS = 1.0
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
@@ -183,7 +186,8 @@ class Sender:
     async def _refused(self, row: OutboxRow, error: PlatformError) -> None:
         if error.retry_after_seconds:
             self._pacer.refused(row.thread, error.retry_after_seconds, everywhere=error.everywhere)
-        if error.permanent or row.attempts + 1 >= ATTEMPTS_MAX:
+        age = (self._clock.now() - row.created_at).total_seconds()
+        if error.permanent or age > KEEP_SECONDS or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
             log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
             await self._outbox.fail(row, str(error))
             return

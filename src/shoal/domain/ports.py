@@ -272,6 +272,10 @@ class InboxPort(Protocol):
         """Accept a message durably, or say why not; returns in about a millisecond and never waits for a turn."""
         ...
 
+    async def admits(self, message: Prompt) -> bool:
+        """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""
+        ...
+
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already), Gone (expired) or
         Forbidden (`by` may not decide it)."""

@@ -1,6 +1,6 @@
 """What the HTTP surface needs of a running Shoal, as Protocols, and what its handlers share."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Asker
+from shoal.domain.ports import ChatAdapter
 from shoal.domain.records import NewTrigger, Snapshot, Trigger
 from shoal.domain.store import Store
 
@@ -130,6 +131,9 @@ class Core(Protocol):
 
     @property
     def agents(self) -> Agents: ...
+
+    @property
+    def adapters(self) -> Mapping[str, ChatAdapter]: ...
 
     @property
     def state(self) -> str:

@@ -23,6 +23,7 @@ from shoal.surfaces.http import (
     routes_control,
     routes_files,
     routes_health,
+    routes_platforms,
     routes_snapshots,
     routes_threads,
 )
@@ -45,6 +46,7 @@ BACKLOG = 512
 
 API: tuple[Endpoint, ...] = (
     *routes_health.ENDPOINTS,
+    *routes_platforms.ENDPOINTS,
     *routes_threads.ENDPOINTS,
     *routes_artifacts.ENDPOINTS,
     *routes_files.ENDPOINTS,
@@ -95,7 +97,7 @@ def _described() -> bytes:
 
 
 def _is_open(path: str) -> bool:
-    return path in _OPEN or is_open(path)
+    return path in _OPEN or path.startswith(routes_platforms.PREFIX) or is_open(path)
 
 
 _OPEN = frozenset(endpoint.path for endpoint in API if endpoint.is_open)

@@ -51,6 +51,8 @@ class Counterpart(Protocol):
     lacks: frozenset[Lack]
     thread: ThreadId
     """A conversation that exists, in which ada may speak."""
+    stranger: str
+    """The id of somebody the inbox does not admit."""
 
     def shown(self) -> Sequence[Shown]:
         """What stands in the conversation, oldest first."""
@@ -101,6 +103,7 @@ class Inbox:
         self.decided: list[tuple[ApprovalId, bool, Asker, Scope]] = []
         self.cleared: list[ThreadId] = []
         self.answer: Literal["accepted", "busy"] = "accepted"
+        self.strangers: set[str] = set()
         self._changed = asyncio.Condition()
 
     async def send(self, message: Inbound) -> Receipt:
@@ -112,6 +115,10 @@ class Inbox:
             self.came.append(message)
         await self._tell()
         return Receipt(self.answer if isinstance(message, Prompt) else "delivered")
+
+    async def admits(self, message: Prompt) -> bool:
+        """Whether it is of nobody in `strangers`."""
+        return message.author.id not in self.strangers
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Note it."""
@@ -227,11 +234,14 @@ class ChatContract:
         self, peer: Counterpart, inbox: Inbox, author: Literal["itself", "bot", "stranger"]
     ) -> None:
         needs(peer, "people")
+        inbox.strangers.add(peer.stranger)
         async with serving(peer.adapter, inbox):
+            await peer.says("/status", author=author)
             await peer.says("not for you", author=author)
             await peer.says("for you")
             prompts = await inbox.prompts(1)
         assert [prompt.text for prompt in prompts] == ["for you"]
+        assert "view" in peer.lacks or "Idle." not in [shown.text for shown in peer.shown()]
 
     async def test_a_file_comes_in_with_its_name(self, peer: Counterpart, inbox: Inbox) -> None:
         needs(peer, "people", "files_in")

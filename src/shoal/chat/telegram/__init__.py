@@ -1,0 +1,1 @@
+"""Telegram: long polling or a webhook in, the Bot API out."""

@@ -1,0 +1,298 @@
+"""The Telegram adapter: receives by long polling or webhook, posts, edits, and lets only those speak who may."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from shoal.chat.commands import COMMANDS, asker_of, settle, take_in
+from shoal.chat.telegram.api import BadRequest, Parameters, TelegramApi, Value
+from shoal.chat.telegram.inbound import (
+    ALLOWED_UPDATES,
+    CallbackQuery,
+    FileRef,
+    Message,
+    Update,
+    User,
+    author_of,
+    file_of,
+    is_addressed,
+    prompt_of,
+    thread_of,
+)
+from shoal.chat.telegram.outbound import CAPTION_CHARS_MAX, LIMITS, keyboard_of, place_of, reply_to, styled, unstyled
+from shoal.domain.backoff import retry_delay
+from shoal.domain.calls import HttpAnswer
+from shoal.domain.clock import Clock
+from shoal.domain.errors import ConfigError, PlatformError, StoreError
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, encode_part, make_thread_id
+from shoal.domain.markup import measure
+from shoal.domain.messages import Attachment, Prompt
+from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.domain.store import Settings
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 25
+"""How long Telegram holds a poll open when there is nothing."""
+DOWNLOAD_BYTES_MAX = 20_971_520
+"""What the Bot API hands out; larger files are named to the agent and not fetched."""
+NAME_BYTES_MAX = 120
+
+
+class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One account. `token` and `webhook_secret` are asked for when they are needed."""
+
+    account: str = "main"
+    token: Callable[[], str]
+    api_base: str = "https://api.telegram.org"
+    file_base: str = ""
+    mode: Literal["polling", "webhook"] = "polling"
+    webhook_secret: Callable[[], str] = str
+    webhook_url: str = ""
+    agent: str = ""
+
+
+class TelegramAdapter:
+    """Implements `ChatAdapter` and `HttpInbound`."""
+
+    limits: ChatLimits = LIMITS
+
+    def __init__(self, platform: str, settings: TelegramSettings, home: Home, store: Settings, clock: Clock) -> None:
+        self.platform = platform
+        self._settings = settings
+        self._home = home
+        self._store = store
+        self._clock = clock
+        self._api = TelegramApi(settings.api_base, settings.file_base, settings.token, settings.account)
+        self._me = User(0)
+        self._inbox: InboxPort | None = None
+        self._failures = 0
+        self.connected = asyncio.Event()
+
+    # ---- in ----
+
+    async def run(self, inbox: InboxPort) -> None:
+        """Receive until cancelled; reconnect with backoff by itself."""
+        try:
+            while True:
+                try:
+                    await self._connect()
+                    self._inbox = inbox
+                    self.connected.set()
+                    await self._receive(inbox)
+                except (PlatformError, ConfigError, StoreError) as error:
+                    await self._pause(error)
+        finally:
+            self._inbox = None
+            await self._api.close()
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """An update by webhook. Answers 401 without the secret, 503 when it has to come again."""
+        secret = self._settings.webhook_secret()
+        given = headers.get("x-telegram-bot-api-secret-token", "")
+        if self._settings.mode != "webhook" or not secret or not hmac.compare_digest(given.encode(), secret.encode()):
+            return HttpAnswer(401, b'{"error":"unauthorized","message":"The secret header is missing or wrong."}')
+        try:
+            update = msgspec.json.decode(body, type=Update)
+        except msgspec.DecodeError:
+            return HttpAnswer(400, b'{"error":"bad_request","message":"The body is no update."}')
+        inbox = self._inbox
+        if inbox is None:
+            return HttpAnswer(503, b'{"error":"unavailable","message":"Not connected yet; send it again."}')
+        try:
+            await self._take(update, inbox)
+        except StoreError:
+            return HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
+        return HttpAnswer(200, b"{}")
+
+    async def close(self) -> None:
+        """Give connections back; for who posts without `run`."""
+        await self._api.close()
+
+    async def _pause(self, error: PlatformError | ConfigError | StoreError) -> None:
+        self._failures += 1
+        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
+        seconds = retry_delay(self._failures, asked)
+        log.warning("%s", error, extra={"platform": self.platform, "again_in_seconds": round(seconds, 1)})
+        await self._clock.sleep(seconds)
+
+    async def _connect(self) -> None:
+        self._me = await self._api.call("getMe", User, {})
+        commands: list[Value] = [{"command": c.name, "description": c.description} for c in COMMANDS.values()]
+        await self._api.call("setMyCommands", bool, {"commands": commands})
+        if self._settings.mode == "webhook":
+            given: Parameters = {
+                "url": self._settings.webhook_url,
+                "secret_token": self._settings.webhook_secret(),
+                "allowed_updates": list(ALLOWED_UPDATES),
+            }
+            await self._api.call("setWebhook", bool, given)
+        else:
+            await self._api.call("deleteWebhook", bool, {})
+        log.info("connected", extra={"platform": self.platform, "bot": self._me.username})
+
+    async def _receive(self, inbox: InboxPort) -> None:
+        if self._settings.mode == "webhook":
+            self._failures = 0
+            await asyncio.Event().wait()
+        scope = f"telegram:{self._me.id}"
+        offset = int(await self._store.get(scope, "offset") or 0)
+        while True:
+            given: Parameters = {
+                "offset": offset, "timeout": POLL_SECONDS, "allowed_updates": list(ALLOWED_UPDATES),
+            }  # fmt: skip
+            updates = await self._api.call("getUpdates", list[Update], given, seconds=POLL_SECONDS + 10)
+            self._failures = 0
+            for update in updates:
+                await self._take(update, inbox)
+                offset = update.update_id + 1
+            if updates:
+                await self._store.put(scope, "offset", str(offset))
+
+    async def _take(self, update: Update, inbox: InboxPort) -> None:
+        if update.message is not None:
+            await self._take_message(update.message, inbox)
+        elif update.callback_query is not None:
+            await self._take_click(update.callback_query, inbox)
+        elif update.edited_message is not None:
+            log.debug("an edit came too late", extra={"platform": self.platform})
+
+    async def _take_message(self, message: Message, inbox: InboxPort) -> None:
+        sender = message.sender
+        if sender is None or sender.is_bot:
+            return
+        prompt = prompt_of(self.platform, message, self._me)
+        if prompt is None or not await self._is_meant(message, prompt.thread):
+            return
+        is_direct = message.chat.type == "private"
+        prompt = msgspec.structs.replace(prompt, agent=self._settings.agent, direct=is_direct)
+        if not await inbox.admits(prompt):
+            return
+        file = file_of(message)
+        if file is not None:
+            prompt = msgspec.structs.replace(prompt, attachments=(await self._download(file, prompt),))
+        elif not prompt.text:
+            return
+        told = await take_in(prompt, self._me.username, inbox)
+        if told:
+            await self._tell(prompt, told)
+
+    async def _is_meant(self, message: Message, thread: ThreadId) -> bool:
+        """Direct messages are; in groups what addresses the bot, and all of a topic once it was addressed there."""
+        if message.chat.type == "private":
+            return True
+        scope = f"subscribed:{self.platform}"
+        if is_addressed(message, self._me):
+            if message.is_topic_message:
+                await self._store.put(scope, thread, "1")
+            return True
+        return message.is_topic_message and await self._store.get(scope, thread) is not None
+
+    async def _take_click(self, click: CallbackQuery, inbox: InboxPort) -> None:
+        told = "This message is too old."
+        if click.message is not None and not click.sender.is_bot:
+            thread = thread_of(self.platform, click.message)
+            told = await settle(click.data, asker_of(thread, author_of(click.sender)), inbox)
+        try:
+            await self._api.call("answerCallbackQuery", bool, {"callback_query_id": click.id, "text": told[:200]})
+        except PlatformError as error:
+            log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
+
+    async def _tell(self, prompt: Prompt, text: str) -> None:
+        """A short line about a command; if it cannot be said it is not said."""
+        try:
+            await self.post(OutboundPost(prompt.thread, f"told:{prompt.key}", text, reply_to=prompt.message_id))
+        except PlatformError as error:
+            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
+
+    async def _download(self, file: FileRef, prompt: Prompt) -> Attachment:
+        name, kind = file.file_name, file.mime_type or "application/octet-stream"
+        try:
+            if file.file_size > DOWNLOAD_BYTES_MAX:
+                raise PlatformError(f"Telegram gives bots no files over {DOWNLOAD_BYTES_MAX} bytes.")
+            found = await self._api.call("getFile", FileRef, {"file_id": file.file_id})
+            content = await self._api.fetch(found.file_path, DOWNLOAD_BYTES_MAX)
+            path = await asyncio.to_thread(self._keep, prompt, name, content)
+        except (PlatformError, OSError) as error:
+            return Attachment(name, kind, file.file_size, error=str(error))
+        return Attachment(name, kind, len(content), path=path)
+
+    def _keep(self, prompt: Prompt, name: str, content: bytes) -> str:
+        folder = self._home.attachments(prompt.thread)
+        folder.mkdir(parents=True, exist_ok=True)
+        safe = encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
+        path = folder / f"{self._clock.new_id()}-{safe}"
+        path.write_bytes(content)
+        return str(path)
+
+    # ---- out ----
+
+    async def post(self, post: OutboundPost) -> str:
+        """Post and return the message's id. Raises PlatformError."""
+        where = place_of(post.thread)
+        given: Parameters = {
+            **where,
+            "reply_parameters": reply_to(post.reply_to),
+            "reply_markup": keyboard_of(post.buttons),
+        }
+        if post.file is None:
+            made = await self._say("sendMessage", given, post.markdown, "text")
+            return str(made.message_id)
+        if measure(post.markdown, LIMITS) * 2 > CAPTION_CHARS_MAX:  # the caption holds less than a message
+            await self._say("sendMessage", {**given, "reply_markup": None}, post.markdown, "text")
+            made = await self._api.call("sendDocument", Message, given, file=("document", post.file))
+        else:
+            made = await self._api.call(
+                "sendDocument", Message, {**given, **unstyled(post.markdown, "caption")}, file=("document", post.file)
+            )
+        return str(made.message_id)
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Change a message; one that says so already is left. Raises PlatformError."""
+        given: Parameters = {
+            "chat_id": place_of(thread)["chat_id"],
+            "message_id": int(message_id),
+            "reply_markup": keyboard_of(buttons),
+        }
+        try:
+            await self._say("editMessageText", given, markdown, "text")
+        except BadRequest as error:
+            if "message is not modified" not in error.description:
+                raise
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        """Show `typing` for five seconds; it ends by itself. Raises PlatformError."""
+        if status:
+            await self._api.call("sendChatAction", bool, {**place_of(thread), "action": "typing"})
+
+    async def open_thread(self, channel: str, text: str) -> ThreadId:
+        """Post to a chat; in Telegram that is the chat's own thread. Raises PlatformError."""
+        thread = make_thread_id(self.platform, channel, "0")
+        await self.post(OutboundPost(thread, f"open:{self._clock.new_id()}", text))
+        return thread
+
+    async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
+        """Nothing: the Bot API has no way to read back."""
+        for prompt in tuple[Prompt, ...]():
+            yield prompt
+
+    async def _say(self, method: str, given: Parameters, markdown: str, field: str) -> Message:
+        """Call with the text in Telegram's markup, and plain where that is refused."""
+        try:
+            return await self._api.call(method, Message, {**given, **styled(markdown, field)})
+        except BadRequest as error:
+            if not any(reason in error.description for reason in ("can't parse entities", "message is too long")):
+                raise
+        return await self._api.call(method, Message, {**given, **unstyled(markdown, field)})
+
+
+def webhook_path(platform: str) -> str:
+    """Where Telegram calls an account: `telegram` or `telegram.ACCOUNT`."""
+    name, _, account = platform.partition(".")
+    return f"/platforms/{name}/{account}" if account else f"/platforms/{name}"

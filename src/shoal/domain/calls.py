@@ -1,0 +1,23 @@
+"""Calls that platforms make to us: an adapter takes them in, whichever web server hands them over."""
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+
+class HttpAnswer(msgspec.Struct, frozen=True):
+    """What a platform that called us gets back."""
+
+    status: int
+    body: bytes = b""
+    media_type: str = "application/json"
+
+
+@runtime_checkable
+class HttpInbound(Protocol):
+    """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`; it checks by itself who calls."""
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """Take a call in. `headers` by lower-case names; never raises for what is in the call."""
+        ...

@@ -1,0 +1,449 @@
+"""FakeTelegram: the Bot API on loopback, strict about what the real one refuses, with troubles on order.
+
+Its people write with `says`, press buttons with `clicks`, and see `messages`. Refusals are worded as Telegram words
+them. Source: core.telegram.org/bots/api.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+from typing import Literal, TypeAlias, Union
+
+import msgspec
+
+from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Part, form_of
+
+TOKEN = "123456:AAFakeTokenForTestsOnly"
+BOT_ID = 123456
+BOT_NAME = "shoal_test_bot"
+TEXT_UNITS_MAX = 4096
+CAPTION_UNITS_MAX = 1024
+BUTTON_BYTES_MAX = 64
+STARTED_AT = 1_767_603_600
+
+Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
+Given: TypeAlias = dict[str, Json]
+Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
+
+
+class Refused(Exception):
+    """An error answer."""
+
+    def __init__(self, code: int, description: str, retry_after: float = 0.0) -> None:
+        super().__init__(description)
+        self.code = code
+        self.retry_after = retry_after
+
+
+class Sent(msgspec.Struct):
+    """A message in a chat as people see it."""
+
+    id: int
+    chat: int
+    topic: int
+    user: int
+    text: str
+    raw: str = ""
+    reply_to: int = 0
+    buttons: tuple[tuple[str, str], ...] = ()
+    file: tuple[str, bytes] | None = None
+    edits: int = 0
+
+
+class FakeTelegram:
+    """One bot, its chats and the people in them."""
+
+    def __init__(self) -> None:
+        self.server = LoopbackServer(self._respond)
+        self.messages: list[Sent] = []
+        self.troubles: deque[Trouble] = deque()
+        self.token_refused = False
+        self.calls: list[tuple[str, Given]] = []
+        self.webhook: Given = {}
+        self.answers: list[str] = []
+        self.chats: dict[int, tuple[str, set[int]]] = {}
+        self._updates: deque[Given] = deque()
+        self._last: dict[str, Json] | None = None
+        self._files: dict[str, tuple[str, bytes]] = {}
+        self._next = 0
+        self._changed = asyncio.Condition()
+        self._methods: Mapping[str, Callable[[Given, Mapping[str, Part]], Json]] = {
+            "getMe": lambda _, __: self._bot(),
+            "setMyCommands": lambda _, __: True,
+            "deleteMyCommands": lambda _, __: True,
+            "getMyCommands": lambda _, __: [],
+            "setWebhook": self._set_webhook,
+            "deleteWebhook": self._delete_webhook,
+            "getWebhookInfo": lambda _, __: {"url": self.webhook.get("url", ""), "pending_update_count": 0},
+            "sendMessage": self._send_message,
+            "sendDocument": self._send_document,
+            "sendPhoto": self._send_document,
+            "editMessageText": self._edit_text,
+            "editMessageReplyMarkup": self._edit_buttons,
+            "deleteMessage": self._delete_message,
+            "sendChatAction": self._send_action,
+            "answerCallbackQuery": self._answer_click,
+            "setMessageReaction": lambda given, _: bool(self._find(given)),
+            "getFile": self._get_file,
+            "getChat": self._get_chat,
+            "getChatMember": lambda given, _: {"status": "member", "user": _user(_int(given, "user_id"))},
+            "getChatMemberCount": lambda _, __: 2,
+            "createForumTopic": self._create_topic,
+            "closeForumTopic": lambda _, __: True,
+            "pinChatMessage": lambda given, _: bool(self._find(given)),
+            "unpinChatMessage": lambda _, __: True,
+            "close": lambda _, __: True,
+            "logOut": lambda _, __: True,
+        }
+
+    # ---- people ----
+
+    def add_chat(self, chat: int, kind: str = "private", topics: tuple[int, ...] = ()) -> None:
+        """Make a chat known; groups have negative ids."""
+        self.chats[chat] = (kind, set(topics))
+
+    async def says(
+        self, chat: int, text: str, *, user: int = 7, topic: int = 0, is_bot: bool = False, reply_to: int = 0
+    ) -> int:
+        """Somebody writes; returns the message's id."""
+        sent = self._keep(Sent(0, chat, topic, user, text, reply_to=reply_to))
+        message = self._message(sent)
+        message["from"] = _user(user, is_bot=is_bot)
+        message["entities"] = _entities(text)
+        await self._happens("message", message)
+        return sent.id
+
+    async def sends_file(self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "") -> int:
+        """Somebody sends a document."""
+        sent = self._keep(Sent(0, chat, 0, user, caption, file=(name, content)))
+        file = self._keep_file(name, content)
+        message: dict[str, Json] = {**self._message(sent), "from": _user(user), "document": file, "caption": caption}
+        message.pop("text", None)
+        await self._happens("message", message)
+        return sent.id
+
+    async def clicks(self, message_id: int, label: str, *, user: int = 7) -> None:
+        """Somebody presses a button under a message."""
+        sent = next(found for found in self.messages if found.id == message_id)
+        value = dict(sent.buttons)[label]
+        click: dict[str, Json] = {
+            "id": f"click-{self._fresh()}", "from": _user(user), "message": self._message(sent), "data": value,
+        }  # fmt: skip
+        await self._happens("callback_query", click)
+
+    async def redeliver(self) -> None:
+        """The last update comes again, under a number of its own, as after a lost confirmation."""
+        assert self._last is not None
+        self._updates.append({**self._last, "update_id": self._fresh()})
+        await self._tell()
+
+    async def sees(self, chat: int, part: str) -> Sent:
+        """Wait until a message of the bot in the chat contains `part` and is no preview that ends with an ellipsis."""
+
+        def found() -> Sent | None:
+            said = [message for message in self.said(chat) if not message.text.endswith(" …")]
+            return next((message for message in said if part in message.text), None)
+
+        async with self._changed:
+            await self._changed.wait_for(lambda: found() is not None)
+        seen = found()
+        assert seen is not None
+        return seen
+
+    async def fetched(self) -> None:
+        """Wait until the bot has taken everything that happened."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._updates)
+
+    async def called(self, method: str) -> Given:
+        """Wait until the bot has called a method; returns the parameters of its last call."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: any(name == method for name, _ in self.calls))
+        return next(given for name, given in reversed(self.calls) if name == method)
+
+    def said(self, chat: int) -> list[Sent]:
+        """What the bot has in a chat."""
+        return [message for message in self.messages if message.chat == chat and message.user == BOT_ID]
+
+    def pending(self) -> bytes:
+        """The oldest update that was not fetched, as a webhook's body."""
+        return msgspec.json.encode(self._updates.popleft())
+
+    # ---- the wire ----
+
+    async def _respond(self, called: Called) -> Answered:
+        path = PurePosixPath(called.path.partition("?")[0])
+        if called.path.startswith("/file/bot"):
+            return self._file(called.path)
+        token, method = path.parent.name.removeprefix("bot"), path.name
+        try:
+            if self.token_refused or token != TOKEN:
+                raise Refused(401, "Unauthorized")
+            given, files = _parameters(called)
+            self.calls.append((method, given))
+            if method == "getUpdates":
+                return _ok(await self._get_updates(given))
+            return await self._call(method, given, files)
+        except Refused as refused:
+            return _refusal(refused)
+
+    async def _call(self, method: str, given: Given, files: Mapping[str, Part]) -> Answered:
+        found = self._methods.get(method)
+        if found is None:
+            raise Refused(404, "Not Found: method not found")
+        posts = method in ("sendMessage", "sendDocument", "editMessageText")
+        kind, seconds = self.troubles.popleft() if posts and self.troubles else ("", 0.0)
+        if kind == "refuse":
+            raise Refused(429, f"Too Many Requests: retry after {seconds:g}", seconds)
+        if kind == "fail":
+            raise Refused(502, "Bad Gateway")
+        result = found(given, files)
+        await self._tell()
+        return BREAK if kind == "lose" else _ok(result)
+
+    async def _get_updates(self, given: Given) -> Json:
+        if self.webhook:
+            raise Refused(409, "Conflict: can't use getUpdates method while webhook is active")
+        offset = _int(given, "offset")
+        while self._updates and _int(self._updates[0], "update_id") < offset:
+            self._updates.popleft()
+        await self._tell()
+        try:
+            async with asyncio.timeout(_int(given, "timeout")), self._changed:
+                await self._changed.wait_for(lambda: bool(self._updates))
+        except TimeoutError:
+            return []
+        found: list[Json] = []
+        found.extend(self._updates)
+        return found[:100]
+
+    async def _happens(self, kind: str, content: dict[str, Json]) -> None:
+        self._last = {"update_id": self._fresh(), kind: content}
+        self._updates.append(self._last)
+        await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    # ---- methods ----
+
+    def _set_webhook(self, given: Given, files: Mapping[str, Part]) -> Json:
+        if not str(given.get("url", "")).startswith("https://"):
+            raise Refused(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")
+        self.webhook = given
+        return True
+
+    def _delete_webhook(self, given: Given, files: Mapping[str, Part]) -> Json:
+        self.webhook = {}
+        return True
+
+    def _send_message(self, given: Given, files: Mapping[str, Part]) -> Json:
+        self._check_place(given)
+        text = self._checked_text(given, "text", TEXT_UNITS_MAX, "message is too long")
+        if not text.strip():
+            raise Refused(400, "Bad Request: message text is empty")
+        return self._made(given, text, None)
+
+    def _send_document(self, given: Given, files: Mapping[str, Part]) -> Json:
+        self._check_place(given)
+        caption = self._checked_text(given, "caption", CAPTION_UNITS_MAX, "message caption is too long")
+        part = next(iter(files.values()), None)
+        if part is None or not part.content:
+            raise Refused(400, "Bad Request: file must be non-empty")
+        return self._made(given, caption, (part.filename, part.content))
+
+    def _edit_text(self, given: Given, files: Mapping[str, Part]) -> Json:
+        message = self._find(given)
+        if message.user != BOT_ID:
+            raise Refused(400, "Bad Request: message can't be edited")
+        text = self._checked_text(given, "text", TEXT_UNITS_MAX, "message is too long")
+        buttons = _buttons(given)
+        if text == message.text and str(given.get("text", "")) == message.raw and buttons == message.buttons:
+            raise Refused(
+                400,
+                "Bad Request: message is not modified: specified new message content and reply markup are exactly the "
+                "same as a current content and reply markup of the message",
+            )
+        message.text, message.raw, message.buttons = text, str(given.get("text", "")), buttons
+        message.edits += 1
+        return self._message(message)
+
+    def _edit_buttons(self, given: Given, files: Mapping[str, Part]) -> Json:
+        message = self._find(given)
+        message.buttons = _buttons(given)
+        return self._message(message)
+
+    def _delete_message(self, given: Given, files: Mapping[str, Part]) -> Json:
+        self.messages.remove(self._find(given))
+        return True
+
+    def _send_action(self, given: Given, files: Mapping[str, Part]) -> Json:
+        self._check_place(given)
+        return True
+
+    def _answer_click(self, given: Given, files: Mapping[str, Part]) -> Json:
+        text = str(given.get("text", ""))
+        if len(text) > 200:
+            raise Refused(400, "Bad Request: MESSAGE_TOO_LONG")
+        self.answers.append(text)
+        return True
+
+    def _get_file(self, given: Given, files: Mapping[str, Part]) -> Json:
+        file = str(given.get("file_id", ""))
+        if file not in self._files:
+            raise Refused(400, "Bad Request: invalid file_id")
+        return {"file_id": file, "file_unique_id": file, "file_path": f"documents/{file}"}
+
+    def _get_chat(self, given: Given, files: Mapping[str, Part]) -> Json:
+        self._check_place(given)
+        return {"id": _int(given, "chat_id"), "type": self.chats[_int(given, "chat_id")][0]}
+
+    def _create_topic(self, given: Given, files: Mapping[str, Part]) -> Json:
+        self._check_place(given)
+        topic = self._fresh()
+        self.chats[_int(given, "chat_id")][1].add(topic)
+        return {"message_thread_id": topic, "name": given.get("name", "")}
+
+    # ---- parts ----
+
+    def _check_place(self, given: Given) -> None:
+        chat = self.chats.get(_int(given, "chat_id"))
+        if chat is None:
+            raise Refused(400, "Bad Request: chat not found")
+        topic = _int(given, "message_thread_id")
+        if topic and topic not in chat[1]:
+            raise Refused(400, "Bad Request: message thread not found")
+
+    def _checked_text(self, given: Given, field: str, units_max: int, too_long: str) -> str:
+        text = str(given.get(field, "") or "")
+        if given.get("parse_mode") == "MarkdownV2":
+            try:
+                text = shown_text(text)
+            except BadMarkup as error:
+                raise Refused(400, f"Bad Request: can't parse entities: {error}") from error
+        if len(text.encode("utf-16-le")) // 2 > units_max:
+            raise Refused(400, f"Bad Request: {too_long}")
+        return text
+
+    def _made(self, given: Given, text: str, file: tuple[str, bytes] | None) -> Json:
+        reply = given.get("reply_parameters")
+        reply_to = 0
+        if isinstance(reply, dict):
+            reply_to = _int(reply, "message_id")
+            if not any(found.id == reply_to for found in self.messages):
+                if not reply.get("allow_sending_without_reply"):
+                    raise Refused(400, "Bad Request: message to be replied not found")
+                reply_to = 0
+        chat, topic = _int(given, "chat_id"), _int(given, "message_thread_id")
+        sent = Sent(0, chat, topic, BOT_ID, text, str(given.get("text", "")), reply_to, _buttons(given), file)
+        return self._message(self._keep(sent))
+
+    def _keep(self, sent: Sent) -> Sent:
+        sent.id = self._fresh()
+        self.messages.append(sent)
+        return sent
+
+    def _keep_file(self, name: str, content: bytes) -> dict[str, Json]:
+        file = f"file-{self._fresh()}"
+        self._files[file] = (name, content)
+        return {"file_id": file, "file_unique_id": file, "file_name": name, "file_size": len(content)}
+
+    def _find(self, given: Given) -> Sent:
+        self._check_place(given)
+        for message in self.messages:
+            if message.id == _int(given, "message_id") and message.chat == _int(given, "chat_id"):
+                return message
+        raise Refused(400, "Bad Request: message to edit not found")
+
+    def _message(self, sent: Sent) -> dict[str, Json]:
+        kind = self.chats[sent.chat][0]
+        message: dict[str, Json] = {
+            "message_id": sent.id, "chat": {"id": sent.chat, "type": kind}, "date": STARTED_AT + sent.id,
+            "from": self._bot() if sent.user == BOT_ID else _user(sent.user), "text": sent.text,
+        }  # fmt: skip
+        if sent.topic:
+            message |= {"message_thread_id": sent.topic, "is_topic_message": True}
+        replied = next((found for found in self.messages if sent.reply_to and found.id == sent.reply_to), None)
+        if replied is not None:
+            message["reply_to_message"] = self._message(replied)
+        return message
+
+    def _bot(self) -> dict[str, Json]:
+        return {"id": BOT_ID, "is_bot": True, "first_name": "Shoal", "username": BOT_NAME}
+
+    def _file(self, path: str) -> Answered:
+        found = self._files.get(path.rpartition("/")[2])
+        if f"/bot{TOKEN}/" not in path or found is None:
+            return Answered(404)
+        return Answered(200, found[1])
+
+    def _fresh(self) -> int:
+        self._next += 1
+        return self._next
+
+
+def _parameters(called: Called) -> tuple[Given, dict[str, Part]]:
+    if called.headers.get("content-type", "").startswith("multipart/"):
+        fields = form_of(called.headers, called.body)
+        given: Given = {}
+        for name, part in fields.items():
+            if not part.filename:
+                text = part.content.decode()
+                try:
+                    given[name] = msgspec.json.decode(text) if name not in ("caption", "text", "parse_mode") else text
+                except msgspec.DecodeError:
+                    given[name] = text
+        return given, {name: part for name, part in fields.items() if part.filename}
+    decoded: Given = msgspec.json.decode(called.body or b"{}")
+    return decoded, {}
+
+
+def _buttons(given: Given) -> tuple[tuple[str, str], ...]:
+    markup = given.get("reply_markup")
+    if not isinstance(markup, dict):
+        return ()
+    found: list[tuple[str, str]] = []
+    rows = markup.get("inline_keyboard")
+    for row in rows if isinstance(rows, list) else []:
+        for button in row if isinstance(row, list) else []:
+            assert isinstance(button, dict)
+            value = str(button.get("callback_data", ""))
+            if not 1 <= len(value.encode()) <= BUTTON_BYTES_MAX:
+                raise Refused(400, "Bad Request: BUTTON_DATA_INVALID")
+            found.append((str(button["text"]), value))
+    return tuple(found)
+
+
+def _entities(text: str) -> list[Json]:
+    """The mentions and commands of a text."""
+    found: list[Json] = []
+    at = 0
+    for word in text.split(" "):
+        kind = {"@": "mention", "/": "bot_command"}.get(word[:1])
+        if kind is not None and len(word) > 1:
+            found.append({"type": kind, "offset": len(text[:at].encode("utf-16-le")) // 2, "length": len(word)})
+        at += len(word) + 1
+    return found
+
+
+def _user(user: int, *, is_bot: bool = False) -> dict[str, Json]:
+    return {"id": user, "is_bot": is_bot, "first_name": "Ada" if user == 7 else f"User {user}"}
+
+
+def _int(given: Mapping[str, Json], name: str) -> int:
+    value = given.get(name)
+    return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdecimal() else 0
+
+
+def _ok(result: Json) -> Answered:
+    return Answered(200, msgspec.json.encode({"ok": True, "result": result}))
+
+
+def _refusal(refused: Refused) -> Answered:
+    content: dict[str, Json] = {"ok": False, "error_code": refused.code, "description": str(refused)}
+    if refused.retry_after:
+        content["parameters"] = {"retry_after": refused.retry_after}
+    return Answered(refused.code, msgspec.json.encode(content))

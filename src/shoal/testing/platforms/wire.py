@@ -1,0 +1,135 @@
+"""A small HTTP/1.1 server for fakes of platforms: handlers may wait, and connections break when told."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+
+class Called(msgspec.Struct):
+    """A request; header names in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Answered(NamedTuple):
+    """What to send back; None as status breaks the connection instead."""
+
+    status: int | None
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Respond: TypeAlias = Callable[[Called], Awaitable[Answered]]
+BREAK = Answered(None)
+
+
+class Part(NamedTuple):
+    """A field of a multipart form."""
+
+    filename: str
+    content: bytes
+
+
+class LoopbackServer:
+    """Serves on a free port of loopback between `start` and `stop`."""
+
+    def __init__(self, respond: Respond) -> None:
+        self._respond = respond
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._port = 0
+        self.address = ""
+
+    async def start(self) -> str:
+        """Listen; returns the address. The port stays the same when it is started again."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=2**20)
+        self._port = int(self._server.sockets[0].getsockname()[1])
+        self.address = f"http://127.0.0.1:{self._port}"
+        return self.address
+
+    async def stop(self) -> None:
+        """Close the listener and every connection."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            self.drop()
+            tasks = tuple(self._tasks)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            await server.wait_closed()
+
+    def drop(self) -> None:
+        """Break every open connection."""
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while (called := await _read(reader)) is not None:
+                answer = await self._respond(called)
+                if answer.status is None:
+                    writer.transport.abort()
+                    return
+                writer.write(_encoded(answer))
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            return  # asyncio would report a cancelled handler as a defect
+        finally:
+            self._tasks.discard(task)
+            self._writers.discard(writer)
+            writer.close()
+
+
+async def _read(reader: asyncio.StreamReader) -> Called | None:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+    method, path, _ = first.split(" ", 2)
+    if headers.get("transfer-encoding", "") == "chunked":
+        return Called(method, path, headers, await _chunks(reader))
+    return Called(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    content = b""
+    while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
+        content += await reader.readexactly(size)
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return content
+
+
+def _encoded(answer: Answered) -> bytes:
+    headers = (("content-type", "application/json"), *answer.headers, ("content-length", str(len(answer.body))))
+    lines = [f"HTTP/1.1 {answer.status} Answer", *(f"{name}: {value}" for name, value in headers)]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + answer.body
+
+
+def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
+    """The fields of a multipart form."""
+    head = f"content-type: {headers['content-type']}\r\n\r\n".encode("latin-1")
+    message = BytesParser(policy=HTTP).parsebytes(head + body)
+    fields: dict[str, Part] = {}
+    for part in message.iter_parts():  # pyright: ignore[reportAttributeAccessIssue]
+        name = str(part.get_param("name", header="content-disposition"))
+        content = part.get_payload(decode=True)
+        assert isinstance(content, bytes)
+        fields[name] = Part(part.get_filename() or "", content)
+    return fields

@@ -1,0 +1,196 @@
+"""The chat adapters' contract over Telegram's, against the Bot API on loopback, by polling and by webhook."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from shoal.chat.telegram.adapter import TelegramAdapter, TelegramSettings
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat import ChatContract, Inbox, Lack, Shown, serving
+from shoal.testing.platforms.telegram import BOT_ID, TOKEN, FakeTelegram
+
+SECRET = "a-secret-for-the-webhook"
+
+
+class Kept:
+    """Settings in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], str] = {}
+
+    async def get(self, scope: str, key: str) -> str | None:
+        return self.values.get((scope, key))
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        self.values[scope, key] = value
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        if self.values.get((scope, key)) != expected:
+            return False
+        self.values[scope, key] = value
+        return True
+
+
+class Telegram:
+    """The counterpart: a private chat with ada."""
+
+    lacks: frozenset[Lack] = frozenset()
+
+    def __init__(self, home: Path, server: FakeTelegram) -> None:
+        self.server = server
+        self.clock = ManualClock()
+        self.stranger = "9"
+        self.kept = Kept()
+        self.settings = TelegramSettings(token=lambda: TOKEN, api_base=server.server.address)
+        self.home = Home(home)
+        self.adapter = self.make()
+        self.thread = make_thread_id("telegram", "7", "0")
+
+    def make(self) -> TelegramAdapter:
+        """An adapter as after a restart."""
+        return TelegramAdapter("telegram", self.settings, self.home, self.kept, self.clock)
+
+    def shown(self) -> Sequence[Shown]:
+        return [
+            Shown(
+                str(message.id), message.text, tuple(label for label, _ in message.buttons), message.file,
+                str(message.reply_to or ""),
+            )
+            for message in self.server.said(7)
+        ]  # fmt: skip
+
+    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+        user = {"ada": 7, "bot": 8, "itself": BOT_ID, "stranger": 9}[author]
+        return str(await self.server.says(7, text, user=user, is_bot=author in ("bot", "itself")))
+
+    async def sends_file(self, name: str, content: bytes) -> None:
+        await self.server.sends_file(7, name, content)
+
+    async def clicks(self, message_id: str, label: str) -> None:
+        await self.server.clicks(int(message_id), label)
+
+    async def redeliver(self) -> None:
+        await self.server.redeliver()
+
+    def refuse(self, retry_after_seconds: float) -> None:
+        self.server.troubles.append(("refuse", retry_after_seconds))
+
+    def lose_answer(self) -> None:
+        self.server.troubles.append(("lose", 0))
+
+    def break_connection(self) -> None:
+        self.server.server.drop()
+
+    def refuse_token(self, refused: bool) -> None:
+        self.server.token_refused = refused
+
+    async def pass_time(self) -> None:
+        await self.clock.advance_to_next()
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[Telegram]:
+    """A bot and its platform."""
+    server = FakeTelegram()
+    server.add_chat(7)
+    server.add_chat(-100, "supergroup", (41,))
+    await server.server.start()
+    made = Telegram(tmp_path, server)
+    yield made
+    await made.adapter.close()
+    await server.server.stop()
+
+
+class TestTelegram(ChatContract):
+    """By long polling."""
+
+
+async def test_a_group_is_answered_where_it_asks(peer: Telegram) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(-100, "just talk")
+        await peer.server.says(-100, "@shoal_test_bot what is the tide?")
+        await peer.server.says(-100, "more talk")
+        await peer.server.says(-100, "@shoal_test_bot well?")
+        prompts = await inbox.prompts(2)
+    assert [prompt.text for prompt in prompts] == ["what is the tide?", "well?"]
+    assert {prompt.thread for prompt in prompts} == {"telegram:-100:0"}
+
+
+async def test_a_topic_is_a_thread_and_follows_once_addressed(peer: Telegram) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(-100, "before", topic=41)
+        await peer.server.says(-100, "hello @shoal_test_bot", topic=41)
+        await peer.server.says(-100, "and more", topic=41)
+        prompts = await inbox.prompts(2)
+    assert [prompt.text for prompt in prompts] == ["hello", "and more"]
+    assert {prompt.thread for prompt in prompts} == {"telegram:-100:41"}
+    async with serving(peer.make(), inbox):
+        await peer.server.says(-100, "after a restart", topic=41)
+        assert (await inbox.prompts(3))[-1].text == "after a restart"
+
+
+async def test_an_offset_survives_a_restart(peer: Telegram) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.says("one")
+        await inbox.prompts(1)
+        await peer.says("two")
+        await inbox.prompts(2)
+    again = Inbox()
+    async with serving(peer.make(), again):
+        await peer.says("three")
+        prompts = await again.prompts(1)
+    assert prompts[-1].text == "three"
+    assert "one" not in [prompt.text for prompt in prompts]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("/start", "Commands:"), ("/status", "Idle."), ("/new", "We start anew."), ("/stop", "Stopping.")],
+)
+async def test_a_command_is_answered_at_once(peer: Telegram, text: str, answer: str) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.says(text)
+        await peer.server.sees(7, answer)
+    assert not inbox.said()
+
+
+async def test_a_full_mailbox_is_told(peer: Telegram) -> None:
+    inbox = Inbox()
+    inbox.answer = "busy"
+    async with serving(peer.adapter, inbox):
+        await peer.says("one more")
+        await peer.server.sees(7, "I am busy")
+
+
+@pytest.fixture
+def hooked(peer: Telegram) -> Telegram:
+    """The same bot by webhook."""
+    peer.settings = TelegramSettings(
+        token=lambda: TOKEN, api_base=peer.server.server.address, mode="webhook", webhook_secret=lambda: SECRET,
+        webhook_url="https://bot.example/platforms/telegram",
+    )  # fmt: skip
+    peer.adapter = peer.make()
+    return peer
+
+
+async def test_a_webhook_needs_its_secret(hooked: Telegram) -> None:
+    inbox = Inbox()
+    await hooked.server.says(7, "by webhook")
+    body = hooked.server.pending()
+    async with serving(hooked.adapter, inbox):
+        for headers in ({}, {"x-telegram-bot-api-secret-token": "wrong"}):
+            assert (await hooked.adapter.receive(headers, body)).status == 401
+        right = {"x-telegram-bot-api-secret-token": SECRET}
+        await hooked.adapter.connected.wait()
+        assert (await hooked.adapter.receive(right, body)).status == 200
+        assert (await hooked.adapter.receive(right, b"{")).status == 400
+    assert [prompt.text for prompt in inbox.said()] == ["by webhook"]
+    assert hooked.server.webhook["secret_token"] == SECRET

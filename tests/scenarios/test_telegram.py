@@ -1,0 +1,137 @@
+"""The whole app on Telegram: what people see there, also after a restart, an outage and a click."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import in_time
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.clock import Clock
+from shoal.domain.permissions import Asker
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.platforms.telegram import TOKEN, FakeTelegram, Sent
+from shoal.testing.scenario import FakeModels
+
+ADA = 7
+SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[FakeTelegram]:
+    server = FakeTelegram()
+    server.add_chat(ADA)
+    server.add_chat(9)
+    await server.server.start()
+    yield server
+    await server.server.stop()
+
+
+@asynccontextmanager
+async def running(
+    home: Path, telegram: FakeTelegram, model: FakeModel | None, clock: Clock | None = None, profile: str = "open"
+) -> AsyncGenerator[App]:
+    """The app with one bot, whose owner is ada; without a model the demo one answers."""
+    account: Mapping[str, object] = {"token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA)}
+    overrides: Mapping[str, object] = {
+        "platforms": {"telegram": [account]},
+        "permissions": {"default_profile": profile},
+        "sandbox": {"kind": "host"},
+    }
+    models = FakeModels(model) if model is not None else None
+    doubles = Doubles(clock=clock, models=models, sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), doubles) as app:
+        yield app
+
+
+async def sees(telegram: FakeTelegram, part: str, chat: int = ADA) -> Sent:
+    """What the bot wrote, as soon as it stands there."""
+    async with asyncio.timeout(SECONDS_MAX):
+        return await telegram.sees(chat, part)
+
+
+async def test_a_message_is_answered_by_the_demo_model(tmp_path: Path, telegram: FakeTelegram) -> None:
+    async with running(tmp_path, telegram, None):
+        asked = await telegram.says(ADA, "hello")
+        answer = await sees(telegram, "Hello!")
+    assert answer.reply_to == asked
+
+
+async def test_an_approval_is_given_by_button(tmp_path: Path, telegram: FakeTelegram) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo x > made"}'),)), "It is made.")
+    async with running(tmp_path, telegram, model, profile="standard") as app:
+        await telegram.says(ADA, "go")
+        card = await sees(telegram, "echo x > made")
+        await telegram.clicks(card.id, "Allow once")
+        await sees(telegram, "It is made.")
+        assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        await sees(telegram, "it ran")
+    assert telegram.answers == ["Allowed."]
+    assert card.buttons == ()
+
+
+async def test_a_restart_answers_once_what_came_before_and_after(tmp_path: Path, telegram: FakeTelegram) -> None:
+    async with running(tmp_path, telegram, FakeModel("first")):
+        await telegram.says(ADA, "one")
+        await sees(telegram, "first")
+    await telegram.says(ADA, "while it was away")
+    async with running(tmp_path, telegram, FakeModel("second")):
+        await sees(telegram, "second")
+    assert [message.text for message in telegram.said(ADA)] == ["first", "second"]
+
+
+async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, telegram: FakeTelegram) -> None:
+    clock = ManualClock()
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "true"}'),)), "after the outage", "and again")
+    async with running(tmp_path, telegram, model, clock, profile="standard") as app:
+        await telegram.says(ADA, "go")
+        card = await in_time(clock, sees(telegram, "true"))
+        await telegram.server.stop()
+        (asked,) = await app.store.approvals.search()
+        assert dict(card.buttons)["Allow once"] == f"allow:{asked.id}"
+        await app.orchestrator.decide(asked.id, True, Asker(user=str(ADA), platform="telegram"))
+        for _ in range(60):
+            await clock.advance(60)
+        assert await app.store.outbox.depth() > 0
+        await telegram.server.start()
+        await in_time(clock, sees(telegram, "after the outage"))
+        await telegram.says(ADA, "still there?")
+        await in_time(clock, sees(telegram, "and again"))
+        assert [message.text for message in telegram.said(ADA)].count("after the outage") == 1
+
+
+async def test_a_stranger_gets_a_code_and_no_answer(tmp_path: Path, telegram: FakeTelegram) -> None:
+    model = FakeModel("never")
+    async with running(tmp_path, telegram, model):
+        await telegram.says(9, "/status", user=9)
+        await sees(telegram, "shoal pair", chat=9)
+        await telegram.says(9, "let me in", user=9)
+        await telegram.fetched()
+    assert len(telegram.said(9)) == 1
+    assert not model.requests
+
+
+async def test_a_storm_of_refusals_ends_with_the_reply(tmp_path: Path, telegram: FakeTelegram) -> None:
+    clock = ManualClock()
+    telegram.troubles.extend([("refuse", 5.0), ("fail", 0.0), ("refuse", 30.0)])
+    async with running(tmp_path, telegram, FakeModel("at last"), clock):
+        await telegram.says(ADA, "go")
+        await in_time(clock, sees(telegram, "at last"))
+
+
+async def test_a_long_answer_arrives_whole(tmp_path: Path, telegram: FakeTelegram) -> None:
+    clock = ManualClock()
+    words = "\n\n".join(
+        f"**w{number}** 潮汐 `c{number}` [l{number}](https://example.com/{number})." for number in range(250)
+    )
+    async with running(tmp_path, telegram, FakeModel(words + "\n\nThe end."), clock):
+        await telegram.says(ADA, "go")
+        await in_time(clock, sees(telegram, "The end."))
+    whole = "\n".join(message.text for message in telegram.said(ADA))
+    assert len(telegram.said(ADA)) > 2
+    assert all(f"w{number} 潮汐 c{number} l{number}." in whole for number in range(250))
