@@ -1,5 +1,7 @@
 """Turns as people live them: order, limits, failures, and what the model gets to see of them."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -298,3 +300,18 @@ async def test_an_embedding_program_is_told_when_a_turn_has_finished(tmp_path: P
         await world.ada.says("hello")
         await world.ada.sees("for the record")
     assert told == [(world.ada.thread, "for the record")]
+
+
+async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None:
+    model = FakeModel("one", "two")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("hello")
+        await world.ada.sees("one")
+    with closing(sqlite3.connect(tmp_path / "shoal.db")) as database:
+        database.execute("update events set data = '{\"text\": 5}' where type = 'user_message'")
+        database.commit()
+    async with scenario(tmp_path, model) as world:
+        bob = world.person("bob", "2")
+        await world.ada.says("still there?")
+        await bob.says("hello")
+        await bob.sees("two")

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from shoal.domain.clock import from_micros
+from shoal.domain.errors import StoreCorrupt
 from shoal.domain.events import Event, decode_data
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import FollowUp, Prompt, Steer
@@ -52,9 +53,13 @@ def prompt(value: Value) -> Prompt:
 
 
 def event(thread: ThreadId, row: Row) -> Event:
-    """`seq, turn, type, at, data`."""
-    seq, turn, kind, at, data = row
-    return Event(number(seq), thread, TurnId(text(turn)), from_micros(number(at)), decode_data(text(kind), text(data)))
+    """`seq, turn, type, at, data`. Raises StoreCorrupt for one that cannot be read."""
+    seq, turn, kind, at, body = row
+    try:
+        data = decode_data(text(kind), text(body))
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {error}. Restore a backup.") from error
+    return Event(number(seq), thread, TurnId(text(turn)), from_micros(number(at)), data)
 
 
 def thread_info(row: Row) -> ThreadInfo:
