@@ -13,7 +13,8 @@ from shoal.domain.ids import make_thread_id
 from shoal.domain.ports import ChatAdapter, OutboundPost
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat import ChatContract, Lack, Shown
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Lack, Shown
 
 PLAIN = str.maketrans("", "", "*")
 

@@ -10,7 +10,8 @@ from shoal.chat.telegram.adapter import TelegramAdapter, TelegramSettings
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat import ChatContract, Inbox, Lack, Shown, serving
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Inbox, Lack, Shown, serving
 from shoal.testing.platforms.telegram import BOT_ID, TOKEN, FakeTelegram
 
 SECRET = "a-secret-for-the-webhook"

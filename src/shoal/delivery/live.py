@@ -108,13 +108,16 @@ class Previews:
     async def run(self, pacer: Pacer) -> None:
         """Show previews until cancelled."""
         async with anyio.create_task_group() as tasks:
-            while True:
-                with self._hub.subscribe() as coming:
-                    async for item in coming:
-                        if thread_address(item.thread).platform == self._adapter.platform:
-                            await self._look(item, tasks, pacer)
-                if not coming.lost:
-                    return
+            while await self._watch(tasks, pacer):
+                pass  # fell behind: what was missed only makes a preview shorter
+
+    async def _watch(self, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> bool:
+        """Follow the hub until it closes (False) or this fell behind (True)."""
+        with self._hub.subscribe() as coming:
+            async for item in coming:
+                if thread_address(item.thread).platform == self._adapter.platform:
+                    await self._look(item, tasks, pacer)
+        return coming.lost
 
     async def take(self, row: OutboxRow) -> str:
         """End the preview of a reply's turn and return its message's id; empty when there is none."""

@@ -81,10 +81,9 @@ class Sender:
                 self._poked.clear()
                 room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
                 rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS) if room else []
-                for row in rows:
-                    if row.id not in self._at_work:
-                        self._at_work.add(row.id)
-                        tasks.start_soon(self._work_on, row)
+                for row in (row for row in rows if row.id not in self._at_work):
+                    self._at_work.add(row.id)
+                    tasks.start_soon(self._work_on, row)
                 await self._wait(platforms)
 
     async def _work_on(self, row: OutboxRow) -> None:

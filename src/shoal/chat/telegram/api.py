@@ -1,6 +1,6 @@
 """The Bot API's wire: one call, its answer or the error it means. Source: core.telegram.org/bots/api, 10.1."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, Union
 
@@ -82,10 +82,8 @@ class TelegramApi:
             async with self._client().stream("GET", url, timeout=CALL_SECONDS) as answer:
                 if answer.status_code != 200:
                     raise PlatformError(f"Telegram answered {answer.status_code} for a file.", permanent=True)
-                async for part in answer.aiter_bytes():
+                async for part in _bounded(answer.aiter_bytes(), bytes_max):
                     content += part
-                    if len(content) > bytes_max:
-                        raise PlatformError(f"The file has more than {bytes_max} bytes.", permanent=True)
         except httpx2.TransportError as error:
             raise PlatformError(f"The file did not come: {type(error).__name__}.") from error
         return bytes(content)
@@ -143,3 +141,12 @@ class TelegramApi:
         if 400 <= code < 500:
             return BadRequest(description)
         return PlatformError(f"Telegram failed with {code}: {description}", outcome_unknown=True)
+
+
+async def _bounded(parts: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[bytes]:
+    length = 0
+    async for part in parts:
+        length += len(part)
+        if length > bytes_max:
+            raise PlatformError(f"The file has more than {bytes_max} bytes.", permanent=True)
+        yield part

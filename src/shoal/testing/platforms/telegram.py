@@ -8,48 +8,32 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import Literal, TypeAlias, Union
 
 import msgspec
 
 from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Part, form_of
+from shoal.testing.platforms.telegram_wire import (
+    Given,
+    Json,
+    Refused,
+    Sent,
+    Trouble,
+    buttons_of,
+    entities_of,
+    int_of,
+    ok_of,
+    parameters_of,
+    refusal_of,
+    user_of,
+)
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Part
 
 TOKEN = "123456:AAFakeTokenForTestsOnly"
 BOT_ID = 123456
 BOT_NAME = "shoal_test_bot"
 TEXT_UNITS_MAX = 4096
 CAPTION_UNITS_MAX = 1024
-BUTTON_BYTES_MAX = 64
 STARTED_AT = 1_767_603_600
-
-Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
-Given: TypeAlias = dict[str, Json]
-Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
-
-
-class Refused(Exception):
-    """An error answer."""
-
-    def __init__(self, code: int, description: str, retry_after: float = 0.0) -> None:
-        super().__init__(description)
-        self.code = code
-        self.retry_after = retry_after
-
-
-class Sent(msgspec.Struct):
-    """A message in a chat as people see it."""
-
-    id: int
-    chat: int
-    topic: int
-    user: int
-    text: str
-    raw: str = ""
-    reply_to: int = 0
-    buttons: tuple[tuple[str, str], ...] = ()
-    file: tuple[str, bytes] | None = None
-    edits: int = 0
 
 
 class FakeTelegram:
@@ -88,7 +72,7 @@ class FakeTelegram:
             "setMessageReaction": lambda given, _: bool(self._find(given)),
             "getFile": self._get_file,
             "getChat": self._get_chat,
-            "getChatMember": lambda given, _: {"status": "member", "user": _user(_int(given, "user_id"))},
+            "getChatMember": lambda given, _: {"status": "member", "user": user_of(int_of(given, "user_id"))},
             "getChatMemberCount": lambda _, __: 2,
             "createForumTopic": self._create_topic,
             "closeForumTopic": lambda _, __: True,
@@ -110,8 +94,8 @@ class FakeTelegram:
         """Somebody writes; returns the message's id."""
         sent = self._keep(Sent(0, chat, topic, user, text, reply_to=reply_to))
         message = self._message(sent)
-        message["from"] = _user(user, is_bot=is_bot)
-        message["entities"] = _entities(text)
+        message["from"] = user_of(user, is_bot=is_bot)
+        message["entities"] = entities_of(text)
         await self._happens("message", message)
         return sent.id
 
@@ -119,7 +103,7 @@ class FakeTelegram:
         """Somebody sends a document."""
         sent = self._keep(Sent(0, chat, 0, user, caption, file=(name, content)))
         file = self._keep_file(name, content)
-        message: dict[str, Json] = {**self._message(sent), "from": _user(user), "document": file, "caption": caption}
+        message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "document": file, "caption": caption}
         message.pop("text", None)
         await self._happens("message", message)
         return sent.id
@@ -129,7 +113,7 @@ class FakeTelegram:
         sent = next(found for found in self.messages if found.id == message_id)
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
-            "id": f"click-{self._fresh()}", "from": _user(user), "message": self._message(sent), "data": value,
+            "id": f"click-{self._fresh()}", "from": user_of(user), "message": self._message(sent), "data": value,
         }  # fmt: skip
         await self._happens("callback_query", click)
 
@@ -181,13 +165,13 @@ class FakeTelegram:
         try:
             if self.token_refused or token != TOKEN:
                 raise Refused(401, "Unauthorized")
-            given, files = _parameters(called)
+            given, files = parameters_of(called)
             self.calls.append((method, given))
             if method == "getUpdates":
-                return _ok(await self._get_updates(given))
+                return ok_of(await self._get_updates(given))
             return await self._call(method, given, files)
         except Refused as refused:
-            return _refusal(refused)
+            return refusal_of(refused)
 
     async def _call(self, method: str, given: Given, files: Mapping[str, Part]) -> Answered:
         found = self._methods.get(method)
@@ -201,17 +185,17 @@ class FakeTelegram:
             raise Refused(502, "Bad Gateway")
         result = found(given, files)
         await self._tell()
-        return BREAK if kind == "lose" else _ok(result)
+        return BREAK if kind == "lose" else ok_of(result)
 
     async def _get_updates(self, given: Given) -> Json:
         if self.webhook:
             raise Refused(409, "Conflict: can't use getUpdates method while webhook is active")
-        offset = _int(given, "offset")
-        while self._updates and _int(self._updates[0], "update_id") < offset:
+        offset = int_of(given, "offset")
+        while self._updates and int_of(self._updates[0], "update_id") < offset:
             self._updates.popleft()
         await self._tell()
         try:
-            async with asyncio.timeout(_int(given, "timeout")), self._changed:
+            async with asyncio.timeout(int_of(given, "timeout")), self._changed:
                 await self._changed.wait_for(lambda: bool(self._updates))
         except TimeoutError:
             return []
@@ -260,7 +244,7 @@ class FakeTelegram:
         if message.user != BOT_ID:
             raise Refused(400, "Bad Request: message can't be edited")
         text = self._checked_text(given, "text", TEXT_UNITS_MAX, "message is too long")
-        buttons = _buttons(given)
+        buttons = buttons_of(given)
         if text == message.text and str(given.get("text", "")) == message.raw and buttons == message.buttons:
             raise Refused(
                 400,
@@ -273,7 +257,7 @@ class FakeTelegram:
 
     def _edit_buttons(self, given: Given, files: Mapping[str, Part]) -> Json:
         message = self._find(given)
-        message.buttons = _buttons(given)
+        message.buttons = buttons_of(given)
         return self._message(message)
 
     def _delete_message(self, given: Given, files: Mapping[str, Part]) -> Json:
@@ -299,21 +283,21 @@ class FakeTelegram:
 
     def _get_chat(self, given: Given, files: Mapping[str, Part]) -> Json:
         self._check_place(given)
-        return {"id": _int(given, "chat_id"), "type": self.chats[_int(given, "chat_id")][0]}
+        return {"id": int_of(given, "chat_id"), "type": self.chats[int_of(given, "chat_id")][0]}
 
     def _create_topic(self, given: Given, files: Mapping[str, Part]) -> Json:
         self._check_place(given)
         topic = self._fresh()
-        self.chats[_int(given, "chat_id")][1].add(topic)
+        self.chats[int_of(given, "chat_id")][1].add(topic)
         return {"message_thread_id": topic, "name": given.get("name", "")}
 
     # ---- parts ----
 
     def _check_place(self, given: Given) -> None:
-        chat = self.chats.get(_int(given, "chat_id"))
+        chat = self.chats.get(int_of(given, "chat_id"))
         if chat is None:
             raise Refused(400, "Bad Request: chat not found")
-        topic = _int(given, "message_thread_id")
+        topic = int_of(given, "message_thread_id")
         if topic and topic not in chat[1]:
             raise Refused(400, "Bad Request: message thread not found")
 
@@ -332,13 +316,13 @@ class FakeTelegram:
         reply = given.get("reply_parameters")
         reply_to = 0
         if isinstance(reply, dict):
-            reply_to = _int(reply, "message_id")
+            reply_to = int_of(reply, "message_id")
             if not any(found.id == reply_to for found in self.messages):
                 if not reply.get("allow_sending_without_reply"):
                     raise Refused(400, "Bad Request: message to be replied not found")
                 reply_to = 0
-        chat, topic = _int(given, "chat_id"), _int(given, "message_thread_id")
-        sent = Sent(0, chat, topic, BOT_ID, text, str(given.get("text", "")), reply_to, _buttons(given), file)
+        chat, topic = int_of(given, "chat_id"), int_of(given, "message_thread_id")
+        sent = Sent(0, chat, topic, BOT_ID, text, str(given.get("text", "")), reply_to, buttons_of(given), file)
         return self._message(self._keep(sent))
 
     def _keep(self, sent: Sent) -> Sent:
@@ -354,7 +338,7 @@ class FakeTelegram:
     def _find(self, given: Given) -> Sent:
         self._check_place(given)
         for message in self.messages:
-            if message.id == _int(given, "message_id") and message.chat == _int(given, "chat_id"):
+            if message.id == int_of(given, "message_id") and message.chat == int_of(given, "chat_id"):
                 return message
         raise Refused(400, "Bad Request: message to edit not found")
 
@@ -362,7 +346,7 @@ class FakeTelegram:
         kind = self.chats[sent.chat][0]
         message: dict[str, Json] = {
             "message_id": sent.id, "chat": {"id": sent.chat, "type": kind}, "date": STARTED_AT + sent.id,
-            "from": self._bot() if sent.user == BOT_ID else _user(sent.user), "text": sent.text,
+            "from": self._bot() if sent.user == BOT_ID else user_of(sent.user), "text": sent.text,
         }  # fmt: skip
         if sent.topic:
             message |= {"message_thread_id": sent.topic, "is_topic_message": True}
@@ -383,67 +367,3 @@ class FakeTelegram:
     def _fresh(self) -> int:
         self._next += 1
         return self._next
-
-
-def _parameters(called: Called) -> tuple[Given, dict[str, Part]]:
-    if called.headers.get("content-type", "").startswith("multipart/"):
-        fields = form_of(called.headers, called.body)
-        given: Given = {}
-        for name, part in fields.items():
-            if not part.filename:
-                text = part.content.decode()
-                try:
-                    given[name] = msgspec.json.decode(text) if name not in ("caption", "text", "parse_mode") else text
-                except msgspec.DecodeError:
-                    given[name] = text
-        return given, {name: part for name, part in fields.items() if part.filename}
-    decoded: Given = msgspec.json.decode(called.body or b"{}")
-    return decoded, {}
-
-
-def _buttons(given: Given) -> tuple[tuple[str, str], ...]:
-    markup = given.get("reply_markup")
-    if not isinstance(markup, dict):
-        return ()
-    found: list[tuple[str, str]] = []
-    rows = markup.get("inline_keyboard")
-    for row in rows if isinstance(rows, list) else []:
-        for button in row if isinstance(row, list) else []:
-            assert isinstance(button, dict)
-            value = str(button.get("callback_data", ""))
-            if not 1 <= len(value.encode()) <= BUTTON_BYTES_MAX:
-                raise Refused(400, "Bad Request: BUTTON_DATA_INVALID")
-            found.append((str(button["text"]), value))
-    return tuple(found)
-
-
-def _entities(text: str) -> list[Json]:
-    """The mentions and commands of a text."""
-    found: list[Json] = []
-    at = 0
-    for word in text.split(" "):
-        kind = {"@": "mention", "/": "bot_command"}.get(word[:1])
-        if kind is not None and len(word) > 1:
-            found.append({"type": kind, "offset": len(text[:at].encode("utf-16-le")) // 2, "length": len(word)})
-        at += len(word) + 1
-    return found
-
-
-def _user(user: int, *, is_bot: bool = False) -> dict[str, Json]:
-    return {"id": user, "is_bot": is_bot, "first_name": "Ada" if user == 7 else f"User {user}"}
-
-
-def _int(given: Mapping[str, Json], name: str) -> int:
-    value = given.get(name)
-    return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdecimal() else 0
-
-
-def _ok(result: Json) -> Answered:
-    return Answered(200, msgspec.json.encode({"ok": True, "result": result}))
-
-
-def _refusal(refused: Refused) -> Answered:
-    content: dict[str, Json] = {"ok": False, "error_code": refused.code, "description": str(refused)}
-    if refused.retry_after:
-        content["parameters"] = {"retry_after": refused.retry_after}
-    return Answered(refused.code, msgspec.json.encode(content))

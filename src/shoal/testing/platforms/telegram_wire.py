@@ -1,0 +1,114 @@
+"""What the Bot API's calls and answers are made of, for the fake."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, Union
+
+import msgspec
+
+from shoal.testing.platforms.wire import Answered, Called, Part, form_of
+
+BUTTON_BYTES_MAX = 64
+
+Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
+Given: TypeAlias = dict[str, Json]
+Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
+
+
+class Refused(Exception):
+    """An error answer."""
+
+    def __init__(self, code: int, description: str, retry_after: float = 0.0) -> None:
+        super().__init__(description)
+        self.code = code
+        self.retry_after = retry_after
+
+
+class Sent(msgspec.Struct):
+    """A message in a chat as people see it."""
+
+    id: int
+    chat: int
+    topic: int
+    user: int
+    text: str
+    raw: str = ""
+    reply_to: int = 0
+    buttons: tuple[tuple[str, str], ...] = ()
+    file: tuple[str, bytes] | None = None
+    edits: int = 0
+
+
+def parameters_of(called: Called) -> tuple[Given, dict[str, Part]]:
+    """The parameters of a call, and the files that came with it."""
+    if called.headers.get("content-type", "").startswith("multipart/"):
+        fields = form_of(called.headers, called.body)
+        given: Given = {}
+        for name, part in fields.items():
+            if not part.filename:
+                given[name] = _plain_field(name, part.content.decode())
+        return given, {name: part for name, part in fields.items() if part.filename}
+    decoded: Given = msgspec.json.decode(called.body or b"{}")
+    return decoded, {}
+
+
+def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
+    """An inline keyboard as labels and values."""
+    markup = given.get("reply_markup")
+    if not isinstance(markup, dict):
+        return ()
+    found: list[tuple[str, str]] = []
+    rows = markup.get("inline_keyboard")
+    for row in rows if isinstance(rows, list) else []:
+        for button in row if isinstance(row, list) else []:
+            assert isinstance(button, dict)
+            value = str(button.get("callback_data", ""))
+            if not 1 <= len(value.encode()) <= BUTTON_BYTES_MAX:
+                raise Refused(400, "Bad Request: BUTTON_DATA_INVALID")
+            found.append((str(button["text"]), value))
+    return tuple(found)
+
+
+def entities_of(text: str) -> list[Json]:
+    """The mentions and commands of a text."""
+    found: list[Json] = []
+    at = 0
+    for word in text.split(" "):
+        kind = {"@": "mention", "/": "bot_command"}.get(word[:1])
+        if kind is not None and len(word) > 1:
+            found.append({"type": kind, "offset": len(text[:at].encode("utf-16-le")) // 2, "length": len(word)})
+        at += len(word) + 1
+    return found
+
+
+def user_of(user: int, *, is_bot: bool = False) -> dict[str, Json]:
+    """A person as Telegram describes one."""
+    return {"id": user, "is_bot": is_bot, "first_name": "Ada" if user == 7 else f"User {user}"}
+
+
+def int_of(given: Mapping[str, Json], name: str) -> int:
+    """A number among the parameters, 0 where there is none."""
+    value = given.get(name)
+    return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdecimal() else 0
+
+
+def ok_of(result: Json) -> Answered:
+    """An answer that succeeded."""
+    return Answered(200, msgspec.json.encode({"ok": True, "result": result}))
+
+
+def refusal_of(refused: Refused) -> Answered:
+    """An answer that says why not."""
+    content: dict[str, Json] = {"ok": False, "error_code": refused.code, "description": str(refused)}
+    if refused.retry_after:
+        content["parameters"] = {"retry_after": refused.retry_after}
+    return Answered(refused.code, msgspec.json.encode(content))
+
+
+def _plain_field(name: str, text: str) -> Json:
+    if name in ("caption", "text", "parse_mode"):
+        return text
+    try:
+        decoded: Json = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return decoded
