@@ -170,8 +170,7 @@ def _models(seen: Seen, freezes: Sequence[Freeze]) -> Iterator[str]:
         if done_at is None or at <= done_at:
             continue
         could_not_know = any(
-            freeze.node == node and freeze.since <= done_at and at <= freeze.until + THAW_SECONDS
-            for freeze in freezes
+            freeze.node == node and freeze.since <= done_at and at <= freeze.until + THAW_SECONDS for freeze in freezes
         )
         if not could_not_know:
             call = f"{line['id']} round {line['round']}"
