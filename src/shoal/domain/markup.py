@@ -85,7 +85,12 @@ class _Walk:
             case "heading":
                 return dialect.heading(self._styled(node, "strong", mark=False), int(node.tag[1]))
             case "fence" | "code_block":
-                return dialect.fence(node.content, node.info.strip())
+                info = node.info.strip()
+                return (
+                    dialect.fence(node.content, info)
+                    if _is_plain(info)
+                    else dialect.fence(f"{info}\n{node.content}", "")
+                )
             case "blockquote":
                 return dialect.quote(self.blocks(node.children, tight=False))
             case "bullet_list" | "ordered_list":
@@ -207,6 +212,11 @@ _TELEGRAM_URL = re.compile(r"([)\\])")
 _DISCORD = re.compile(r"([\\*_~`|])")
 _DISCORD_START = re.compile(r"^(\s*)([>#-])", re.MULTILINE)
 _INFO = re.compile(r"[^\w+#.-]")
+
+
+def _is_plain(info: str) -> bool:
+    """Whether a fence's opening line has a language only; anything else there is text that must not be lost."""
+    return info.isascii() and _INFO.search(info) is None
 
 
 def _around(mark: str, end: str = "") -> Wrap:

@@ -92,6 +92,11 @@ def test_links_that_run_something_are_no_links() -> None:
     assert "<a" not in render_markup("[x](data:text/html,1)", "matrix")
 
 
+@pytest.mark.parametrize("markup", MARKUPS)
+def test_words_beside_a_fence_stay(markup: Markup) -> None:
+    assert "a 潮 note" in render_markup("```python a 潮 note\nx\n```", markup)
+
+
 def test_a_table_is_aligned_with_wide_characters() -> None:
     assert aligned([["潮", "b"], ["a", "cc"]]) == "潮 | b\n---+---\na  | cc\n"
 
