@@ -29,10 +29,7 @@ def measure(workers: int, latency_ms: float, server: Server) -> tuple[float, flo
         stand = Stand(load, Path(tempfile.mkdtemp(prefix="shoal-scaling-")), database)
         pause = threading.Event()
         try:
-            for node in sorted(stand.nodes, key=lambda node: node.role, reverse=True):  # the workers first
-                node.start()
-                while not node.is_ready and node.ended() is None:
-                    pause.wait(TICK_SECONDS)
+            _start(stand, pause)
             began = time.monotonic()
             while (state := stand.state()).answered < state.wanted and time.monotonic() < began + SECONDS_MAX:
                 pause.wait(TICK_SECONDS)
@@ -46,6 +43,14 @@ def measure(workers: int, latency_ms: float, server: Server) -> tuple[float, flo
     wanted = [f"{person}.{number}" for person in range(THREADS) for number in range(TURNS)]
     broken = len(violations(seen, wanted))
     return len(waited) / seconds, waited[len(waited) // 2], waited[len(waited) * 95 // 100], broken
+
+
+def _start(stand: Stand, pause: threading.Event) -> None:
+    """Start the workers, then the rest, each when the one before is ready."""
+    for node in sorted(stand.nodes, key=lambda node: node.role, reverse=True):
+        node.start()
+        while not node.is_ready and node.ended() is None:
+            pause.wait(TICK_SECONDS)
 
 
 def main() -> None:

@@ -43,6 +43,9 @@ class Inside:
         self.decided.append((approval, allow, by.user))
         return "allow"
 
+    async def admits(self, message: Prompt) -> bool:
+        return True
+
     async def clear(self, thread: ThreadId, by: str) -> None:
         self.said.append(f"cleared by {by}")
 
