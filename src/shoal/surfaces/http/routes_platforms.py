@@ -13,7 +13,7 @@ PREFIX = "/platforms/"
 
 
 async def receive(web: Web, request: Request) -> Response:
-    """POST /platforms/{platform}[/{account}]."""
+    """POST /platforms/{platform}."""
     platform = str(request.path_params["platform"])
     account = str(request.path_params.get("account", ""))
     adapter = web.core.adapters.get(f"{platform}.{account}" if account else platform)
@@ -25,15 +25,23 @@ async def receive(web: Web, request: Request) -> Response:
     return Response(answer.body, answer.status, media_type=answer.media_type)
 
 
+async def receive_of_account(web: Web, request: Request) -> Response:
+    """POST /platforms/{platform}/{account}."""
+    return await receive(web, request)
+
+
 ENDPOINTS = tuple(
     Endpoint(
         method="POST",
         path=path,
-        handler=receive,
+        handler=handler,
         summary="A chat platform delivers an event",
         answer=Answer("Taken in", AnyObject),
         body=AnyObject,
         is_open=True,
     )
-    for path in ("/platforms/{platform}", "/platforms/{platform}/{account}")
+    for path, handler in (
+        ("/platforms/{platform}", receive),
+        ("/platforms/{platform}/{account}", receive_of_account),
+    )
 )
