@@ -128,10 +128,13 @@ async def test_a_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert seen == list(range(1, 9))
 
 
+PNG = b"\x89PNG\r\n\x1a\n" + b"pixels"
+
+
 async def test_a_file_reaches_the_model(tmp_path: Path) -> None:
     model = FakeModel("nice")
     async with site(tmp_path, model) as found:
-        stored = await found.client.post(f"{PATH}/attachments", params={"name": "reef.png"}, content=b"pixels")
+        stored = await found.client.post(f"{PATH}/attachments", params={"name": "reef.png"}, content=PNG)
         body = {"text": "look", "attachments": [{"file": stored.json()["file"]}]}
         await found.post(f"{PATH}/messages", body)
         await found.world.happens(THREAD, "turn_finished")

@@ -151,10 +151,12 @@ async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> Non
             return Reply(calls=(Call("remember", fact), Call("time", "{}")))
         return f"that was turn {turn}. {PARAGRAPH[:300]}"
 
+    clock = ManualClock()
     model = FakeModel(script=script)
-    async with scenario(tmp_path, model) as world:
+    async with scenario(tmp_path, model, clock=clock) as world:
         bob = world.person("bob", "2")
         for number in range(50):
+            clock.jump(30)  # nobody may write faster for long
             await world.ada.says(f"turn {number}")
             await bob.says(f"turn {number}")
             for person in (world.ada, bob):

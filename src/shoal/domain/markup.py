@@ -55,7 +55,7 @@ def render_markup(markdown: str, markup: Markup) -> str:
         return dialect.text(markdown)
     from markdown_it.tree import SyntaxTreeNode
 
-    return _Walk(dialect).blocks(SyntaxTreeNode(tokens).children, tight=False)
+    return _Walk(dialect, markdown.split("\n")).blocks(SyntaxTreeNode(tokens).children, tight=False)
 
 
 def measure(text: str, limits: ChatLimits) -> int:
@@ -72,8 +72,9 @@ def measure(text: str, limits: ChatLimits) -> int:
 class _Walk:
     """One walk over a tree."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, lines: "Sequence[str]" = ()) -> None:
         self._dialect = dialect
+        self._lines = lines
         self._open: set[str] = set()
 
     def blocks(self, nodes: "Sequence[SyntaxTreeNode]", *, tight: bool) -> str:
@@ -120,6 +121,9 @@ class _Walk:
 
     def _table(self, node: "SyntaxTreeNode") -> str:
         rows = [row for part in node.children for row in part.children]
+        written = self._lines[node.map[0] : node.map[1]] if node.map else ()
+        if any(_cells(line) > len(rows[0].children) for line in written):  # the parser leaves out what has no header
+            return self._dialect.fence("\n".join(written) + "\n", "")
         if self._dialect.table is not None:
             return self._dialect.table([[self._inline(cell.children) for cell in row.children] for row in rows])
         plain = _Walk(_dialects()["plain"])
@@ -173,6 +177,13 @@ class _Walk:
         inner = self._inline(node.children)
         self._open.discard(style)
         return self._dialect.styles[style](inner) if mark and inner.strip() else inner
+
+
+def _cells(line: str) -> int:
+    """How many cells a table's line has, as it is written."""
+    inner = line.strip().removeprefix("|")
+    ends = inner.endswith("|") and not inner.endswith("\\|")
+    return inner.count("|") - inner.count("\\|") + (0 if ends else 1)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -90,10 +90,16 @@ def s3_server() -> Generator[str]:
     argv = [sys.executable, "-m", "moto.server", "-p", "0"]
     with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
+        said: list[str] = []
+        address = ""
         for line in server.stderr:
-            if "Running on" in line:
+            said.append(line.strip())
+            address = next((word for word in line.split() if word.startswith("http://")), "")
+            if "Running on" in line and address:
                 break
-        yield line.split()[-1]  # pyright: ignore[reportPossiblyUnboundVariable]
+        if not address:
+            pytest.skip(f"the S3-compatible server did not start: {' / '.join(said[-3:])}")
+        yield address
         server.kill()
 
 
