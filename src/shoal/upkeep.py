@@ -10,9 +10,10 @@ from shoal.domain.clock import Clock
 from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
-from shoal.domain.ports import Completion
+from shoal.domain.ports import Completion, Models
 from shoal.domain.store import Audit
 from shoal.permissions.audit import anchor_line
+from shoal.providers.catalog import Catalog
 from shoal.triggers.event_files import EventFiles
 from shoal.triggers.heartbeat import Heartbeat
 from shoal.triggers.service import Target
@@ -23,6 +24,8 @@ EXPIRY_CHECK_SECONDS = 30.0
 ANCHOR_SECONDS = 3600.0
 FILES_AFTER_SECONDS = 1.0
 """Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
+DISCOVER_AFTER_SECONDS = 3.0
+"""Providers are asked what they offer when the first messages have had their turn."""
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
 
 
@@ -57,6 +60,13 @@ async def tell_completions(hub: Hub, on_complete: Completion) -> None:
             if isinstance(item, Event) and isinstance(item.data, TurnFinished):
                 await on_complete(item.thread, item.turn, item.data.reply)
     log.warning("the completion callback fell too far behind, or the app ends: it is not called any more")
+
+
+async def discover_models(models: Models, clock: Clock) -> None:
+    """Check the keys and list the models of every provider once, into available_models.json; failures are logged."""
+    await clock.sleep(DISCOVER_AFTER_SECONDS)
+    if isinstance(models, Catalog):
+        await models.refresh()
 
 
 async def watch_files(home: Home, target: Target, clock: Clock, files: EventFiles, minutes: float) -> None:

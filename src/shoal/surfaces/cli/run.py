@@ -79,7 +79,10 @@ def _shared(config: "Config") -> "Config":
 
 
 async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = True) -> int:
+    import anyio
+
     from shoal.app import open_app
+    from shoal.upkeep import discover_models
 
     with _Signals() as signals:
         async with AsyncExitStack() as stack:
@@ -88,6 +91,10 @@ async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = 
             for line in start_up_lines(place, app):
                 print(line, file=sys.stderr)
             print(ready, flush=True)
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(discover_models, app.models, app.clock)
+                await signals.wait()
+                beside.cancel_scope.cancel()
             stop = await signals.wait()
             print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",
                   file=sys.stderr)  # fmt: skip
@@ -122,8 +129,8 @@ class _Signals:
             loop.remove_signal_handler(number)
 
     async def wait(self) -> signal.Signals:
-        """The first signal."""
-        return await self._first
+        """The first signal; at once when it came already."""
+        return await asyncio.shield(self._first)
 
     def _take(self, number: signal.Signals) -> None:
         if not self._first.done():
