@@ -10,10 +10,10 @@ from tests.tidy.source import ROOT, project_files, where
 # Written in parts, so that this file does not contain them.
 INDEX_HOSTS = (
     "pypi" + ".org",
-    "pythonhosted" + ".org",
+    "python" + "hosted.org",
     "npmjs" + ".org",
     "npmjs" + ".com",
-    "deb.debian" + ".org",
+    "deb." + "debian.org",
     "crates" + ".io",
 )
 FORBIDDEN = {
