@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench import cluster, cold, engine, memory, size, warm
+from bench import cluster, cold, context, engine, memory, size, warm
 from bench.child import ROOT
 from bench.rows import Row, table
 
@@ -18,6 +18,7 @@ MEASURES: dict[str, Callable[[], list[Row]]] = {
     "turns": warm.turns,
     "history": warm.history,
     "fan": warm.fan,
+    "context": context.measure,
     "memory": memory.measure,
     "size": size.measure,
     "engine": engine.measure,

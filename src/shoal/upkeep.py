@@ -1,19 +1,30 @@
 """What runs beside the turns for as long as the app does."""
 
+import hashlib
 import logging
-from typing import Protocol
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol, cast
 
 import anyio
+import anyio.to_thread
+import msgspec
 
+from shoal.agents.folder import read_agent
+from shoal.config import Config
+from shoal.config.platforms import Account
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput
 from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.ports import Completion, Models
-from shoal.domain.store import Audit
+from shoal.domain.records import AuditEntry
+from shoal.domain.store import Audit, Journal, Store
 from shoal.permissions.audit import anchor_line
 from shoal.providers.catalog import Catalog
+from shoal.store.projections import Projections
 from shoal.triggers.event_files import EventFiles
 from shoal.triggers.heartbeat import Heartbeat
 from shoal.triggers.service import Target
@@ -27,6 +38,27 @@ FILES_AFTER_SECONDS = 1.0
 DISCOVER_AFTER_SECONDS = 3.0
 """Providers are asked what they offer when the first messages have had their turn."""
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
+
+
+class ReadableFiles:
+    """Writes finished turns into the threads' readable files; implements `turn.session.Projector`."""
+
+    def __init__(self, projections: Projections, journal: Journal) -> None:
+        self._projections = projections
+        self._journal = journal
+
+    async def project(self, thread: ThreadId, events: list[Event]) -> None:
+        """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
+        try:
+            written = await anyio.to_thread.run_sync(self._projections.append, thread, events)
+            if events and written + 1 < events[0].seq:
+                missed = await self._journal.events(thread, written)
+                await anyio.to_thread.run_sync(self._projections.append, thread, missed)
+        except OSError as error:
+            log.warning(
+                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
+                extra={"thread_id": thread, "why": str(error)},
+            )
 
 
 class Expiring(Protocol):
@@ -51,6 +83,54 @@ async def anchor_audit(audit: Audit, clock: Clock) -> None:
         chains = await audit.chains()
         if chains:
             log.info("%s", anchor_line(clock.now(), chains))
+
+
+async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
+    """Have the audit log tell which settings of who may do what differ from those of the last start."""
+    parts = {**_rules(config), **{f"agent {name}": _rules_of(home.agent(name)) for name in agents}}
+    now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
+    stored = await store.settings.get("audit", "settings")
+    before = msgspec.json.decode(stored, type=dict[str, str]) if stored else {}
+    if now == before or not await store.settings.swap("audit", "settings", stored, msgspec.json.encode(now).decode()):
+        return
+    what = "changed" if before else "first start"
+    entries = [
+        AuditEntry("config", f"{name} {what}", user="system", detail=f"{before.get(name, '')} → {now.get(name, '')}")
+        for name in sorted({*now, *before})
+        if now.get(name) != before.get(name)
+    ]
+    await store.audit.record("system", entries)
+
+
+def _rules_of(folder: Path) -> bytes:
+    """What an agent's own settings say of what it may do; of a file that cannot be read, that it is so."""
+    try:
+        file = read_agent(folder)
+    except InvalidInput:
+        return b"unreadable"
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    return encode([file.profile, file.tools, file.restrict_to_workspace, file.taint, file.budget])
+
+
+def _rules(config: Config) -> dict[str, bytes]:
+    """What decides who may do what, in parts; no secrets are among them."""
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    found = {
+        "permissions": encode(config.permissions),
+        "access": encode(config.access),
+        "budget": encode(config.budget),
+        "sandbox": encode(config.sandbox),
+    }
+    platforms = config.platforms
+    accounts: dict[str, Account] = {f"webhook {name}": one for name, one in platforms.webhook.items()}
+    for platform in platforms.__struct_fields__:
+        listed: object = getattr(platforms, platform)
+        if isinstance(listed, tuple):
+            found_here = cast("tuple[object, ...]", listed)
+            accounts |= {f"{platform} {one.account}": one for one in found_here if isinstance(one, Account)}
+    for name, one in accounts.items():
+        found[f"platforms.{name}"] = encode([one.enabled, one.owner, one.allow, one.channels])
+    return found
 
 
 async def tell_completions(hub: Hub, on_complete: Completion) -> None:

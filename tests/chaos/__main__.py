@@ -51,7 +51,7 @@ def run(load: Load, server: Server, folder: Path, first: tuple[str, ...]) -> Out
             _stop(stand)
             seen = checker.read(database, stand.chat_log, stand.model_log, stand.tool_log)
             wanted = [f"{person}.{number}" for person in range(load.threads) for number in range(load.turns)]
-            found = checker.violations(seen, wanted, stand.freezes)
+            found = checker.violations(seen, wanted)
             return Outcome(seconds, [*stand.problems, *found], killer, seen)
         finally:
             stand.close()

@@ -11,12 +11,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from tests.chaos.stand import Freeze
-
 MICROS = 1_000_000
-THAW_SECONDS = 3.0
-"""How long a thawed process may take to notice that it was given up."""
-NO_FREEZES: tuple[Freeze, ...] = ()
 
 
 class Line(NamedTuple):
@@ -69,14 +64,14 @@ def _lines(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def violations(seen: Seen, wanted: Sequence[str], freezes: Sequence[Freeze] = NO_FREEZES) -> list[str]:
+def violations(seen: Seen, wanted: Sequence[str]) -> list[str]:
     """One sentence for each thing that must not be; empty when all is well."""
     return [
         *_answers(seen, wanted),
         *_posts(seen),
         *_order(seen),
         *_journal(seen),
-        *_models(seen, freezes),
+        *_models(seen),
         *_tools(seen),
         *(f"{what}: {row}" for what, rows in seen.rows.items() for row in rows),
     ]
@@ -156,37 +151,15 @@ def finished_models(events: Sequence[Line]) -> dict[tuple[str, int], float]:
     return found
 
 
-def _models(seen: Seen, freezes: Sequence[Freeze]) -> Iterator[str]:
-    """A request for what was finished before.
-
-    A process frozen between its last look at the journal and its request cannot know, until it notices that it is not
-    the thread's any more; nothing of what it then does reaches the journal.
-    """
+def _models(seen: Seen) -> Iterator[str]:
+    """A request for what was finished before."""
     finished = finished_models(seen.events)
-    freezes = _joined(freezes)
     for line in seen.model:
         at, node = float(line["at"]), line["node"]
         done_at = finished.get((line["id"], int(line["round"])))
-        if done_at is None or at <= done_at:
-            continue
-        could_not_know = any(
-            freeze.node == node and freeze.since <= done_at and at <= freeze.until + THAW_SECONDS for freeze in freezes
-        )
-        if not could_not_know:
+        if done_at is not None and at > done_at:
             call = f"{line['id']} round {line['round']}"
             yield f"model call {call} was finished at {done_at:.3f} and asked again at {at:.3f} by {node}"
-
-
-def _joined(freezes: Sequence[Freeze]) -> list[Freeze]:
-    """The freezes, those of a process made one that was not awake for long enough in between."""
-    found: list[Freeze] = []
-    for freeze in sorted(freezes, key=lambda one: (one.node, one.since)):
-        last = found[-1] if found else None
-        if last is not None and last.node == freeze.node and freeze.since <= last.until + THAW_SECONDS:
-            last.until = freeze.until
-        else:
-            found.append(Freeze(freeze.node, freeze.since, freeze.until))
-    return found
 
 
 def _tools(seen: Seen) -> Iterator[str]:

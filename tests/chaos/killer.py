@@ -7,7 +7,7 @@ from collections import Counter
 
 import psycopg
 
-from tests.chaos.stand import STALLED_SECONDS, Freeze, Server, Stand
+from tests.chaos.stand import STALLED_SECONDS, Server, Stand
 
 FREEZE_SECONDS = (STALLED_SECONDS + 1.0, STALLED_SECONDS + 3.0)
 DOWN_SECONDS = (0.0, 2.0)
@@ -77,9 +77,7 @@ class Killer:
         if not up:
             return False
         node = self._drawn.choice(up)
-        now = time.time()
-        node.frozen_until = now + self._drawn.uniform(*FREEZE_SECONDS)
-        self._stand.freezes.append(Freeze(node.name, now))
+        node.frozen_until = time.time() + self._drawn.uniform(*FREEZE_SECONDS)
         node.send(signal.SIGSTOP)
         self._tell("freeze", node.name)
         return True

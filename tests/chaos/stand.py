@@ -47,14 +47,6 @@ class State(msgspec.Struct, frozen=True):
     connections: int
 
 
-class Freeze(msgspec.Struct):
-    """A process stood still in this time."""
-
-    node: str
-    since: float
-    until: float = float("inf")
-
-
 class Node:
     """One place in the cluster; whoever fills it may die and be replaced."""
 
@@ -119,7 +111,6 @@ class Stand:
         self.folder = folder
         self.database = database
         self.problems: list[str] = []
-        self.freezes: list[Freeze] = []
         self.refused_starts = 0
         self.chat_log = folder / "chat.jsonl"
         self.model_log = folder / "model.jsonl"
@@ -188,7 +179,6 @@ class Stand:
             if node.frozen_until and (everyone or now >= node.frozen_until):
                 node.frozen_until = 0.0
                 node.send(signal.SIGCONT)
-                next(freeze for freeze in reversed(self.freezes) if freeze.node == node.name).until = now
 
     def close(self) -> None:
         """End every process that is left."""

@@ -10,7 +10,8 @@ from shoal.chat.web import WebAdapter
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
-from shoal.domain.ports import ChatAdapter, OutboundPost
+from shoal.domain.ports import ChatAdapter
+from shoal.domain.posts import OutboundPost
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
@@ -41,6 +42,15 @@ class Quiet:
         self.seen = [old for old in self.seen if old.id != post.key] + [shown]
 
     async def says(self, text: str, *, author: str = "ada") -> str:
+        raise NotImplementedError
+
+    async def changes(self, message_id: str, text: str) -> None:
+        raise NotImplementedError
+
+    async def deletes(self, message_id: str) -> None:
+        raise NotImplementedError
+
+    async def reacts(self, message_id: str, emoji: str) -> None:
         raise NotImplementedError
 
     async def sends_file(self, name: str, content: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 from shoal.chat.telegram.adapter import TelegramAdapter, TelegramSettings
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
+from shoal.domain.posts import OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Inbox, Lack, Shown, serving
@@ -39,7 +40,7 @@ class Kept:
 class Telegram:
     """The counterpart: a private chat with ada."""
 
-    lacks: frozenset[Lack] = frozenset()
+    lacks: frozenset[Lack] = frozenset({"deletions"})
 
     def __init__(self, home: Path, server: FakeTelegram) -> None:
         self.server = server
@@ -67,6 +68,15 @@ class Telegram:
     async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
         user = {"ada": 7, "bot": 8, "itself": BOT_ID, "stranger": 9}[author]
         return str(await self.server.says(7, text, user=user, is_bot=author in ("bot", "itself")))
+
+    async def changes(self, message_id: str, text: str) -> None:
+        await self.server.changes(int(message_id), text)
+
+    async def deletes(self, message_id: str) -> None:
+        raise NotImplementedError
+
+    async def reacts(self, message_id: str, emoji: str) -> None:
+        await self.server.reacts(int(message_id), emoji)
 
     async def sends_file(self, name: str, content: bytes) -> None:
         await self.server.sends_file(7, name, content)
@@ -136,6 +146,26 @@ async def test_a_topic_is_a_thread_and_follows_once_addressed(peer: Telegram) ->
         assert (await inbox.prompts(3))[-1].text == "after a restart"
 
 
+async def test_a_reply_to_the_bot_joins_the_running_turn(peer: Telegram) -> None:
+    inbox = Inbox()
+    said = int(await peer.adapter.post(OutboundPost(make_thread_id("telegram", "-100", "0"), "k1", "Let me see")))
+    async with serving(peer.adapter, inbox):
+        theirs = await peer.server.says(-100, "@shoal_test_bot one")
+        await peer.server.says(-100, "two", reply_to=said)
+        await peer.server.says(-100, "@shoal_test_bot three", reply_to=theirs)
+        prompts = await inbox.prompts(3)
+    assert [(prompt.text, prompt.joins) for prompt in prompts] == [("one", False), ("two", True), ("three", False)]
+
+
+async def test_a_group_that_moved_is_followed(peer: Telegram) -> None:
+    peer.server.moved[-5] = -100
+    old = make_thread_id("telegram", "-5", "0")
+    for number in range(2):
+        await peer.adapter.post(OutboundPost(old, f"k{number}", f"still here {number}"))
+    assert [message.text for message in peer.server.said(-100)] == ["still here 0", "still here 1"]
+    assert len([method for method, _ in peer.server.calls if method == "sendMessage"]) == 3
+
+
 async def test_an_offset_survives_a_restart(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -153,7 +183,7 @@ async def test_an_offset_survives_a_restart(peer: Telegram) -> None:
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [("/start", "Commands:"), ("/status", "Idle."), ("/new", "We start anew."), ("/stop", "Stopping.")],
+    [("/start", "Did /help."), ("/status", "Did /status."), ("/new@shoal_test_bot", "Did /new.")],
 )
 async def test_a_command_is_answered_at_once(peer: Telegram, text: str, answer: str) -> None:
     inbox = Inbox()

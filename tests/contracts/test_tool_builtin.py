@@ -8,17 +8,26 @@ import jsonschema
 import pytest
 
 from shoal.domain.errors import ToolError
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.ports import Tool, ToolContext
+from shoal.sandbox import found
+from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
+from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
-from shoal.tools.artifacts import ArtifactFiles
+from shoal.tools.builtin.process import process_tools
+from shoal.tools.builtin.schedule import ScheduleTool
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.functions import tool as make_tool
 from shoal.tools.lookups import lookup_tools
+from shoal.tools.processes.service import ProcessService, ProcessSettings
 from shoal.tools.registry import Registry
-from shoal.tools.standard import standard_tools
+from shoal.tools.standard import command_actions, standard_tools
+from shoal.triggers.schedule import first_time
 
 GOOD = {
     "bash": {"command": "echo hello > file.txt"},
@@ -34,11 +43,28 @@ GOOD = {
     "remember": {"text": "likes tea", "scope": "global"},
     "note_today": {"text": "met at noon"},
     "remind": {"when": "in 10 minutes", "text": "tea", "timezone": "Europe/Berlin"},
+    "schedule": {"do": "create", "when": "0 9 * * 1-5", "text": "tea", "timezone": "Europe/Berlin"},
+    "process_start": {"command": "make all", "name": "build", "hooks": [{"on": "output", "pattern": "error: .*"}]},
+    "process_list": {"running": True},
+    "process_logs": {"process": "01ABC", "tail": 20},
+    "process_kill": {"process": "01ABC"},
     "read_url": {"url": "https://example.org/page"},
     "web_search": {"query": "tides", "count": 3},
+    "i2c_scan": {"bus": 1},
+    "i2c_read": {"bus": 1, "address": 32, "register": 5, "length": 2},
+    "i2c_write": {"bus": 1, "address": 32, "data": "05beef"},
+    "spi_transfer": {"bus": 0, "device": 0, "data": "ff00"},
+    "git_init": {"path": "."},
+    "git_status": {},
+    "git_diff": {"revision": "HEAD~1", "staged": True},
+    "git_log": {"count": 3, "files": ["notes.txt"]},
+    "git_commit": {"message": "Say why", "files": ["notes.txt"]},
+    "git_branch": {"do": "create", "name": "topic"},
+    "git_push": {"branch": "main", "remote": "origin"},
     "read_artifact": {"artifact": "0123456789abcdef", "grep": "error"},
     "search_history": {"query": "green tea", "limit": 3},
     "search_channel": {"query": "tea"},
+    "message": {"text": "hello", "to": "here"},
     "weigh": {"name": "apple", "grams": 7},
 }
 
@@ -51,13 +77,28 @@ def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its w
 
 def all_tools(folder: Path) -> Registry:
     """The built-in tools and a function."""
-    registry = standard_tools(ShellBounds())
+    registry = standard_tools(ShellBounds(), with_hardware=True)
     clock = ManualClock()
     driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
-    for tool in lookup_tools(DatabaseStore(driver, clock), ArtifactFiles(folder / "artifacts"), {}, ()):
+    adapters = {"web": FakeChat("web")}
+    for tool in lookup_tools(DatabaseStore(driver, clock), LocalFiles(folder / "artifacts"), adapters, (), as_they_say):
         registry.add(tool)
     registry.add(weigh)
+    store, home = DatabaseStore(driver, clock), Home(folder)
+    service = ProcessService(store.processes, home, clock, nowhere, str, found, ProcessSettings("host 1 2 3"))
+    for tool in (*process_tools(service, command_actions), ScheduleTool(store.triggers, first_time)):
+        registry.add(tool)
     return registry
+
+
+async def as_they_say(_: ThreadId, author: Author) -> Author:
+    """Trusts whom the platform trusts."""
+    return author
+
+
+async def nowhere(_: Inbound) -> Receipt:
+    """Takes no message."""
+    return Receipt("dropped")
 
 
 def test_every_tool_has_an_example(tmp_path: Path) -> None:
@@ -107,12 +148,13 @@ class TestTools(ToolContract):
 def test_flags_are_as_documented(tmp_path: Path) -> None:
     registry = all_tools(tmp_path)
     specs = [tool.spec for name in registry.names() if (tool := registry.get(name)) is not None]
-    web = {"read_url", "web_search"}
+    looks = {"process_list", "process_logs", "read_url", "web_search", "git_diff", "git_log", "git_status"}
     read_only = {"list", "read", "read_artifact", "search_channel", "search_history", "time", "view", "weigh"}
-    assert {spec.name for spec in specs if spec.read_only} == read_only | web
+    assert {spec.name for spec in specs if spec.read_only} == read_only | looks
     again = {
         "create_file",
         "list",
+        "message",
         "read",
         "read_artifact",
         "search_channel",
@@ -120,6 +162,7 @@ def test_flags_are_as_documented(tmp_path: Path) -> None:
         "time",
         "view",
         "write",
-    } | web
-    assert {spec.name for spec in specs if spec.idempotent} == again
-    assert {spec.name for spec in specs if spec.runs_commands} == {"bash"}
+    } | looks
+    assert {spec.name for spec in specs if spec.idempotent} == again | {"git_init", "process_kill"}
+    git = {"git_init", "git_status", "git_diff", "git_log", "git_commit", "git_branch", "git_push"}
+    assert {spec.name for spec in specs if spec.runs_commands} == {"bash", "process_start"} | git

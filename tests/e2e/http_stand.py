@@ -1,16 +1,22 @@
 """A small running system behind the HTTP surface: the real store, hub and agents' files, turns written by the test."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
 
+from shoal.actors.pairing import Pairing
+from shoal.agents.agent_commands import AgentCommands, Desks
+from shoal.agents.info import Info
+from shoal.agents.places import Places
 from shoal.agents.registry import AgentDefaults, Agents
+from shoal.agents.roster import Checks, Roster
 from shoal.agents.snapshots import Snapshots
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import SystemClock
+from shoal.domain.commands import Asked
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import (
     AssistantSaid,
@@ -23,16 +29,21 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
+from shoal.domain.files import STILL_FOLDERS
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter
+from shoal.domain.ports import ChatAdapter, SignalKind
 from shoal.domain.records import Commit, NewTrigger, Trigger
+from shoal.engine.local import LocalEngine
+from shoal.sandbox import found
+from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.surfaces.http.core import WebOptions
 from shoal.surfaces.http.server import serve
+from shoal.tools.processes.service import ProcessService, ProcessSettings
 
 TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 USAGE = Usage(input_tokens=12, output_tokens=3, cached_tokens=4)
@@ -62,7 +73,7 @@ class Desk:
         return receipt
 
     async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+        self, platform: str, channel: str, text: str, author: Author, agent: str = "", tainted_by: str = ""
     ) -> ThreadId:
         """Open a thread of platform `web` only."""
         if platform != "web":
@@ -83,6 +94,32 @@ class Desk:
         """Journal it."""
         self._stand.hub.publish(await self._stand.store.journal.append(thread, [Cleared(by=by)]))
 
+    async def command(self, asked: Asked) -> str:
+        """/agent and /settings; the owner may."""
+        stand = self._stand
+        commands = AgentCommands(Desks(stand.store, stand.agents, stand.roster, is_owner, no_keys))
+        return await (commands.agent if asked.name == "agent" else commands.settings)(asked)
+
+
+class Idle:
+    """Implements `ThreadHandler` for an engine that is asked for nothing here."""
+
+    async def advance(self, thread: ThreadId) -> None:
+        """Turns are run by the tests."""
+
+    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
+        """So are signals."""
+
+
+def is_owner(asker: Asker) -> bool:
+    """Whether it is whoever holds the token."""
+    return (asker.platform, asker.user) == ("web", "owner")
+
+
+async def no_keys() -> Sequence[str]:
+    """No provider is set up here."""
+    return ()
+
 
 class Stand:
     """Implements `core.Core`."""
@@ -94,17 +131,34 @@ class Stand:
         self.store = DatabaseStore(SqliteDriver(self.home.database_file, synchronous="OFF"), self.clock)
         self.hub = Hub()
         self.adapters: dict[str, ChatAdapter] = {}
-        self.agents = Agents(self.home, AgentDefaults())
+        self.agents = Agents(self.home, AgentDefaults(), Places(self.store.registry, self.clock, {}))
+        checks = Checks(lambda name: None, lambda name: None, lambda: ("bash", "read"))
+        self.roster = Roster(self.home, self.store, self.agents, self.clock, checks, self.adapters)
+        self.artifacts = LocalFiles(self.home.artifacts)
+        self.folders = STILL_FOLDERS
         self.snapshots = Snapshots(self.store, self.agents, self.clock, None, self.hub.publish)
+        self.pairing = Pairing(self.store, self.clock)
         self.orchestrator = Desk(self)
+        self.roster.send = self.orchestrator.send
+        settings, send = ProcessSettings("here 1 2 3"), self.orchestrator.send
+        self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, found, settings)
+        self.engine = LocalEngine()
         self.state = "running"
         self.open_turns: set[TurnId] = set()
         self._tasks = tasks
+
+    def info(self) -> Info:
+        """Little is up here."""
+        names = tuple(self.agents.names())
+        return Info(names, ("bash", "read"), (), "demo", (), 0, ("web",), "none", isolated=False, notes=("a note",))
 
     def start(self, work: object) -> None:
         """Run what an `on_prompt` returned, beside the server."""
         if asyncio.iscoroutine(work):
             self._tasks.create_task(work)
+
+    def due(self, what: str) -> None:
+        """Nobody waits here."""
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Store it as due now."""
@@ -171,6 +225,8 @@ async def served(root: Path, options: WebOptions | None = None) -> AsyncGenerato
     options = options or WebOptions(token=TOKEN, port=0, heartbeat_seconds=5)
     async with asyncio.TaskGroup() as tasks:
         stand = Served(root, tasks)
+        tasks.create_task(stand.engine.run(Idle()))
+        await stand.engine.started()
         async with serve(stand, options) as address:
             stand.address = address
             stand.stranger = httpx2.AsyncClient(base_url=address, timeout=20)
@@ -178,4 +234,5 @@ async def served(root: Path, options: WebOptions | None = None) -> AsyncGenerato
             stand.client = httpx2.AsyncClient(base_url=address, headers=headers, timeout=20)
             async with stand.stranger, stand.client:
                 yield stand
+        await stand.engine.drain(0)
         await stand.store.close()

@@ -14,7 +14,7 @@ import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -58,13 +58,18 @@ class Sent(msgspec.Struct):
 
 
 class PageApi:
-    """The server and what it knows. `on_message` runs when a message is accepted."""
+    """The server and what it knows. `on_message` runs when a message is accepted.
+
+    `answers` are what other reading calls answer, by path below /api/; where it has none, `lists` says it by name.
+    """
 
     def __init__(self) -> None:
         self.journals: dict[str, list[Event]] = defaultdict(list)
         self.open_turns: dict[str, str] = {}
         self.titles: dict[str, str] = {}
+        self.parents: dict[str, str] = {}
         self.lists: dict[str, list[dict[str, object]]] = defaultdict(list)
+        self.answers: dict[str, object] = {}
         self.sent: list[Sent] = []
         self.seen_ids: set[str] = set()
         self.on_message: Callable[[str, dict[str, object]], None] = lambda thread, body: None
@@ -153,7 +158,8 @@ class PageApi:
             Route("/api/approvals/{id}", self._decide, methods=["POST"]),
             Route("/api/triggers", self._add_trigger, methods=["POST"]),
             Route("/api/triggers/{id}", self._remove_trigger, methods=["DELETE"]),
-            Route("/api/{name}", self._list),
+            Route("/api/{name:path}", self._list),
+            Route("/api/{name:path}", self._do, methods=["POST", "DELETE"]),
         ]
         return Starlette(routes=routes)
 
@@ -172,7 +178,8 @@ class PageApi:
         journal = self.journals[thread]
         return {
             "thread": thread, "agent": "main", "title": self.titles.get(thread, ""), "last_seq": len(journal),
-            "open_turn": self.open_turns.get(thread, ""), "queued": 0, "parent": "",
+            "open_turn": self.open_turns.get(thread, ""), "queued": 0,
+            "parent": self.parents.get(thread, ""),
             "created_at": iso(BEGIN), "updated_at": iso(journal[-1].at if journal else BEGIN),
         }  # fmt: skip
 
@@ -256,7 +263,14 @@ class PageApi:
         return JSONResponse({"id": request.path_params["id"], "state": "allow"})
 
     async def _list(self, request: Request) -> Response:
-        return JSONResponse(self.lists[str(request.path_params["name"])])
+        name = str(request.path_params["name"])
+        answer = self.answers.get(name, self.lists[name])
+        return PlainTextResponse(answer) if isinstance(answer, str) else JSONResponse(answer)
+
+    async def _do(self, request: Request) -> Response:
+        body = await request.body()
+        self.sent.append(Sent(request.method, str(request.path_params["name"]), json.loads(body) if body else {}))
+        return JSONResponse({})
 
     async def _add_trigger(self, request: Request) -> Response:
         body: dict[str, object] = json.loads(await request.body())

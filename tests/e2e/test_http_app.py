@@ -1,5 +1,6 @@
 """The HTTP API over the whole app with a scripted model: what a person does through it happens."""
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -128,7 +129,9 @@ async def test_a_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert seen == list(range(1, 9))
 
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"pixels"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 async def test_a_file_reaches_the_model(tmp_path: Path) -> None:

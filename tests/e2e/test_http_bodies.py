@@ -223,3 +223,10 @@ async def test_a_linked_directory_is_neither_listed_nor_written_to(shoal: Served
     answer = await shoal.client.post(UPLOADS, params={"name": "x"}, content=b"x")
     assert (answer.status_code, answer.json()["error"]) == (503, "store")
     assert [path.name for path in outside.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000])
+async def test_a_body_nested_without_end_is_refused(shoal: Served, value: str) -> None:
+    content = f'{{"text": "hello", "extra": {value}}}'
+    answer = await shoal.client.post(MESSAGES, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400

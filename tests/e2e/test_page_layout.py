@@ -42,7 +42,9 @@ line = "{LONG}"
 ```
 """
 DIFF = f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-{LONG}\n+shorter"
-PLACES = ("approvals", "schedules", "agents", "usage", "audit")
+PLACES = ("approvals", "schedules", "processes", "agents", "access", "usage", "audit")
+FILES = f"t/{THREAD}/files"
+SHOWN = ".place :is(.card, .sums, .audit, .pending, .kept li)"
 
 CONTRAST = """
 () => {
@@ -122,9 +124,35 @@ def fill_lists(api: PageApi) -> None:
         {"id": "t1", "name": "", "kind": "periodic", "schedule": "0 9 * * *", "timezone": "UTC", "text": LONG,
          "thread": f"web:lobby:{LONG}", "platform": "", "channel": "", "state": "active", "next_at": soon, "error": "x"}
     ]  # fmt: skip
-    api.lists["agents"] = [
-        {"name": "main", "model": LONG, "profile": "standard", "tools": ["bash"], "fallback": [LONG]}
+    api.lists["processes"] = [
+        {"id": "p1", "name": LONG, "agent": "main", "thread": THREAD, "command": LONG, "state": state, "exit_code": 1,
+         "started_at": iso(api.now), "ended_at": soon, "reason": LONG, "hooks": [{"on": "output", "pattern": LONG}]}
+        for state in ("running", "exited")
+    ]  # fmt: skip
+    person = {"platform": "matrix", "user": f"@{LONG}:example.org", "name": "", "by": LONG, "at": None}
+    waiting = {"platform": "discord", "user": "1", "name": LONG, "expires_at": soon}
+    api.answers["access"] = {"paired": [person], "waiting": [waiting]}
+    api.answers["usage/ceilings"] = [
+        {"scope": f"user:{LONG}", "day": "", "usd": usd, "usd_max": 10, "tokens": 0, "tokens_max": 0}
+        for usd in (1, 9, 10)
     ]
+    api.answers[f"threads/{THREAD}/files"] = [
+        {"path": f"scratch/{LONG}", "media_type": "text/plain", "size_bytes": 5, "modified_at": soon}
+    ]
+    api.answers[f"threads/{THREAD}/artifacts"] = [
+        {"artifact": "ab" * 32, "name": "bash", "size_bytes": 5, "turn": "t1", "call_id": "c0",
+         "tainted_by": LONG, "created_at": soon}
+    ]  # fmt: skip
+    api.lists["agents"] = [
+        {"name": "main", "model": LONG, "profile": "standard", "tools": ["bash"], "fallback": [LONG], "error": error,
+         "channels": [f"matrix:{LONG}"], "system_prompt": LONG, "at_work": 1, "is_default": not error,
+         "budget": {"usd_per_day": 5, "tokens_per_day": 1000}}
+        for error in ("", LONG)
+    ]  # fmt: skip
+    api.answers["info"] = {
+        "platforms": ["web"], "model": LONG, "models": 1, "providers": [LONG], "tools": [LONG], "skills": [],
+        "sandbox": "none", "isolated": False, "notes": [LONG], "mcp": [f"files: {LONG}"],
+    }  # fmt: skip
     api.lists["usage"] = [
         {"day": "2026-03-05", "agent": "main", "model": "provider/model-with-a-long-name", "calls": 3,
          "usage": {"input_tokens": 12000, "output_tokens": 5, "cached_tokens": 3}, "usd": None}
@@ -161,9 +189,9 @@ async def test_a_phone_needs_no_sideways_scrolling(browser: Browser, api: PageAp
     async with opened(browser, api.address, viewport=PHONE) as page:
         await unfold(page)
         await assert_fits(page)
-        for place in PLACES:
+        for place in (*PLACES, FILES):
             await page.evaluate("place => { location.hash = `#/${place}`; }", place)
-            await expect(page.locator(".place :is(.card, .sums, .audit, .pending)").first).to_be_visible()
+            await expect(page.locator(SHOWN).first).to_be_visible()
             await assert_fits(page)
         assert await violations(page) == []
 
@@ -241,9 +269,9 @@ async def test_all_text_has_contrast(browser: Browser, api: PageApi, scheme: Lit
         checked, low = await page.evaluate(CONTRAST)
         assert low == []
         assert checked > 60
-        for place in PLACES:
+        for place in (*PLACES, FILES):
             await page.evaluate("place => { location.hash = `#/${place}`; }", place)
-            await expect(page.locator(".place :is(.card, .sums, .audit, .pending)").first).to_be_visible()
+            await expect(page.locator(SHOWN).first).to_be_visible()
             checked, low = await page.evaluate(CONTRAST)
             assert (place, low) == (place, [])
         dark = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")

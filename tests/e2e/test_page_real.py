@@ -130,7 +130,7 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
         await page.get_by_role("link", name="Usage").click()
         await expect(page.get_by_role("rowheader", name="demo")).to_be_visible()
         await page.get_by_role("link", name="Agents").click()
-        await expect(page.locator(".card")).to_contain_text("main")
+        await expect(page.locator("#agent-main")).to_contain_text("demo")
         await page.get_by_role("link", name="Schedules").click()
         await page.get_by_label("What to send").fill("Good morning")
         await page.get_by_label("Again and again").check()
@@ -142,3 +142,16 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
         await expect(page.locator(".cards .card")).to_contain_text("Good morning")
         assert await violations(page) == []
         assert await shoal.end(signal.SIGTERM) == 0
+
+
+async def test_a_long_command_is_read_whole_and_decided_where_its_card_leads(browser: Browser, tmp_path: Path) -> None:
+    command = f"echo {'long ' * 800}the-end"
+    async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
+        await say(page, f"run {command}")
+        await expect(page.get_by_role("button", name="Allow once")).to_be_visible()
+        await page.evaluate("location.hash = '#/approvals'")
+        await expect(page.locator(".pending .approval pre").first).to_have_text(command)
+        await page.locator(".pending").get_by_role("button", name="Allow once").click()
+        await expect(page.get_by_text("Nothing waits for you.")).to_be_visible(timeout=BACK_MS)
+        await page.go_back()
+        await expect(page.locator(".verdict")).to_contain_text("Allowed once by you, and ran", timeout=BACK_MS)

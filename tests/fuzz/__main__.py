@@ -1,22 +1,26 @@
-"""Runs every fuzz target for some seconds: `python -m tests.fuzz [--seconds N] [--seed N] [NAME…]`.
-
-A target is a module `fuzz_*.py` in this folder with `run(seconds, seed) -> str`, which raises AssertionError with the
-input that broke a rule, and else says in a line what it did.
-"""
+"""Runs every fuzz target for some seconds: `python -m tests.fuzz [--seconds N] [--seed N] [--number N] [NAME…]`."""
 
 import argparse
-import importlib
+import logging
 import random
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import cast
+import time
+import traceback
+
+from tests.fuzz.target import Broken, make, names, opened
+
+SHOWN_FRAMES = 8
 
 
-def targets(names: list[str]) -> list[str]:
-    """The modules to run: all of them, or those named."""
-    found = sorted(path.stem for path in Path(__file__).parent.glob("fuzz_*.py"))
-    return [name for name in found if not names or name.removeprefix("fuzz_") in names]
+def tried(name: str, seed: int, first: int, count: int | None, seconds: float) -> int:
+    """Make attempts until one of the bounds is met; how many were made. Raises Broken."""
+    until = time.monotonic() + seconds
+    number = first
+    with opened(name) as attempt:
+        while time.monotonic() < until and (count is None or number < first + count):
+            make(attempt, name, seed, number)
+            number += 1
+    return number - first
 
 
 def main() -> int:
@@ -24,16 +28,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--seconds", type=float, default=30.0, help="for each target")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("names", nargs="*", help="e.g. shell rules")
+    parser.add_argument("--number", type=int, help="make this attempt alone")
+    parser.add_argument("names", nargs="*", help=", ".join(names()))
     chosen = parser.parse_args()
+    unknown = set(chosen.names) - set(names())
+    if unknown:
+        parser.error(f"there is no target {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+    logging.disable()
     failed = 0
-    for name in targets(chosen.names):
-        run = cast("Callable[[float, int], str]", importlib.import_module(f"tests.fuzz.{name}").run)
+    for name in chosen.names or names():
+        first, count = (0, None) if chosen.number is None else (chosen.number, 1)
         try:
-            print(f"{name}, seed {chosen.seed}: {run(chosen.seconds, chosen.seed)}", flush=True)
-        except AssertionError as error:
+            made = tried(name, chosen.seed, first, count, chosen.seconds)
+            print(f"{name}, seed {chosen.seed}: {made} attempts", flush=True)
+        except Broken as broken:
             failed = 1
-            print(f"{name}, seed {chosen.seed}: FAILED\n{error}", flush=True)
+            traceback.print_exception(broken.__cause__, limit=-SHOWN_FRAMES, file=sys.stdout)
+            print(f"{name}, seed {chosen.seed}: BROKEN\n{broken}", flush=True)
     return failed
 
 

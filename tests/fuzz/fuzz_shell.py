@@ -2,25 +2,24 @@
 
 import random
 import tempfile
-import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fuzz.commands import Ground, random_command, unforeseen
+from tests.fuzz.target import Attempt
 
 
-def run(seconds: float, seed: int) -> str:
-    """Run random commands in bash. Raises AssertionError with the command that did what no action covers."""
-    source = random.Random(seed)
-    tried = ran = 0
-    until = time.monotonic() + seconds
+@contextmanager
+def target() -> Generator[Attempt]:
+    """A random command, run by bash among stand-ins."""
     with tempfile.TemporaryDirectory() as folder:
         ground = Ground(Path(folder).resolve())
-        while time.monotonic() < until:
+
+        def attempt(source: random.Random) -> None:
             command = random_command(source)
-            tried += 1
-            if any(action.opaque for action in ground.actions(command)):
-                continue
-            ran += 1
-            found = unforeseen(ground, command)
-            assert not found, found
-    return f"{tried} commands read, {ran} without opaque parts run"
+            if not any(action.opaque for action in ground.actions(command)):
+                found = unforeseen(ground, command)
+                assert not found, found
+
+        yield attempt

@@ -61,9 +61,9 @@ def echoes(*texts: str) -> Reply:
     return Reply(calls=tuple(Call("echo", f'{{"text": "{text}"}}') for text in texts))
 
 
-async def in_time(clock: ManualClock, coming: Coroutine[object, object, T]) -> T:
-    """Let time pass, half a minute at a time, until what is awaited has come."""
+async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 31) -> T:
+    """Let time pass, half a minute at a time unless told, until what is awaited has come."""
     waiting = asyncio.ensure_future(coming)
     while not waiting.done():
-        await clock.advance(31)
+        await clock.advance(seconds)
     return await waiting

@@ -8,11 +8,12 @@ from tests.scenarios.kit import calls
 
 from shoal.domain.events import ToolFinished
 from shoal.domain.ids import parse_thread_id
+from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.model.script import Script
 from shoal.testing.scenario import World, scenario
-from shoal.tools.artifacts import ArtifactFiles, ArtifactRetention
+from shoal.tools.artifacts import ArtifactRetention
 from shoal.tools.functions import tool
 
 REPORT = "".join(f"row {number}: {'needle' if number == 700 else 'hay'}\n" for number in range(1000))
@@ -82,7 +83,7 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
     model = FakeModel(script=reader())
     async with scenario(tmp_path, model, tools=[report], clock=clock) as world:
         bob = world.person("bob", "2")
-        files = ArtifactFiles(world.app.home.artifacts)
+        files = LocalFiles(world.app.home.artifacts)
         retention = ArtifactRetention(world.app.store.artifacts, files, clock, days=2)
         await world.ada.says("go")
         await world.ada.sees("done")

@@ -1,15 +1,32 @@
 """Files that come with messages: fetched, told apart by their bytes, shown or not, and why."""
 
+import asyncio
+import io
+import os
+import re
 from pathlib import Path
+
+import pytest
+from PIL import Image as Picture
 
 from shoal.domain.errors import FetchError
 from shoal.domain.events import UserSaid
 from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.web import Fetched, FetchRequest
-from shoal.testing.model import FakeModel
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
+
+def png(side: int, *, noisy: bool = False) -> bytes:
+    """A square picture; a noisy one does not shrink when it is packed."""
+    target = io.BytesIO()
+    pixels = os.urandom(side * side * 3) if noisy else bytes(side * side * 3)
+    Picture.frombytes("RGB", (side, side), pixels).save(target, "PNG")
+    return target.getvalue()
+
+
+PNG = png(8)
 SMALL = {"context": {"attachment_bytes_max": 10_000, "attachment_image_bytes_max": 2000}}
 
 
@@ -55,14 +72,79 @@ async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
         assert [image.path for image in message.images] == [kept.path]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_an_image_beyond_the_limit_is_a_file_with_a_notice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("picture", [png(40, noisy=True), png(1600)], ids=["heavy", "wide"])
+async def test_a_large_image_is_shown_smaller_and_kept_whole(tmp_path: Path, picture: bytes) -> None:
     model = FakeModel("seen")
     async with scenario(tmp_path, model, settings=SMALL) as world:
-        (kept,) = await sent(world, Shelf(photo=PNG + b"\0" * 3000), at("photo"))
-        assert kept.error == "not shown: an image may have 2,000 bytes"
+        (kept,) = await sent(world, Shelf(photo=picture), at("photo"))
+        assert kept.error == ""
+        assert await asyncio.to_thread(Path(kept.path).read_bytes) == picture
+        (image,) = model.requests[-1].messages[-1].images  # pyright: ignore[reportAttributeAccessIssue]
+        assert image.path == kept.shown != kept.path
+        shown = await asyncio.to_thread(Path(image.path).read_bytes)
+        assert len(shown) <= 2000
+        with Picture.open(io.BytesIO(shown)) as smaller:
+            assert max(smaller.size) <= 1568
+
+
+async def test_a_damaged_image_is_a_file_with_a_notice(tmp_path: Path) -> None:
+    model = FakeModel("seen")
+    async with scenario(tmp_path, model, settings=SMALL) as world:
+        (kept,) = await sent(world, Shelf(photo=PNG[:40]), at("photo"))
+        assert kept.error == "not shown: it is damaged"
         assert Path(kept.path).exists()
         assert kept.error in model.requests[-1].messages[-1].text
         assert not model.requests[-1].messages[-1].images  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class SlowShelf(Shelf):
+    """Answers when it is told to."""
+
+    def __init__(self, **files: bytes) -> None:
+        super().__init__(**files)
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().fetch(request)
+
+
+async def test_a_turn_does_not_wait_for_a_slow_file_for_ever(tmp_path: Path) -> None:
+    model, clock = FakeModel("seen"), ManualClock()
+    shelf = SlowShelf(notes=b"hello")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        world.app.attachments.fetcher = shelf
+        files = (at("notes"), at("gone"))
+        prompt = Prompt(world.ada.thread, "k1", "look", Author("ada", "ada"), clock.now(), attachments=files)
+        await world.app.orchestrator.send(prompt)
+        await shelf.asked.wait()
+        while not model.requests:
+            await clock.advance_to_next()
+        text = model.requests[-1].messages[-1].text
+        places = [Path(found) for found in re.findall(r"it will be at (\S+?)[\]\n]", text)]
+        assert len(places) == 2
+        shelf.may_answer.set()
+        await world.app.attachments.settled()
+        assert await asyncio.to_thread(places[0].read_text) == "hello"
+        assert "could not be downloaded: There is no host there." in await asyncio.to_thread(places[1].read_text)
+
+
+async def test_a_download_begins_while_an_earlier_turn_runs(tmp_path: Path) -> None:
+    shelf = SlowShelf(notes=b"hello")
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel(Reply("one", gate=gate), "second answer")) as world:
+        world.app.attachments.fetcher = shelf
+        await world.ada.says("first")
+        await gate.reached.wait()
+        now = world.app.clock.now()
+        prompt = Prompt(world.ada.thread, "k2", "look", Author("ada", "ada"), now, attachments=(at("notes"),))
+        await world.app.orchestrator.send(prompt)
+        await shelf.asked.wait()
+        shelf.may_answer.set()
+        gate.open()
+        await world.ada.sees("second answer")
 
 
 async def test_a_text_file_comes_with_its_beginning(tmp_path: Path) -> None:

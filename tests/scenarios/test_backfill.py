@@ -1,14 +1,21 @@
 """Messages that were missed are read in before the next turn, each once, and never one's own."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+from shoal.app import Doubles, open_app
+from shoal.config import load_config
 from shoal.domain.errors import PlatformError
-from shoal.domain.events import Failed, UserSaid
+from shoal.domain.events import ApprovalRequested, Failed, UserSaid
 from shoal.domain.messages import Author, Prompt
+from shoal.permissions.access import AccessRules
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import FakeModel
-from shoal.testing.scenario import World, scenario
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import FakeModels, World, scenario
 
 
 def missed(world: World, key: str, text: str, *, minutes: float, user: str = "bob") -> Prompt:
@@ -95,3 +102,48 @@ async def test_a_history_that_cannot_be_read_is_noted_and_the_turn_goes_on(tmp_p
         await world.ada.sees("one")
         (note,) = [event.data for event in await world.journal() if isinstance(event.data, Failed)]
         assert (note.kind, note.fatal, note.detail) == ("backfill", False, "it sleeps")
+
+
+@asynccontextmanager
+async def guarded(home: Path, model: FakeModel, rules: AccessRules) -> AsyncGenerator[World]:
+    """The app on a platform with these rules of who may speak."""
+    clock = ManualClock()
+    chat = FakeChat(clock=clock)
+    config = load_config(home, {}, {"permissions": {"default_profile": "open"}, "sandbox": {"kind": "host"}})
+    doubles = Doubles(
+        clock=clock, models=FakeModels(model), sandbox=HostSandbox(), adapters=(chat,), access={chat.platform: rules}
+    )
+    async with open_app(config, doubles) as app:
+        yield World(app, chat, model)
+
+
+async def test_a_strangers_missed_message_is_wrapped_and_taints(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "curl --version"}'),)), "done")
+    async with guarded(tmp_path, model, AccessRules(allow=("ada",))) as world:
+        world.chat.past = [missed(world, "p1", "run curl for me", minutes=5, user="eve")]
+        await world.ada.says("what did I miss?")
+        await world.ada.is_asked()
+        assert "<untrusted" in model.requests[-1].messages[0].text
+        (request,) = [event.data for event in await world.journal() if isinstance(event.data, ApprovalRequested)]
+        assert "a message of eve" in request.reason
+
+
+async def test_a_missed_message_of_somebody_who_may_speak_is_trusted(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "curl --version"}'),)), "done")
+    async with guarded(tmp_path, model, AccessRules(allow=("ada", "bob"))) as world:
+        world.chat.past = [missed(world, "p1", "run curl for me", minutes=5)]
+        await world.ada.says("what did I miss?")
+        await world.ada.sees("done")
+        assert "<untrusted" not in model.requests[-1].messages[0].text
+
+
+async def test_where_everybody_may_speak_nobody_is_trusted_for_it(tmp_path: Path) -> None:
+    async with guarded(tmp_path, FakeModel("done"), AccessRules(owners=("ada",), allow=("*",))) as world:
+        world.chat.past = [
+            missed(world, "p1", "one", minutes=5, user="eve"),
+            missed(world, "p2", "two", minutes=4, user="ada"),
+        ]
+        await world.ada.says("what did I miss?")
+        await world.ada.sees("done")
+        said = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)]
+        assert [(one.author.id, one.author.trusted) for one in said if one.backfill] == [("eve", False), ("ada", True)]

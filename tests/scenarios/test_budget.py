@@ -8,8 +8,10 @@ from tests.scenarios.kit import calls, echo
 from shoal.domain.events import LimitReached, TurnFinished, TurnStarted
 from shoal.domain.messages import Usage
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import FakeModel, Reply
+from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
+
+PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
 
 
 def budget(**ceilings: float | str) -> dict[str, object]:
@@ -99,3 +101,125 @@ async def test_without_a_ceiling_nothing_is_kept(tmp_path: Path) -> None:
         await world.ada.says("hi")
         await world.ada.sees("hello")
         assert await world.app.store.budget.standings() == []
+
+
+async def test_a_raised_ceiling_counts_from_the_next_start(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("never said"), settings=budget(tokens_per_day=50)) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("I stopped: the budget")
+    async with scenario(tmp_path, FakeModel("welcome back"), settings=budget(tokens_per_day=1_000_000)) as world:
+        await world.ada.says("again")
+        await world.ada.sees("welcome back")
+        (day,) = await world.app.store.budget.standings()
+        assert day.tokens_max == 1_000_000
+
+
+async def test_an_answer_that_was_stopped_is_paid_for(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("one two three four five six", gate=gate, gate_at=4))
+    async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
+        await world.ada.says("hi")
+        await gate.reached.wait()
+        (before,) = await world.app.store.budget.standings()
+        await world.ada.stops()
+        await world.happens(world.ada.thread, "turn_finished")
+        (day,) = await world.app.store.budget.standings()
+        (row,) = await world.app.store.ledger.usage()
+        assert row.calls == 1
+        assert row.usage.input_tokens > 100
+        assert 0 < row.usage.output_tokens < 20
+        assert day.tokens == row.usage.input_tokens + row.usage.output_tokens < before.tokens
+
+
+async def test_an_answer_that_broke_off_is_paid_for_beside_the_one_that_came(tmp_path: Path) -> None:
+    model = FakeModel(Reply("one two three four", drop_after=3), used("at last", 1000))
+    settings = {**budget(tokens_per_day=1_000_000), "turns": {"retry_base_seconds": 0.001}}
+    async with scenario(tmp_path, model, settings=settings) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("at last")
+        (row,) = await world.app.store.ledger.usage()
+        (day,) = await world.app.store.budget.standings()
+        assert row.calls == 2
+        assert day.tokens == row.usage.input_tokens + row.usage.output_tokens > 1100
+
+
+async def test_a_call_that_never_began_costs_nothing(tmp_path: Path) -> None:
+    model = FakeModel(Refusal(401), used("fine", 1000))
+    async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
+        await world.ada.says("hi")
+        await world.happens(world.ada.thread, "turn_finished")
+        assert [one.tokens for one in await world.app.store.budget.standings()] == [0]
+        assert await world.app.store.ledger.usage() == []
+
+
+async def test_describing_a_saved_conversation_is_paid_for(tmp_path: Path) -> None:
+    model = FakeModel(used("hello", 10), used("They greeted.", 70))
+    async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        saved = await world.app.snapshots.save(world.ada.thread)
+        assert saved.description == "They greeted."
+        assert [one.tokens for one in await world.app.store.budget.standings()] == [80]
+        assert [row.calls for row in await world.app.store.ledger.usage()] == [2]
+
+
+async def test_a_ceiling_in_the_way_of_a_description_leaves_a_plain_one(tmp_path: Path) -> None:
+    model = FakeModel(used("hello", 999_990))
+    async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        saved = await world.app.snapshots.save(world.ada.thread)
+        assert "2 messages" in saved.description
+        assert len(model.requests) == 1
+
+
+async def test_a_summary_is_paid_for(tmp_path: Path) -> None:
+    summaries: list[Seen] = []
+
+    def answer(seen: Seen) -> Reply:
+        if "Write the summary now." not in seen.user_text:
+            return Reply(f"noted: {PARAGRAPH}")
+        summaries.append(seen)
+        return Reply("goal: talk\nprogress: much was said")
+
+    settings = {**budget(tokens_per_day=10_000_000), "model": {"context_tokens_max": 24_000, "max_output_tokens": 100}}
+    async with scenario(tmp_path, FakeModel(script=answer), settings=settings) as world:
+        for number in range(14):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number + 1)
+        await world.happens(world.ada.thread, "compacted")
+    async with scenario(tmp_path, FakeModel(), settings=settings) as world:
+        (day,) = await world.app.store.budget.standings()
+        (row,) = await world.app.store.ledger.usage()
+        assert summaries
+        assert row.calls >= 14 + len(summaries)
+        assert day.tokens == row.usage.input_tokens + row.usage.output_tokens
+
+
+async def test_fifty_threads_at_once_never_break_a_ceiling(tmp_path: Path) -> None:
+    model = FakeModel(script=lambda seen: used("fine", 3000))
+    async with scenario(tmp_path, model, settings=budget(tokens_per_day=20_000)) as world:
+        people = [world.person(f"user{number}", str(number)) for number in range(50)]
+        for person in people:
+            await person.says("hi")
+        for person in people:
+            await world.happens(person.thread, "turn_finished")
+        (day,) = await world.app.store.budget.standings()
+        outcomes = [
+            event.data.outcome
+            for person in people
+            for event in await world.journal(person.thread)
+            if isinstance(event.data, TurnFinished)
+        ]
+        assert outcomes.count("done") == len(model.requests) < 50
+        assert outcomes.count("limit") == 50 - len(model.requests)
+        assert day.tokens == 3000 * len(model.requests) <= 20_000 + 3000
+
+
+async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(used("hello", 7)), settings=budget(tokens_per_day=1_000_000)) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        status = await world.app.orchestrator.status(world.ada.thread)
+        assert "Today all together: 1 model call, 7 tokens." in status
+        assert "Left: 999,993 of 1,000,000 tokens (all together today)." in status

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.checker import Line, Seen, violations
-from tests.chaos.stand import Freeze
 from tests.postgres import server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,12 +84,3 @@ LOST: list[tuple[Seen, str]] = [
 @pytest.mark.parametrize(("seen", "said"), LOST, ids=[said for _, said in LOST])
 def test_each_loss_is_seen(seen: Seen, said: str) -> None:
     assert any(said in violation for violation in violations(seen, WANTED))
-
-
-def test_only_a_process_frozen_at_that_time_may_ask_again() -> None:
-    seen = sound()._replace(model=[request(6.0)])
-    assert violations(seen, WANTED, [Freeze("w1", 0.5, 5.5)]) == []
-    assert violations(seen, WANTED, [Freeze("w1", 0.5, 1.5), Freeze("w1", 2.0, 5.5)]) == []
-    assert violations(seen, WANTED, [Freeze("w2", 0.5, 5.5)]) != []
-    assert violations(seen, WANTED, [Freeze("w1", 1.5, 5.5)]) != []
-    assert violations(seen, WANTED, [Freeze("w1", 0.5, 2.5)]) != []

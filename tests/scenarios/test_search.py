@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import ToolFinished
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
@@ -65,3 +65,39 @@ async def test_a_platform_that_fails_is_told_and_the_journal_still_searched(tmp_
         text = await found(world)
         assert "treasure!" in text
         assert "could not be searched: it sleeps" in text
+
+
+ADA = {"access": {"people": {"ada": {"identities": ["fake:ada", "web:owner"]}}}}
+
+
+async def answered(world: World, thread: ThreadId, *, direct: bool) -> str:
+    """What the owner's search in a thread of the platform finds; first something was said in another channel."""
+    await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
+    await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
+    at = world.app.clock.now()
+    await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("ada"), at, direct=direct))
+    await world.happens(thread, "turn_finished")
+    return next(event.data.text for event in await world.journal(thread) if isinstance(event.data, ToolFinished))
+
+
+async def test_a_group_does_not_read_what_its_owner_may_see_elsewhere(tmp_path: Path) -> None:
+    async with scenario(tmp_path, seeker("search_history"), settings=ADA) as world:
+        assert "nobody here may know" not in await answered(world, world.ada.thread, direct=False)
+
+
+async def test_the_owner_alone_searches_everything(tmp_path: Path) -> None:
+    async with scenario(tmp_path, seeker("search_history"), settings=ADA) as world:
+        assert "nobody here may know" in await answered(world, world.ada.thread, direct=True)
+
+
+async def test_the_owner_searches_everything_on_the_page(tmp_path: Path) -> None:
+    async with scenario(tmp_path, seeker("search_history")) as world:
+        thread = make_thread_id("web", "lobby", "1")
+        await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
+        await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
+        at = world.app.clock.now()
+        await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("owner"), at))
+        await world.happens(thread, "turn_finished")
+        events = await world.journal(thread)
+        text = next(event.data.text for event in events if isinstance(event.data, ToolFinished))
+        assert "nobody here may know" in text

@@ -124,6 +124,27 @@ async def test_a_storm_of_refusals_ends_with_the_reply(tmp_path: Path, telegram:
         await in_time(clock, sees(telegram, "at last"))
 
 
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        ("/context", "Nothing was said here yet."),
+        ("/thread list", "main has no threads here."),
+        ("/tasks", "main has nothing to do."),
+        ("/model", "answers with demo"),
+        ("/agent list", "main demo, open (default)"),
+        ("/settings", "in this channel: nothing chosen"),
+    ],
+)
+async def test_commands_are_answered_without_the_model(
+    tmp_path: Path, telegram: FakeTelegram, command: str, part: str
+) -> None:
+    model = FakeModel()
+    async with running(tmp_path, telegram, model):
+        await telegram.says(ADA, command)
+        await sees(telegram, part)
+    assert not model.requests
+
+
 async def test_a_long_answer_arrives_whole(tmp_path: Path, telegram: FakeTelegram) -> None:
     clock = ManualClock()
     words = "\n\n".join(

@@ -42,3 +42,64 @@ async def test_an_event_file_starts_a_turn_once(tmp_path: Path) -> None:
         (world.app.home.events / "signal.json").write_text(json.dumps(event))
         await world.ada.sees("the file said so")
         assert world.model.calls == 1
+
+
+async def test_people_and_the_agent_see_and_cancel_the_same_schedules(tmp_path: Path) -> None:
+    def schedule(**arguments: str) -> Reply:
+        return Reply(calls=(Call("schedule", json.dumps(arguments)),))
+
+    create = schedule(do="create", when="0 9 * * 1-5", text="stand up", timezone="Europe/Berlin")
+    model = FakeModel(create, "Made.", schedule(do="list"), "Listed.")
+    async with scenario(tmp_path, model, clock=ManualClock()) as world:
+        await world.ada.says("every morning")
+        await world.ada.sees("Made.")
+        told = await world.ada.asks("/remind in 2 hours stretch")
+        assert "comes first at 2026-01-05T11:00" in told
+        listed = await world.ada.asks("/remind list")
+        assert "stand up" in listed
+        assert "stretch" in listed
+        assert await world.person("bob", "2").asks("/remind list") == "Nothing is scheduled here."
+        await world.ada.says("what is there?")
+        await world.ada.sees("Listed.")
+        assert "stretch" in model.requests[-1].messages[-1].text
+        (own,) = [one for one in await world.app.store.triggers.all() if one.spec.text == "stand up"]
+        assert "stand up" in await world.ada.asks(f"/remind cancel {own.id[-6:]}")
+        assert [one.spec.text for one in await world.app.store.triggers.all()] == ["stretch"]
+
+
+async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Path) -> None:
+    def schedule(**arguments: str) -> Reply:
+        return Reply(calls=(Call("schedule", json.dumps(arguments)),))
+
+    clock = ManualClock()
+    model = FakeModel(schedule(do="create", when="0 * * * *", text="look"), "Made.", "Looked.")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("hourly")
+        await world.ada.sees("Made.")
+        (made,) = await world.app.store.triggers.all()
+        model.add(schedule(do="pause", id=made.id))
+        model.add("Paused.")
+        await clock.advance(3601)
+        await world.ada.sees("Looked.")
+        await world.ada.says("pause it")
+        await world.ada.sees("Paused.")
+        await clock.advance(3 * 3600)
+        assert world.model.calls == 5
+        model.add(schedule(do="resume", id=made.id))
+        model.add("Resumed.")
+        model.add("Looked again.")
+        await world.ada.says("go on")
+        await world.ada.sees("Resumed.")
+        await clock.advance(3601)
+        await world.ada.sees("Looked again.")
+
+
+async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("unused"), clock=ManualClock()) as world:
+        await world.ada.asks("/remind in 2 hours stretch")
+        (made,) = await world.app.store.triggers.all()
+        bob = world.person("bob", "2")
+        assert "There is no" in await bob.asks(f"/remind cancel {made.id[-6:]}")
+        assert len(await world.app.store.triggers.all()) == 1
+        assert "Write when" in await bob.asks("/remind soon stretch")
+        assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")

@@ -1,6 +1,7 @@
 """What stands in deploy/ is sound: by the tools made for it, and by what the command line really offers."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -36,6 +37,28 @@ def test_the_yaml_is_well_formed() -> None:
 
 def test_the_dockerfile_follows_the_rules() -> None:
     lint(BIN / "hadolint", DEPLOY / "Dockerfile")
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
+    """systemd's own check, with a program that is there in place of ours; it says every key it does not know."""
+    tool = shutil.which("systemd-analyze")
+    if tool is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = tmp_path / path.name
+    unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", path.read_text(), flags=re.MULTILINE))
+    result = subprocess.run([tool, "verify", str(unit)], check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_restarts_what_ends_and_gives_it_time_to_drain(path: Path) -> None:
+    """For where systemd's tool is missing: what a supervisor of Shoal must do."""
+    found = dict(re.findall(r"^(\w+)=(.*)$", path.read_text(), re.MULTILINE))
+    assert found["Restart"] == "always"
+    assert int(found["TimeoutStopSec"]) > DRAIN_SECONDS
+    assert found["KillMode"] == "mixed", "SIGTERM goes to Shoal alone, which ends what it started"
+    assert "[Install]" in path.read_text()
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)

@@ -7,6 +7,7 @@ import shoal.tools
 
 ROOT = Path(shoal.tools.__file__).parent
 GUARDED = {"fetch.py", "pinned.py"}
+OF_THE_OWNER = {"mcp/transport.py"}  # opens addresses of the configuration, never one that a model chose
 CLIENTS = {
     "aiohttp", "ftplib", "h11", "http", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "smtplib", "socket",
     "ssl", "telnetlib", "urllib3", "websockets",
@@ -32,7 +33,7 @@ def test_only_the_guarded_client_reaches_the_web() -> None:
     found = {
         str(path.relative_to(ROOT)): reaches_out(path.read_text("utf-8"))
         for path in ROOT.rglob("*.py")
-        if path.name not in GUARDED
+        if path.name not in GUARDED and str(path.relative_to(ROOT)) not in OF_THE_OWNER
     }
     assert {name: reached for name, reached in found.items() if reached} == {}
 

@@ -44,7 +44,7 @@ def make_chat():
     """A chat platform in memory: what is posted to a thread answers the message that waits there."""
     from shoal.chat.web import WebAdapter
     from shoal.domain.ids import ThreadId
-    from shoal.domain.ports import OutboundPost
+    from shoal.domain.posts import OutboundPost
 
     class Chat(WebAdapter):
         """Takes posts as a page would, and tells who waits."""

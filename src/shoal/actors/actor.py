@@ -20,10 +20,13 @@ A drain cancels the task itself instead, and journals nothing: the turn goes on 
 import logging
 
 import anyio
+import msgspec
 
+from shoal.actors.last_channel import last_channel, note_channel
 from shoal.actors.parts import Parts
+from shoal.domain.agents import within
 from shoal.domain.cards import card_edit
-from shoal.domain.errors import InvalidInput, StaleEpoch, StoreError
+from shoal.domain.errors import InvalidInput, ShoalError, StaleEpoch, StoreError
 from shoal.domain.events import (
     AssistantSaid,
     Compacted,
@@ -36,10 +39,11 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import ThreadId, TurnId, thread_address
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Author, Caller, Prompt
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import SignalKind
-from shoal.domain.records import Commit, Lease, NewPost
+from shoal.domain.records import Commit, Lease
+from shoal.domain.turnstate import TurnState
 from shoal.turn.loop import TurnOutcome
 from shoal.turn.session import Session
 
@@ -64,12 +68,6 @@ class Actor:
         self._parts = parts
         self._scope: anyio.CancelScope | None = None
         self._settling: anyio.CancelScope | None = None
-
-    @property
-    def doing(self) -> str:
-        """What the turn answers, shortened, for the agent's other threads."""
-        state = self.session.state if self.session is not None else None
-        return state.asked[:100] if state is not None else ""
 
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.
@@ -111,9 +109,11 @@ class Actor:
         session = await self._activate(lease)
         while session.lease.open_turn or session.next_prompt is not None:
             if await self._step(session) == "parked":
-                self._parts.poke_sender(self.thread)
+                self._parts.poke_sender(session.chat)
                 return
             await self._project(session)
+            if session.caller is not None:
+                await self._parts.children.ended(session.caller)
             session.close_turn()
             if self._parts.stopping():
                 return
@@ -131,7 +131,7 @@ class Actor:
     async def _activate(self, lease: Lease) -> Session:
         session = self.session
         if session is None:
-            session = self.session = Session(self._parts.store.journal, self._parts.hub, lease)
+            session = self.session = Session(self._parts.store.journal, self._parts.hub, lease, self._parts.folders)
         else:
             session.renew(lease)
         await session.load()
@@ -148,29 +148,69 @@ class Actor:
         except StoreError:
             raise
         except Exception as error:
-            log.exception("turn failed", extra={"thread_id": self.thread})
+            foreseen = isinstance(error, ShoalError)
+            log.error("turn failed: %s", error, exc_info=not foreseen, extra={"thread_id": self.thread})
             await self._fail(session, error)
             return "finished"
 
     async def _resume(self, session: Session) -> None:
         state = session.open
-        agent = await self._parts.agents.resolve(state.agent or session.lease.agent, self.thread)
+        agent = await self._parts.agents.resolve(state.agent or session.lease.agent, _place(self.thread, state.caller))
         session.agent = self._parts.agents.with_model(agent, state.model)
-        session.asker = asker_of(self.thread, state.author)
+        await self._bind(session, state)
+        await self._parts.folders.pull(self.thread, session.who)
         await self._parts.context.resume(session)
 
     async def _open(self, session: Session) -> None:
         prompt = session.next_prompt
         assert prompt is not None, "no prompt waits"
-        agent = await self._parts.agents.resolve(prompt.agent or session.lease.agent, self.thread)
+        agent = await self._parts.agents.resolve(
+            prompt.agent or session.lease.agent, _place(self.thread, prompt.caller)
+        )
         session.agent = self._parts.agents.with_model(agent, prompt.model)
-        session.asker = asker_of(self.thread, prompt.author)
+        await self._bind(session, prompt)
         session.overflowed = False
+        notices = await self._parts.folders.pull(self.thread, session.who)
         await self._parts.backfill(session, prompt)
-        prompt = await self._parts.take_files(prompt)
+        prompt = await self._take_files(prompt)
+        if prompt.origin == "person" and prompt.history:
+            await note_channel(self._parts.store.settings, session.who.name, self.thread)
         opening = await self._parts.context.open(session, prompt)
         expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
-        await self._start(session, prompt, (*expired, opening.started), opening.prompts)
+        started = opening.started
+        if notices:
+            started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
+        await self._start(session, prompt, (*expired, started), opening.prompts)
+
+    async def _take_files(self, prompt: Prompt) -> Prompt:
+        """The prompt with its files on this machine, and those that came with it on all others."""
+        if not prompt.attachments:
+            return prompt
+        folders = self._parts.folders
+        here = [
+            msgspec.structs.replace(one, path=folders.here(self.thread, one.path)) if one.path else one
+            for one in prompt.attachments
+        ]
+        taken = await self._parts.take_files(msgspec.structs.replace(prompt, attachments=tuple(here)))
+        await folders.push(self.thread)
+        return taken
+
+    async def _bind(self, session: Session, asked: Prompt | TurnState) -> None:
+        """Settle for whom the turn works: who wrote, or whoever asked the turn that called it, within its bounds.
+
+        One without a conversation speaks where people last wrote to the agent.
+        """
+        session.speaks_in = ThreadId("")
+        if not asked.history:
+            session.speaks_in = await last_channel(self._parts.store.settings, session.who.name)
+        session.caller = caller = asked.caller
+        if caller is None:
+            asker = asker_of(self.thread, asked.author, direct=asked.direct)
+            session.asker = self._parts.people.asker(asker)
+        else:
+            session.agent = within(session.who, caller)
+            asker = asker_of(caller.root, caller.author, direct=caller.direct)
+            session.asker = self._parts.people.asker(asker)
 
     async def _start(
         self,
@@ -186,6 +226,9 @@ class Actor:
             origin=prompt.origin,
             attachments=prompt.attachments,
             reply_to=prompt.reply_to,
+            caller=prompt.caller,
+            tainted_by=prompt.tainted_by,
+            direct=prompt.direct,
         )
         await session.start(prompt, Commit(TurnId(self._parts.clock.new_id()), (*opening, said), prompts=prompts))
 
@@ -205,9 +248,11 @@ class Actor:
         if not session.lease.open_turn:
             prompt = session.next_prompt
             assert prompt is not None, "a turn failed that nobody asked for"
+            session.caller = prompt.caller
             await self._start(session, prompt, (TurnStarted(prompt.agent or session.lease.agent, ""),))
         message = str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR
-        failed = Failed("internal", message, f"{type(error).__name__}: {error}")
+        message = self._parts.context.clean(message)
+        failed = Failed("internal", message, self._parts.context.clean(f"{type(error).__name__}: {error}"))
         await self._close(session, failed, TurnFinished("failed", message, session.open.steps, session.open.usage))
 
     async def _end(self, session: Session, *, timed_out: bool) -> None:
@@ -224,6 +269,7 @@ class Actor:
 
     async def _close(self, session: Session, *events: EventData) -> None:
         state = session.open
+        await self._parts.children.stop(self.thread)
         results = tuple(
             ToolFinished(
                 call.id, call.name, ABORTED_RUNNING if call.id in state.started else ABORTED_CALL, is_error=True
@@ -232,18 +278,17 @@ class Actor:
         )
         finished = events[-1]
         assert isinstance(finished, TurnFinished)
-        post = NewPost(f"{state.turn}:reply", self.thread, finished.reply, reply_to=state.message_id)
         cards = tuple(
-            card_edit(self.thread, request.approval_id, request.shown, "stopped")
+            card_edit(session.chat, request.approval_id, request.shown, "stopped")
             for call in state.unresolved()
             if call.id in state.started and (request := state.approvals.get(call.id)) is not None
         )
-        commit = Commit(state.turn, results + events, cards + ((post,) if finished.reply else ()))
+        commit = Commit(state.turn, results + events, cards + session.answer(finished.reply))
         await session.finish(commit)
 
     async def _project(self, session: Session) -> None:
         events, session.unprojected = session.unprojected, []
-        self._parts.poke_sender(self.thread)
+        self._parts.poke_sender(session.chat)
         await self._parts.projector.project(self.thread, events)
         finished = session.open.finished
         if finished is not None:
@@ -253,7 +298,13 @@ class Actor:
             )
 
 
-def asker_of(thread: ThreadId, author: Author) -> Asker:
+def asker_of(thread: ThreadId, author: Author, *, direct: bool) -> Asker:
     """Who a turn's calls are made for."""
     address = thread_address(thread)
-    return Asker(author.id, author.name, author.roles, address.platform, address.channel)
+    kind = "direct" if direct else "group"
+    return Asker(author.id, author.name, author.roles, address.platform, address.channel, kind)
+
+
+def _place(thread: ThreadId, caller: Caller | None) -> ThreadId:
+    """The thread whose channel decides with what an agent answers."""
+    return caller.root if caller is not None else thread

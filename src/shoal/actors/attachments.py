@@ -1,28 +1,39 @@
-"""Files that come with messages: fetched before the turn, told apart by their bytes, kept below the thread.
+"""Files that come with messages: fetched in the background, told apart by their bytes, kept below the thread.
 
 what came                           what the model gets
 ---------------------------------   ------------------------------------------------------------------
-an image within the limit           the image, and its path
-a larger image, any other file      its path and why it is not shown
+an image                            the image, made smaller where it is too large, and its path
+an image that cannot be shown       its path and why it is not shown
 a text file                         its path and its beginning
+any other file                      its path
 too large, a program, unreachable   why it is not there; the turn goes on
+slower than its turn can wait       the path at which it will be; if it fails, that file says why
+
+A download begins when its message is accepted, while earlier turns still run; a turn waits `wait_seconds` for its own.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
 import secrets
+from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 
+import anyio
 import msgspec
 
-from shoal.domain.errors import FetchError
+from shoal.domain.clock import Clock
+from shoal.domain.errors import FetchError, InvalidInput, StoreError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part
-from shoal.domain.messages import Attachment, Prompt
+from shoal.domain.ids import encode_part
+from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.domain.web import Fetcher, FetchRequest
+from shoal.tools.images import fit_image
+from shoal.tools.marked import MarkedFiles
 from shoal.tools.media import EXECUTABLE, media_type_of
 from shoal.tools.output import visible
 from shoal.tools.threads import in_thread
@@ -31,6 +42,8 @@ log = logging.getLogger(__name__)
 
 DOWNLOADS_MAX = 4
 """Downloads at the same time, of all threads together."""
+WAITING_MAX = 1000
+"""Files that are known at once; of the oldest beyond it nobody has asked for long."""
 FILES_MAX = 10
 """Files of one message that are fetched."""
 SECONDS_MAX = 60.0
@@ -40,42 +53,111 @@ _BINARY = frozenset({"application/octet-stream", "application/pdf", "application
 
 
 class AttachmentLimits(msgspec.Struct, frozen=True):
-    """Largest file that is fetched, and largest image that is shown to a model."""
+    """Largest file that is fetched, largest image that is shown to a model, and how long a turn waits for its files."""
 
     bytes_max: int = 26_214_400
     image_bytes_max: int = 5_242_880
+    wait_seconds: float = 20.0
+
+
+class _Download:
+    """One file on its way; `result` is there when it is `done`. `author` sent it."""
+
+    __slots__ = ("attachment", "author", "done", "path", "result")
+
+    def __init__(self, attachment: Attachment, path: Path, author: Author) -> None:
+        self.attachment = attachment
+        self.path = path
+        self.author = author
+        self.done = asyncio.Event()
+        self.result: Attachment | None = None
 
 
 class Attachments:
-    """Fetches and looks at the files of prompts."""
+    """Fetches and looks at the files of prompts; `run` has to run for that. Those of strangers are marked so."""
 
-    def __init__(self, home: Home, fetcher: Fetcher, limits: AttachmentLimits) -> None:
+    def __init__(
+        self, home: Home, fetcher: Fetcher, limits: AttachmentLimits, clock: Clock, marked: MarkedFiles
+    ) -> None:
+        self._marked = marked
         self.fetcher = fetcher
         self._home = home
         self._limits = limits
-        self._places = asyncio.Semaphore(DOWNLOADS_MAX)
+        self._clock = clock
+        self._known: OrderedDict[Path, _Download] = OrderedDict()
+        self._queue: asyncio.Queue[_Download] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Download until cancelled, DOWNLOADS_MAX at a time."""
+        async with anyio.create_task_group() as tasks:
+            for _ in range(DOWNLOADS_MAX):
+                tasks.start_soon(self._work)
+
+    def expect(self, prompt: Prompt) -> None:
+        """Begin to fetch what a prompt will bring to its turn; never waits."""
+        for number in range(len(prompt.attachments)):
+            self._begin(prompt, number)
 
     async def take(self, prompt: Prompt) -> Prompt:
-        """The prompt with its files in place or with why they are not; never fails for one."""
+        """The prompt with its files in place, or with why they are not and where they will be; never fails for one."""
         if not prompt.attachments:
             return prompt
-        taken = await asyncio.gather(
-            *(self._take(prompt.thread, one, number) for number, one in enumerate(prompt.attachments))
-        )
-        return msgspec.structs.replace(prompt, attachments=tuple(taken))
+        downloads = [self._begin(prompt, number) for number in range(len(prompt.attachments))]
+        until = self._clock.monotonic() + self._limits.wait_seconds
+        for download in downloads:
+            await self._clock.wait(download.done, max(0.0, until - self._clock.monotonic()))
+        taken = tuple(_as_far(download) for download in downloads)
+        for download in downloads:
+            self._known.pop(download.path, None)
+        return msgspec.structs.replace(prompt, attachments=taken)
 
-    async def _take(self, thread: ThreadId, attachment: Attachment, number: int) -> Attachment:
-        if attachment.error or not (attachment.path or attachment.url):
-            return attachment
-        if number >= FILES_MAX:
-            return _failed(attachment, f"not fetched: a message may have {FILES_MAX} files")
+    def _begin(self, prompt: Prompt, number: int) -> _Download:
+        attachment = prompt.attachments[number]
+        mark = hashlib.sha256(f"{prompt.key}/{number}".encode()).hexdigest()[:16]
+        path = self._home.attachments(prompt.thread) / f"{mark}-{_safe(attachment.name)}"
+        download = self._known.get(path)
+        if download is None:
+            download = self._known[path] = _Download(attachment, path, prompt.author)
+            if number >= FILES_MAX:
+                _finish(download, _failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
+            elif attachment.error or not (attachment.path or attachment.url):
+                _finish(download, attachment)
+            else:
+                self._queue.put_nowait(download)
+            if len(self._known) > WAITING_MAX:
+                self._known.popitem(last=False)
+        return download
+
+    async def _work(self) -> None:
+        while True:
+            download = await self._queue.get()
+            taken = await self._take(download)
+            was_awaited = self._known.get(download.path) is download
+            _finish(download, taken)
+            if taken.error and not taken.path and not was_awaited:
+                await in_thread(partial(_leave_note, download.path, taken.error))
+            self._queue.task_done()
+
+    async def settled(self) -> None:
+        """Wait until nothing is on its way."""
+        await self._queue.join()
+
+    async def _take(self, download: _Download) -> Attachment:
+        attachment = download.attachment
         try:
             content = await self._content(attachment)
-            return await in_thread(lambda: self._kept(thread, attachment, content))
+            taken = await in_thread(lambda: self._kept(attachment, content, download.path))
+            if not download.author.trusted:
+                kept = [Path(path) for path in (taken.path, taken.shown) if path]
+                source = f"a file of {download.author.name or download.author.id}"
+                await self._marked.note(download.path.parent, kept, source)
+            return taken
         except FetchError as error:
             return _failed(attachment, f"could not be downloaded: {error}")
         except OSError as error:
             return _failed(attachment, f"could not be stored: {error.strerror or error}")
+        except StoreError as error:
+            return _failed(attachment, f"could not be marked as a stranger's: {error}")
 
     async def _content(self, attachment: Attachment) -> bytes:
         bytes_max = self._limits.bytes_max
@@ -83,34 +165,56 @@ class Attachments:
             return await in_thread(lambda: _read(Path(attachment.path), bytes_max))
         if attachment.size_bytes > bytes_max:
             raise FetchError(f"it is larger than {bytes_max:,} bytes")
-        async with self._places:
-            request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
-            answer = await self.fetcher.fetch(request)
+        request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
+        answer = await self.fetcher.fetch(request)
         if answer.status != 200:
             raise FetchError(f"the server answered {answer.status}")
         if answer.cut or len(answer.body) > bytes_max:
             raise FetchError(f"it is larger than {bytes_max:,} bytes")
         return answer.body
 
-    def _kept(self, thread: ThreadId, attachment: Attachment, content: bytes) -> Attachment:
+    def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)
         if media_type == EXECUTABLE and not attachment.path:
             return _failed(attachment, "not kept: it is a program")
-        digest = hashlib.sha256(content).hexdigest()
-        path = attachment.path or str(_store(self._home.attachments(thread), attachment.name, digest, content))
-        error = ""
-        if media_type in SHOWN_IMAGES and len(content) > self._limits.image_bytes_max:
-            error = f"not shown: an image may have {self._limits.image_bytes_max:,} bytes"
+        if not attachment.path:
+            _store(path, content)
+        kept = attachment.path or str(path)
+        error, shown, shown_type = "", "", ""
+        if media_type in SHOWN_IMAGES:
+            try:
+                image = fit_image(content, media_type, self._limits.image_bytes_max)
+            except InvalidInput as problem:
+                error = f"not shown: {problem}"
+            else:
+                if image.content is not content:
+                    smaller = path.with_name(f"{path.name}.shown")
+                    _store(smaller, image.content)
+                    shown, shown_type = str(smaller), image.media_type
         return Attachment(
             name=attachment.name,
             media_type=_specific(attachment.media_type, media_type),
             size_bytes=len(content),
             url=attachment.url,
-            path=path,
-            digest=digest,
+            path=kept,
+            digest=hashlib.sha256(content).hexdigest(),
             error=error,
             excerpt=_excerpt(content) if media_type == "text/plain" else "",
+            shown=shown,
+            shown_type=shown_type,
         )
+
+
+def _finish(download: _Download, result: Attachment) -> None:
+    download.result = result
+    download.done.set()
+
+
+def _as_far(download: _Download) -> Attachment:
+    if download.result is not None:
+        return download.result
+    still = f"still being downloaded; it will be at {download.path}"
+    return msgspec.structs.replace(download.attachment, error=still)
 
 
 def _specific(claimed: str, found: str) -> str:
@@ -142,17 +246,22 @@ def _read(path: Path, bytes_max: int) -> bytes:
         return file.read(bytes_max)
 
 
-def _store(folder: Path, name: str, digest: str, content: bytes) -> Path:
-    safe = encode_part(name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
-    path = folder / f"{digest[:16]}-{safe}"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{secrets.token_hex(8)}"
+def _safe(name: str) -> str:
+    return encode_part(name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
+
+
+def _leave_note(path: Path, error: str) -> None:
+    """Where a turn that did not wait was told to look, say why there is nothing; if even that fails, nothing is."""
+    with contextlib.suppress(OSError):
+        _store(path, f"This file {error}.\n".encode())
+
+
+def _store(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    return path

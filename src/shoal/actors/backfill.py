@@ -11,7 +11,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import Failed
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Prompt
+from shoal.domain.messages import Judge, Prompt
 from shoal.domain.ports import ChatAdapter
 from shoal.turn.session import Session
 
@@ -31,10 +31,11 @@ class BackfillLimits(msgspec.Struct, frozen=True):
 
 
 class Backfill:
-    """Reads in what was missed, from platforms that have a history."""
+    """Reads in what was missed, from platforms that have a history; `judge` says whom of its authors to trust."""
 
-    def __init__(self, adapters: Mapping[str, ChatAdapter], clock: Clock, limits: BackfillLimits) -> None:
+    def __init__(self, adapters: Mapping[str, ChatAdapter], judge: Judge, clock: Clock, limits: BackfillLimits) -> None:
         self._adapters = adapters
+        self._judge = judge
         self._clock = clock
         self._limits = limits
 
@@ -58,7 +59,11 @@ class Backfill:
         missed = [_tidied(one, session.thread) for one in found if after < one.at < prompt.at and one.key != prompt.key]
         missed = [one for one in missed if one.text or one.attachments][-self._limits.messages_max :]
         if missed:
-            await session.backfill(missed)
+            await session.backfill([await self._judged(one) for one in missed])
+
+    async def _judged(self, message: Prompt) -> Prompt:
+        """The platform knows who wrote, and only the rules know whether they are trusted."""
+        return msgspec.structs.replace(message, author=await self._judge(message.thread, message.author))
 
     async def _after(self, session: Session) -> datetime:
         """Nothing older than the configured age, and nothing from before the window was cleared or summarised."""

@@ -11,22 +11,24 @@ A list of paired people that cannot be read closes the door to all but the owner
 """
 
 import logging
-import secrets
 from collections import OrderedDict
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
+from shoal.actors.pairing import Pairing
 from shoal.domain.clock import Clock
-from shoal.domain.errors import Conflict, Forbidden, Gone, NotFound, StoreError
+from shoal.domain.commands import Asked
+from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, thread_address
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import InboxPort, ToolServices
-from shoal.domain.records import AuditEntry, NewPost
+from shoal.domain.ports import InboxPort
+from shoal.domain.records import NewPost
 from shoal.domain.store import Store
-from shoal.permissions.access import STRANGER, AccessRules, Admission, Bucket, admit, code_digest, is_code, make_code
+from shoal.permissions.access import NO_LINKS, STRANGER, AccessRules, Admission, Bucket, People, admit, vouched
 from shoal.permissions.approvals import Answer, parse_answer
 
 log = logging.getLogger(__name__)
@@ -35,10 +37,7 @@ MESSAGES_BURST = 20
 MESSAGE_SECONDS = 2.0
 CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
-CODE_STANDS_SECONDS = 3600.0
-CODES_MAX = 20
 PEOPLE_MAX = 10_000
-SCOPE = "access"
 
 ASK_FOR_CODE = (
     "I do not know you yet. If you should have access, give this code to my owner, who can let you in with "
@@ -46,85 +45,44 @@ ASK_FOR_CODE = (
 )
 
 
-class Request(msgspec.Struct, frozen=True):
-    """A stranger who waits for the owner; of the code only a digest is kept."""
+class Links(msgspec.Struct, frozen=True):
+    """Who is the same person on several platforms, and the rules of each platform that has a door."""
 
-    user: str
-    name: str
-    digest: str
-    expires_at: datetime
+    people: People = NO_LINKS
+    rules: Mapping[str, AccessRules] = {}
 
 
-_requests = msgspec.json.Decoder(tuple[Request, ...])
-_people = msgspec.json.Decoder(tuple[str, ...])
+UNLINKED = Links()
 
 
-class Pairing:
-    """The people that were let in by code, and those who wait, by platform; kept in the store's settings."""
+class Voice(Protocol):
+    """How the door answers somebody."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    async def people(self, platform: str) -> tuple[str, ...]:
-        """Who was paired; nobody when that cannot be read."""
-        try:
-            found = await self._store.settings.get(SCOPE, f"paired:{platform}")
-            return _people.decode(found) if found else ()
-        except (StoreError, msgspec.DecodeError):
-            log.exception("who is paired cannot be read; access is closed", extra={"platform": platform})
-            return ()
-
-    async def ask(self, platform: str, author: Author) -> str:
-        """A new code for a stranger; empty when one stands already or too many wait."""
-        waiting = await self._waiting(platform)
-        if len(waiting) >= CODES_MAX or any(one.user == author.id for one in waiting):
-            return ""
-        code = make_code(secrets.token_bytes(16))
-        until = self._clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
-        request = Request(author.id, author.name[:100], code_digest(code), until)
-        await self._keep(platform, (*waiting, request))
-        return code
-
-    async def confirm(self, code: str, platforms: tuple[str, ...], by: str) -> tuple[str, str]:
-        """Let whoever got this code in; returns platform and user. Raises NotFound for a wrong or expired code."""
-        for platform in platforms:
-            waiting = await self._waiting(platform)
-            for request in waiting:
-                if is_code(code, request.digest):
-                    await self._keep(platform, tuple(one for one in waiting if one is not request))
-                    people = dict.fromkeys((*await self.people(platform), request.user))
-                    await self._store.settings.put(SCOPE, f"paired:{platform}", _encoded(tuple(people)))
-                    entry = AuditEntry("access", f"pair {platform}:{request.user}", "allow", user=by)
-                    await self._store.audit.record("access", [entry])
-                    return platform, request.user
-        raise NotFound("There is no such pairing code, or it has expired. Ask the person to write once more.")
-
-    async def _waiting(self, platform: str) -> tuple[Request, ...]:
-        found = await self._store.settings.get(SCOPE, f"waiting:{platform}")
-        now = self._clock.now()
-        return tuple(one for one in _requests.decode(found) if one.expires_at > now) if found else ()
-
-    async def _keep(self, platform: str, waiting: tuple[Request, ...]) -> None:
-        await self._store.settings.put(SCOPE, f"waiting:{platform}", _encoded(waiting))
-
-
-def _encoded(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    async def post(self, post: NewPost) -> None:
+        """Put a message into the outbox."""
+        ...
 
 
 class Door:
     """Implements `InboxPort` for the people of one platform, in front of the orchestrator."""
 
     def __init__(
-        self, inner: InboxPort, rules: AccessRules, pairing: Pairing, store: Store, clock: Clock, services: ToolServices
+        self,
+        inner: InboxPort,
+        rules: AccessRules,
+        pairing: Pairing,
+        store: Store,
+        clock: Clock,
+        voice: Voice,
+        links: Links = UNLINKED,
     ) -> None:
         self._inner = inner
         self._rules = rules
         self._pairing = pairing
         self._store = store
         self._clock = clock
-        self._services = services
+        self._voice = voice
+        self._links = links
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
@@ -158,25 +116,52 @@ class Door:
             raise Forbidden("You have no access here.")
         return await self._inner.decide(approval, allow, by, scope)
 
-    async def clear(self, thread: ThreadId, by: str) -> None:
-        """Start the model's window anew for somebody who may speak. Raises Forbidden and NotFound."""
-        address = thread_address(thread)
-        if not (await self._admission(address.platform, Author(by), address.channel)).allowed:
-            raise Forbidden("You have no access here.")
-        await self._inner.clear(thread, by)
+    async def command(self, asked: Asked) -> str:
+        """Do what a slash command asks, for somebody who may speak. Raises StoreError."""
+        address = thread_address(asked.thread)
+        found = await self._admission(address.platform, asked.author, address.channel)
+        if not found.allowed:
+            return "You have no access here."
+        if not found.owner and not self._may_go_on(asked.author.id):
+            return "That was a lot at once. Try again in a moment."
+        author = msgspec.structs.replace(asked.author, trusted=found.trusted)
+        return await self._inner.command(msgspec.structs.replace(asked, author=author))
 
-    async def status(self, thread: ThreadId) -> str:
-        """What the thread does, in a line for a person."""
-        return await self._inner.status(thread)
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """The thread that a message belongs to. Raises StoreError."""
+        return await self._inner.thread_of(channel, message_id, key)
+
+    async def judge(self, thread: ThreadId, author: Author) -> Author:
+        """Somebody whose words were read in a thread's past, trusted only if the rules trust them there."""
+        address = thread_address(thread)
+        found = await self._admission(address.platform, author, address.channel)
+        return msgspec.structs.replace(author, trusted=author.trusted and found.trusted)
 
     async def _admission(self, platform: str, author: Author, channel: str) -> Admission:
-        linked = self._rules.links.get(author.id)
-        if linked and not author.is_bot:
-            author = msgspec.structs.replace(author, id=linked)
+        person = self._links.people.find(f"{platform}:{author.id}")
+        if person.roles:
+            author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
         found = admit(self._rules, author, channel)
-        if found is not STRANGER or author.is_bot or not author.id:
+        if found is STRANGER and author.id and not author.is_bot:
+            found = admit(self._rules, author, channel, await self._pairing.people(platform))
+        if found.owner or author.is_bot:
             return found
-        return admit(self._rules, author, channel, await self._pairing.people(platform))
+        return await self._vouched(found, person.identities, platform, channel)
+
+    async def _vouched(self, found: Admission, identities: tuple[str, ...], platform: str, channel: str) -> Admission:
+        """What the person's other identities add: the owner of one platform is the owner here, a guest is a guest."""
+        shut = self._rules.channels and channel not in self._rules.channels
+        for identity in identities:
+            there, _, user = identity.partition(":")
+            rules = self._links.rules.get(there)
+            if rules is None or there == platform:
+                continue
+            admission = vouched(rules, user, await self._pairing.people(there))
+            if admission.owner:
+                return admission
+            if admission.allowed and not shut:
+                found = admission
+        return found
 
     def _may_go_on(self, user: str) -> bool:
         now = self._clock.monotonic()
@@ -219,8 +204,8 @@ class Door:
     async def _pair(self, code: str, message: Prompt) -> str:
         platform = thread_address(message.thread).platform
         try:
-            _, user = await self._pairing.confirm(code, (platform,), message.author.id)
-        except NotFound as error:
+            _, user = await self._pairing.confirm(code, (platform,), f"{platform}:{message.author.id}")
+        except (NotFound, InvalidInput, Conflict) as error:
             return str(error)
         return f"{user} may speak with me now."
 
@@ -234,4 +219,10 @@ class Door:
         return ends[0] if len(ends) == 1 else None
 
     async def _say(self, message: Prompt, text: str) -> None:
-        await self._services.post(NewPost(f"door:{message.key}", message.thread, text, reply_to=message.message_id))
+        await self._voice.post(NewPost(f"door:{message.key}", message.thread, text, reply_to=message.message_id))
+
+
+async def judged(doors: Mapping[str, Door], thread: ThreadId, author: Author) -> Author:
+    """Somebody whose words were read in a thread's past, as the platform's door judges them; without one, untrusted."""
+    door = doors.get(thread_address(thread).platform)
+    return await door.judge(thread, author) if door is not None else msgspec.structs.replace(author, trusted=False)

@@ -11,13 +11,29 @@ import msgspec
 
 from shoal.actors.actor import Actor
 from shoal.actors.parts import Parts
-from shoal.domain.errors import Forbidden, InvalidInput, NotFound, StoreError
+from shoal.domain.children import is_child
+from shoal.domain.commands import Asked
+from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreError, StoreUnavailable
 from shoal.domain.events import Cleared, Scope
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.messages import Abort, Author, FollowUp, Inbound, Prompt, Receipt, Steer
+from shoal.domain.messages import (
+    STOP_SIGNS,
+    Abort,
+    Author,
+    Deletion,
+    Edit,
+    FollowUp,
+    Inbound,
+    Prompt,
+    Reaction,
+    Receipt,
+    Steer,
+)
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter, Engine, SignalKind
+from shoal.domain.ports import ChatAdapter, CommandDesk, Engine, SignalKind
+from shoal.domain.records import Approval, AuditEntry
 from shoal.permissions.approvals import may_decide
+from shoal.turn.spending import spent_today
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +62,7 @@ class Orchestrator:
         self._idle_seconds = idle_seconds
         self._approvers = tuple(approvers)
         self._actors: dict[ThreadId, Actor] = {}
+        self.desk: CommandDesk | None = None
 
     @property
     def running(self) -> int:
@@ -57,41 +74,76 @@ class Orchestrator:
         """How many threads are held in memory."""
         return len(self._actors)
 
-    def busy(self, agent: str, beside: ThreadId) -> tuple[str, ...]:
-        """What the agent's other threads in this process do, a line each."""
-        return tuple(
-            f"{actor.thread}: {actor.doing}"
-            for actor in self._actors.values()
-            if actor.running
-            and actor.thread != beside
-            and actor.session is not None
-            and actor.session.agent is not None
-            and actor.session.agent.name == agent
-        )
-
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message durably, or say why not. Raises StoreError when it could not be stored."""
         inbox = self._parts.store.inbox
         match message:
             case Prompt():
-                receipt = await inbox.accept(message, self._prompts_max)
+                if is_child(message.thread):
+                    raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
+                await self._share_files(message)
+                message = await self._addressed(message)
+                receipt = await self._join(message) if message.joins else None
+                receipt = receipt or await inbox.accept(message, self._prompts_max)
                 if receipt.status == "accepted":
+                    self._parts.expect_files(message)
                     self._hurry(message.thread)
                     await self._engine.woken(message.thread)
+            case Edit() | Deletion():
+                revision = await inbox.revise(message)
+                self._parts.hub.publish(revision.events)
+                receipt = revision.receipt
+            case Reaction():
+                receipt = await self._react(message)
             case Steer():
                 receipt = await inbox.accept_now(message)
                 await self._tell(receipt, message.thread, "steer")
             case FollowUp():
                 receipt = await inbox.accept_now(message)
             case Abort():
-                receipt = await inbox.abort(message)
-                await self._tell(receipt, message.thread, "abort")
+                receipt = await self._abort(message)
         return receipt
 
+    async def _abort(self, message: Abort) -> Receipt:
+        """Stop the running turn, and the subagents that work for the thread."""
+        receipt = await self._parts.store.inbox.abort(message)
+        await self._tell(receipt, message.thread, "abort")
+        if is_child(message.thread):
+            info = await self._parts.store.journal.thread(message.thread)
+            if info is not None and info.parent:
+                await self._engine.woken(ThreadId(info.parent))
+        stopped = await self._parts.children.stop(message.thread)
+        return Receipt("delivered") if stopped and not receipt.delivered else receipt
+
+    async def _addressed(self, prompt: Prompt) -> Prompt:
+        """The prompt with the agent that it is for: the one it names, or its channel's."""
+        agent = await self._parts.agents.meant(prompt.thread, prompt.agent)
+        return prompt if agent == prompt.agent else msgspec.structs.replace(prompt, agent=agent)
+
+    async def _join(self, prompt: Prompt) -> Receipt | None:
+        """Take a prompt to a running turn as a steer; None when there is none, or it brings files."""
+        if prompt.attachments:
+            return None
+        steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
+        receipt = await self.send(steer)
+        return None if receipt.status == "dropped" else receipt
+
+    async def _react(self, reaction: Reaction) -> Receipt:
+        """A stop sign on what the running turn has shown ends it; all else means nothing."""
+        info = await self._parts.store.journal.thread(reaction.thread) if reaction.emoji in STOP_SIGNS else None
+        if info is None or not info.open_turn:
+            return Receipt("dropped")
+        shown = await self._parts.store.outbox.posted_ids(f"preview:{info.open_turn}")
+        if reaction.message_id not in shown:
+            return Receipt("dropped")
+        return await self.send(Abort(reaction.thread, reaction.author))
+
     async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+        self, platform: str, channel: str, text: str, author: Author, agent: str = "", tainted_by: str = ""
     ) -> ThreadId:
         """Post `text` to a channel, which opens a thread, and let the agent answer there.
+
+        `tainted_by` names what of the text comes from outside.
 
         Raises InvalidInput for a platform that is not connected, PlatformError when it refuses the post.
         """
@@ -101,7 +153,8 @@ class Orchestrator:
         thread = await adapter.open_thread(channel, text)
         clock = self._parts.clock
         key = clock.new_id()
-        await self.send(Prompt(thread, key, text, author, clock.now(), agent=agent, origin="trigger", message_id=key))
+        prompt = Prompt(thread, key, text, author, clock.now(), agent=agent, origin="trigger", message_id=key)
+        await self.send(msgspec.structs.replace(prompt, tainted_by=tainted_by))
         return thread
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
@@ -112,20 +165,33 @@ class Orchestrator:
         found = await self._parts.store.approvals.get(approval)
         if found is None:
             raise NotFound(f"There is no approval {approval}.")
+        by = self._parts.people.asker(by)
         if not may_decide(found, by, self._approvers):
             log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
+            await self._refused(found, by, "not theirs to decide")
             raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
-        settlement = await self._parts.store.approvals.settle(approval, "allow" if allow else "deny", scope, by.user)
+        verdict = "allow" if allow else "deny"
+        try:
+            settlement = await self._parts.store.approvals.settle(approval, verdict, scope, by.user)
+        except (Conflict, Gone):
+            await self._refused(found, by, f"too late to {verdict}")
+            raise
         self._parts.hub.publish([settlement.event])
-        self._parts.poke_sender(settlement.approval.thread)
+        self._parts.poke_sender(settlement.approval.asked_in)
         await self._engine.woken(settlement.approval.thread)
         return settlement.approval.state
+
+    async def _refused(self, found: Approval, by: Asker, why: str) -> None:
+        """Have the thread's audit chain tell of a decision that does not count."""
+        action = f"{found.tool} {found.digest}"
+        entry = AuditEntry("approval", action, "refused", user=by.identity, turn=found.turn, detail=why)
+        await self._parts.store.audit.record(found.thread, [entry])
 
     async def expire_approvals(self) -> None:
         """Settle what nobody answered in time."""
         for settlement in await self._parts.store.approvals.expire():
             self._parts.hub.publish([settlement.event])
-            self._parts.poke_sender(settlement.approval.thread)
+            self._parts.poke_sender(settlement.approval.asked_in)
             await self._engine.woken(settlement.approval.thread)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
@@ -136,13 +202,26 @@ class Orchestrator:
         """Everybody who comes this far; the door stands before this."""
         return True
 
+    async def command(self, asked: Asked) -> str:
+        """Do what a slash command asks, at the desk. Raises StoreError."""
+        assert self.desk is not None, "the app puts the desk up"
+        return await self.desk.command(asked)
+
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """The thread that a message belongs to. Raises StoreError."""
+        return await self._parts.store.outbox.thread_of(channel, message_id, key)
+
     async def status(self, thread: ThreadId) -> str:
-        """What the thread does, in a line for a person."""
+        """What the thread does, and what models took today, for a person."""
         found = await self._parts.store.journal.thread(thread)
         if found is None:
             return "Nothing was said here yet."
         doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
-        return f"{doing}; {found.queued} waiting. Agent {found.agent}, {found.last_seq} events."
+        line = f"{doing}; {found.queued} waiting. Agent {found.agent or 'not chosen yet'}, {found.last_seq} events."
+        scopes = {f"thread:{thread}", f"agent:{found.agent}", "day", "total"}
+        standings = [one for one in await self._parts.store.budget.standings() if one.scope in scopes]
+        spent = spent_today(await self._parts.store.ledger.usage(0), standings)
+        return f"{line}\n{spent}" if spent else line
 
     async def recover(self) -> int:
         """Wake every thread that was left with something to do; returns how many."""
@@ -186,6 +265,13 @@ class Orchestrator:
         idle.sort(key=lambda actor: actor.last_used)
         for actor in idle[: max(1, ACTIVE_MAX // 8)]:
             del self._actors[actor.thread]
+
+    async def _share_files(self, message: Prompt) -> None:
+        """Give the files that came with it to the machine that will answer."""
+        if any(one.path for one in message.attachments):
+            notices = await self._parts.folders.push(message.thread)
+            if notices:
+                raise StoreUnavailable(notices[0])
 
     def _hurry(self, thread: ThreadId) -> None:
         actor = self._actors.get(thread)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from shoal.agents.snapshots import Snapshots
 from shoal.domain.agents import AgentSpec
+from shoal.domain.children import is_child
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.records import NewPost, Stretch
@@ -75,7 +76,7 @@ class IdleWatch:
         since = self._clock.now() - timedelta(minutes=minutes)
         if any(one.busy or one.updated_at > since for one in threads):
             return 0
-        return sum([await self._save(one, minutes) for one in threads])
+        return sum([await self._save(one, minutes) for one in threads if not is_child(one.thread)])
 
     async def _save(self, stretch: Stretch, minutes: float) -> bool:
         try:

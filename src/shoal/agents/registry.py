@@ -1,32 +1,16 @@
 """Who answers: agents as directories under `agents/`, each with an `agent.toml`, read again when it changes."""
 
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
+from shoal.agents.folder import FILE, NAME, AgentFile, read_agent
+from shoal.agents.places import Places
+from shoal.domain.agents import AgentBudget, AgentSpec
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-
-FILE_BYTES_MAX = 65_536
-
-
-class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of `agent.toml`; what is left out is taken from the configuration."""
-
-    model: str = ""
-    profile: str = ""
-    system_prompt: str = ""
-    tools: tuple[str, ...] = ()
-    fallback: tuple[str, ...] | None = None
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    restrict_to_workspace: bool = True
-    taint: bool = True
-    idle_minutes: float = 0.0
 
 
 class AgentDefaults(msgspec.Struct, frozen=True):
@@ -42,30 +26,46 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
 class _Read(NamedTuple):
     stamp: tuple[int, int]
+    file: AgentFile
     spec: AgentSpec
 
 
 class Agents:
-    """Finds agents by name; implements `actors.parts.AgentSource`."""
+    """Finds agents by name; implements `actors.parts.AgentSource`. Without `places`, no channel is bound."""
 
-    def __init__(self, home: Home, defaults: AgentDefaults) -> None:
+    def __init__(self, home: Home, defaults: AgentDefaults, places: Places | None = None) -> None:
         self._home = home
-        self._defaults = defaults
+        self.places = places
         self._read: dict[str, _Read] = {}
+        self.defaults = defaults
 
     def names(self) -> list[str]:
         """Every agent that has a directory, the default one always among them."""
         folder = self._home.root / "agents"
         found = {entry.name for entry in folder.iterdir() if entry.is_dir()} if folder.is_dir() else set[str]()
-        return sorted(found | {self._defaults.agent})
+        return sorted({name for name in found if NAME.fullmatch(name)} | {self.defaults.agent})
 
     def exists(self, name: str) -> bool:
         """Whether there is such an agent."""
-        return name == self._defaults.agent or (name in self.names())
+        return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
+
+    async def meant(self, thread: ThreadId, name: str) -> str:
+        """Whom a message is for that names this agent, or none. Raises StoreError."""
+        return name if self.places is None else await self.places.agent_for(thread, name)
 
     async def resolve(self, name: str, thread: ThreadId) -> AgentSpec:
-        """The named agent; the default one for no name or one that is gone. Raises InvalidInput for a broken file."""
-        return self.spec(name if name and self.exists(name) else self._defaults.agent)
+        """The named agent, or the one that the thread's channel is bound to, or the default one, with what was chosen
+        for the channel. Raises InvalidInput for a broken file, StoreError."""
+        name = name or await self.meant(thread, "")
+        kept = self._current(name if name and self.exists(name) else self.defaults.agent)
+        if self.places is None:
+            return kept.spec
+        wide, narrow = await self.places.chosen(thread)
+        model = narrow.model or (kept.spec.model if kept.file.model else wide.model or kept.spec.model)
+        profile = narrow.profile or (kept.spec.profile if kept.file.profile else wide.profile or kept.spec.profile)
+        if (model, profile) == (kept.spec.model, kept.spec.profile):
+            return kept.spec
+        return msgspec.structs.replace(kept.spec, model=model, profile=profile)
 
     def with_model(self, agent: AgentSpec, model: str) -> AgentSpec:
         """The agent with another model for one turn; the same object when nothing differs."""
@@ -73,17 +73,28 @@ class Agents:
 
     def spec(self, name: str) -> AgentSpec:
         """The agent as its file is now; the same object while it does not change. Raises InvalidInput."""
+        return self._current(name).spec
+
+    def budget(self, name: str) -> AgentBudget:
+        """An agent's own ceilings; none for one that is gone or broken."""
+        try:
+            return self._current(name).spec.budget if self.exists(name) else AgentBudget()
+        except InvalidInput:
+            return AgentBudget()
+
+    def _current(self, name: str) -> _Read:
         home = self._home.agent(name)
-        stamp = _stamp(home / "agent.toml")
+        stamp = _stamp(home / FILE)
         kept = self._read.get(name)
-        if kept is None or kept.stamp != stamp:
-            kept = _Read(stamp, self._build(name, home, _load(home / "agent.toml")))
+        if kept is None or kept.stamp != stamp or not kept.spec.workspace.is_dir():
+            file = read_agent(home)
+            kept = _Read(stamp, file, self._build(name, home, file))
             kept.spec.workspace.mkdir(parents=True, exist_ok=True)
             self._read[name] = kept
-        return kept.spec
+        return kept
 
     def _build(self, name: str, home: Path, file: AgentFile) -> AgentSpec:
-        defaults = self._defaults
+        defaults = self.defaults
         return AgentSpec(
             name=name,
             home=home,
@@ -98,6 +109,7 @@ class Agents:
             restrict_to_workspace=file.restrict_to_workspace,
             taint=file.taint,
             idle_minutes=file.idle_minutes,
+            budget=file.budget,
         )
 
 
@@ -107,13 +119,3 @@ def _stamp(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return (0, 0)
     return (found.st_mtime_ns, found.st_size)
-
-
-def _load(path: Path) -> AgentFile:
-    try:
-        text = path.read_text("utf-8")[:FILE_BYTES_MAX]
-        return msgspec.convert(tomllib.loads(text), AgentFile)
-    except FileNotFoundError:
-        return AgentFile()
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path.parent.name}/agent.toml: {error}. Correct the file; it counts at once.") from error

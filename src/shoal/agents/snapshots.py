@@ -30,13 +30,14 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
-from shoal.domain.ports import Models
+from shoal.domain.permissions import Asker
 from shoal.domain.records import Snapshot, Stretch
 from shoal.domain.store import Store
 from shoal.domain.transcript import SUMMARY_HEAD
 from shoal.turn.files import cut_middle
+from shoal.turn.spending import Charge, Spending
 
 log = logging.getLogger(__name__)
 
@@ -74,15 +75,15 @@ Publish = Callable[[Sequence[Event]], None]
 
 
 class Snapshots:
-    """Saves, lists and restores windows. Without `models`, descriptions are plain."""
+    """Saves, lists and restores windows. Without `spending` no model is asked and descriptions are plain."""
 
     def __init__(
-        self, store: Store, agents: AgentSource, clock: Clock, models: Models | None, publish: Publish
+        self, store: Store, agents: AgentSource, clock: Clock, spending: Spending | None, publish: Publish
     ) -> None:
         self._store = store
         self._agents = agents
         self._clock = clock
-        self._models = models
+        self._spending = spending
         self._publish = publish
 
     async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
@@ -141,7 +142,7 @@ class Snapshots:
         if not events:
             raise InvalidInput("There is nothing to save: the conversation is empty since it was last cleared.")
         agent = await self._agent(stretch.thread)
-        words = " ".join(description.split()) or await self._describe(agent, events)
+        words = " ".join(description.split()) or await self._describe(agent, stretch.thread, events)
         snapshot = Snapshot(
             id=self._clock.new_id(),
             thread=stretch.thread,
@@ -154,26 +155,25 @@ class Snapshots:
         await self._store.snapshots.add(snapshot)
         return snapshot
 
-    async def _describe(self, agent: AgentSpec, events: Sequence[EventData]) -> str:
+    async def _describe(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
         """The model's description; a plain one when it has none to give."""
         try:
             async with asyncio.timeout(DESCRIBE_SECONDS_MAX):
-                return await self._asked(agent, events) or plain_description(events)
+                return await self._asked(agent, thread, events) or plain_description(events)
         except (InvalidInput, TimeoutError) as error:
             log.info("a snapshot is described plainly", extra={"why": str(error)})
             return plain_description(events)
 
-    async def _asked(self, agent: AgentSpec, events: Sequence[EventData]) -> str:
-        if self._models is None:
+    async def _asked(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
+        if self._spending is None:
             return ""
-        route = self._models.route(agent.model)
+        route = self._spending.route(agent.model)
         text = cut_middle("\n\n".join(_line(data) for data in events), DESCRIBED_CHARS_MAX)
         asked = UserMessage(f"<conversation>\n{text}\n</conversation>\n\nDescribe it now.")
         request = ModelRequest(model=route.model, system=_SYSTEM, messages=(asked,), max_output_tokens=300)
-        async for event in route.provider.stream(request):
-            if isinstance(event, ModelDone):
-                return " ".join(event.message.text.split())
-        return ""
+        charge = Charge(f"snapshot:{self._clock.new_id()}", agent.model, thread, TurnId(""), agent.name, Asker())
+        done = await self._spending.ask(charge, route, request)
+        return " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
 
 
 def restorable(events: Sequence[Event]) -> list[EventData]:

@@ -13,7 +13,8 @@ from typing import TypeAlias
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Prompt
-from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.domain.ports import InboxPort
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
 
 PLATFORM = "terminal"
 KEYS_KEPT_MAX = 1024

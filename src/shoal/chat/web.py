@@ -13,7 +13,8 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part, make_thread_id
 from shoal.domain.messages import Prompt
-from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.domain.ports import InboxPort
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
 
 TEXT_CHARS_MAX = 1_000_000
 """Pages and programs read whole answers; nothing is split."""

@@ -1,9 +1,11 @@
 """Rules that concern more than one key, checked on the whole configuration."""
 
+import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS, SANDBOX_KINDS
+from shoal.config.mcp import NAME
 from shoal.config.platforms import Account, Matrix, Slack, Telegram
 from shoal.config.records import Config
 from shoal.config.secret import Secret
@@ -23,6 +25,9 @@ NEEDED = {
 """What an enabled account cannot do without."""
 
 
+_HOOK_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
 def check(config: Config) -> Iterator[Found]:
     """Everything that is wrong between keys."""
     yield from _providers(config)
@@ -30,11 +35,38 @@ def check(config: Config) -> Iterator[Found]:
     yield from _numbers(config)
     yield from _permissions(config)
     yield from _sandbox(config)
+    yield from _mcp(config)
+    yield from _access(config)
+    yield from _webhooks(config)
     for platform in NEEDED:
         yield from _accounts(config, platform, getattr(config.platforms, platform))
     for name, webhook in config.platforms.webhook.items():
         if webhook.enabled and not webhook.secret:
             yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text both sides know"
+
+
+def _webhooks(config: Config) -> Iterator[Found]:
+    for name, webhook in config.triggers.webhooks.items():
+        at = ("triggers", "webhooks", name)
+        if not _HOOK_NAME.fullmatch(name):
+            yield at, "has another name than a path can have; allowed: letters, digits, - and _"
+        if not webhook.secret:
+            yield (*at, "secret"), "is missing; allowed: any text of at least 16 characters that the caller knows"
+        if bool(webhook.thread) == bool(webhook.channel):
+            yield at, "needs a thread, or else a channel; give one of the two"
+        if webhook.thread and webhook.thread.count(":") != 2:
+            yield (*at, "thread"), f'is "{webhook.thread}"; allowed: PLATFORM:CHANNEL:THREAD'
+        if webhook.channel and webhook.channel.count(":") != 1:
+            yield (*at, "channel"), f'is "{webhook.channel}"; allowed: PLATFORM:CHANNEL'
+
+
+def _access(config: Config) -> Iterator[Found]:
+    seen: dict[str, str] = {}
+    for name, person in config.access.people.items():
+        for identity in person.identities:
+            if seen.setdefault(identity, name) != name:
+                where = f"is named for {seen[identity]} too; allowed: each identity for one person"
+                yield ("access", "people", name, "identities"), f"has {identity}, which {where}"
 
 
 def _providers(config: Config) -> Iterator[Found]:
@@ -124,6 +156,17 @@ def _sandbox(config: Config) -> Iterator[Found]:
     kind = config.sandbox.kind
     if kind not in SANDBOX_KINDS and not _is_extension("shoal.sandboxes", kind):
         yield ("sandbox", "kind"), f'is "{kind}"; allowed: {", ".join(SANDBOX_KINDS)}, or that of an extension'
+
+
+def _mcp(config: Config) -> Iterator[Found]:
+    for name, server in config.mcp.items():
+        if not re.fullmatch(NAME, name):
+            yield ("mcp", name), "has a name that tools cannot carry; allowed: 1 to 24 lower-case letters, digits and -"
+        if server.enabled and bool(server.command) == bool(server.url):
+            found = "and url are both given" if server.command else "is missing"
+            yield ("mcp", name, "command"), f"{found}; allowed: a command to start the server, or the url of one"
+        if server.sandbox and server.url:
+            yield ("mcp", name, "sandbox"), "is true for a url; allowed: only with a command, which it encloses"
 
 
 def _accounts(config: Config, platform: str, accounts: tuple[Account, ...]) -> Iterator[Found]:

@@ -44,6 +44,15 @@ class Telegram(Account, frozen=True, kw_only=True):
     """What Telegram must show in its secret header."""
 
 
+class DiscordServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What differs in one Discord server; empty takes the account's."""
+
+    threading: Literal["", "native", "reply", "channel"] = ""
+    """What is a thread there."""
+    agent: str = ""
+    """Agent that answers there."""
+
+
 class Discord(Account, frozen=True, kw_only=True):
     """A Discord bot."""
 
@@ -55,6 +64,8 @@ class Discord(Account, frozen=True, kw_only=True):
     """Address of the gateway; empty asks the API."""
     threading: Literal["native", "reply", "channel"] = "native"
     """What is a thread: a Discord thread, a chain of replies, or the whole channel."""
+    servers: dict[str, DiscordServer] = {}
+    """What differs in single servers, by their ids."""
 
 
 class Slack(Account, frozen=True, kw_only=True):
@@ -100,6 +111,19 @@ class Teams(Account, frozen=True, kw_only=True):
     """Where the keys that sign activities are described."""
     login_url: Annotated[str, Meta(pattern=URL)] = "https://login.microsoftonline.com"
     """Where access tokens come from."""
+    service_url: Annotated[str, Meta(pattern=URL)] = "https://smba.trafficmanager.net/teams/"
+    """Where posts go to in conversations that nobody has written in yet."""
+    service_hosts: tuple[str, ...] = (
+        "smba.trafficmanager.net",
+        "smba.infra.gcc.teams.microsoft.com",
+        "smba.infra.gov.teams.microsoft.us",
+        "smba.infra.dod.teams.microsoft.us",
+    )
+    """Hosts, with their port unless it is the usual one, that activities may name as their service and that are shown
+    our token; service_url's is one too."""
+    emulator: bool = False
+    """True also takes unsigned activities whose service is on this machine, as Microsoft's playground sends them; never
+    on a server that others reach."""
 
 
 class GoogleChat(Account, frozen=True, kw_only=True):
@@ -115,6 +139,16 @@ class GoogleChat(Account, frozen=True, kw_only=True):
         "https://www.googleapis.com/service_accounts/v1/metadata/x509/chat@system.gserviceaccount.com"
     )
     """Where the certificates that sign events are."""
+    oidc_certs_url: Annotated[str, Meta(pattern=URL)] = "https://www.googleapis.com/oauth2/v3/certs"
+    """Where the keys are that sign events for an endpoint's address, and Pub/Sub's pushes."""
+    push_account: str = ""
+    """E-mail address of the service account that Pub/Sub pushes as; without one no pushes are taken."""
+    subscription: Annotated[str, Meta(pattern=r"^$|^projects/[^/\s]+/subscriptions/[^/\s]+$")] = ""
+    """Pub/Sub subscription to pull events from, projects/NAME/subscriptions/NAME, where Google cannot call."""
+    pubsub_base: Annotated[str, Meta(pattern=URL)] = "https://pubsub.googleapis.com"
+    """Address of the Pub/Sub API."""
+    read_history: bool = False
+    """True where an administrator has let the app read messages (chat.app.messages.readonly)."""
 
 
 class Webhook(Account, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from shoal.config.mcp import Mcp
 from shoal.config.platforms import Platforms
 from shoal.config.secret import NO_SECRET, Secret
 
@@ -63,6 +64,25 @@ class Database(Section, frozen=True, kw_only=True):
     """PostgreSQL connections of one process."""
 
 
+class Files(Section, frozen=True, kw_only=True):
+    """Where stored results, messages' files and workspaces are when several machines share the work."""
+
+    url: Annotated[str, Meta(pattern=r"^$|^s3://[^/\s]+(/\S*)?$")] = ""
+    """An S3-compatible store, s3://BUCKET/PREFIX; empty keeps all in the home directory, on one machine or a shared
+    volume."""
+    endpoint: Annotated[str, Meta(pattern=r"^$|^https?://\S+$")] = ""
+    """Address of a store that is not Amazon's."""
+    region: str = ""
+    """The bucket's region; empty takes AWS_REGION."""
+    access_key: Secret = NO_SECRET
+    """Id of the key; empty takes the usual AWS variables or the machine's role."""
+    secret_key: Secret = NO_SECRET
+    """The key."""
+    workspace_sync: bool = True
+    """With a url: whether agents' workspaces and threads' files follow their work through the store; false where they
+    are on a shared volume."""
+
+
 class Turns(Section, frozen=True, kw_only=True):
     """Bounds of one turn."""
 
@@ -110,7 +130,7 @@ class Context(Section, frozen=True, kw_only=True):
     """Share of the input for excerpts of stored results."""
     artifact_chars_min: Annotated[int, Meta(ge=200)] = 2000
     """Tool results longer than this are stored whole and shown as an excerpt, in characters."""
-    artifact_excerpt_chars: Annotated[int, Meta(ge=200, le=100_000)] = 4000
+    artifact_excerpt_chars: Annotated[int, Meta(ge=200, le=100_000)] = 2000
     """How much of a stored result the model sees, in characters: its beginning and its end."""
     artifact_days: Annotated[float, Meta(ge=0)] = 30.0
     """How long stored results are kept, in days; 0 is without end."""
@@ -122,6 +142,8 @@ class Context(Section, frozen=True, kw_only=True):
     """Largest attachment that is downloaded, in bytes."""
     attachment_image_bytes_max: Annotated[int, Meta(ge=1024)] = 5_242_880
     """Largest image that is shown to the model, in bytes; a larger one is kept as a file."""
+    attachment_wait_seconds: Annotated[float, Meta(ge=0, le=600)] = 20.0
+    """How long a turn waits for its attachments, in seconds; what takes longer comes in the background."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
     """How many days of daily notes stand in the prompt."""
 
@@ -205,6 +227,23 @@ class Permissions(Section, frozen=True, kw_only=True):
     """Rules for certain agents, places and people."""
 
 
+class LinkedPerson(Section, frozen=True, kw_only=True):
+    """Somebody whose identities on several platforms are one person: what one of them may, all may; a budget, an
+    approval and a rule for one counts for all."""
+
+    identities: tuple[Annotated[str, Meta(pattern=r"^[^:\s]+:\S+$")], ...]
+    """User ids with their platform, e.g. telegram:4711 and discord:1234; the first one is the person in budgets."""
+    roles: tuple[str, ...] = ()
+    """Roles the person has on all platforms, beside those a platform gives."""
+
+
+class Access(Section, frozen=True, kw_only=True):
+    """Who is who."""
+
+    people: dict[str, LinkedPerson] = {}
+    """People with more than one identity, by a name of your choice."""
+
+
 class Budget(Section, frozen=True, kw_only=True):
     """Ceilings of what models may cost. 0 sets no ceiling."""
 
@@ -251,6 +290,21 @@ class Web(Section, frozen=True, kw_only=True):
     """Address under which platforms reach this server for webhooks."""
 
 
+class WebhookTrigger(Section, frozen=True, kw_only=True):
+    """Calls to POST /hooks/NAME that start a turn, in a thread or in a new one of a channel."""
+
+    secret: Secret = NO_SECRET
+    """What callers prove that they know, at least 16 characters."""
+    template: str = ""
+    """What the agent is told; {{ a.b }} is a value of the JSON body, {{ body }} all of it. Empty is the body alone."""
+    thread: str = ""
+    """Thread it goes into, PLATFORM:CHANNEL:THREAD."""
+    channel: str = ""
+    """Or the channel in which each call opens a thread, PLATFORM:CHANNEL."""
+    agent: str = ""
+    """Who answers; empty is the thread's or channel's agent."""
+
+
 class Triggers(Section, frozen=True, kw_only=True):
     """What starts turns by itself."""
 
@@ -258,6 +312,8 @@ class Triggers(Section, frozen=True, kw_only=True):
     """How late a one-time trigger may still run after downtime, in seconds."""
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
     """Time between looks at HEARTBEAT.md, in minutes; 0 is off."""
+    webhooks: dict[str, WebhookTrigger] = {}
+    """Webhooks by name."""
 
 
 class Engine(Section, frozen=True, kw_only=True):
@@ -278,6 +334,20 @@ class Agents(Section, frozen=True, kw_only=True):
 
     default_agent: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
     """Agent of channels that are bound to none."""
+    managers: tuple[str, ...] = ()
+    """Who may make, bind, change and destroy agents and choose settings of a place, beside the owner and
+    permissions.approvers: PLATFORM:USER, role:NAME, or PLATFORM:role:NAME."""
+
+
+class Subagents(Section, frozen=True, kw_only=True):
+    """Bounds of what agents give to subagents and to each other."""
+
+    depth_max: Annotated[int, Meta(ge=0, le=10)] = 3
+    """How deep calls may nest; 0 allows none."""
+    running_max: Annotated[int, Meta(ge=1, le=100)] = 5
+    """How many of a conversation's subagents are at work at the same time."""
+    steps_max: Annotated[int, Meta(ge=1)] = 25
+    """Model calls of one subagent; never more than turns.steps_max."""
 
 
 class Tools(Section, frozen=True, kw_only=True):
@@ -285,6 +355,8 @@ class Tools(Section, frozen=True, kw_only=True):
 
     brave_api_key: Secret = NO_SECRET
     """Key of the Brave search API; without it web_search asks DuckDuckGo."""
+    hardware: bool = False
+    """Whether there are tools for I2C and SPI devices of this machine; profiles other than open deny them even then."""
 
 
 class Logging(Section, frozen=True, kw_only=True):
@@ -303,16 +375,20 @@ class Config(Section, frozen=True, kw_only=True):
     model: Model = Model()
     providers: dict[str, Provider] = {}
     database: Database = Database()
+    files: Files = Files()
     turns: Turns = Turns()
     mailbox: Mailbox = Mailbox()
     context: Context = Context()
     sandbox: Sandbox = Sandbox()
     permissions: Permissions = Permissions()
+    access: Access = Access()
     budget: Budget = Budget()
     platforms: Platforms = Platforms()
     web: Web = Web()
     triggers: Triggers = Triggers()
     engine: Engine = Engine()
     agents: Agents = Agents()
+    subagents: Subagents = Subagents()
     tools: Tools = Tools()
+    mcp: dict[str, Mcp] = {}
     logging: Logging = Logging()

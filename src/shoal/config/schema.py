@@ -121,6 +121,7 @@ _SIMPLE: dict[Hint, str] = {
 _PATTERNS = {
     r"^https?://\S+$": " that starts with http:// or https://",
     r"^$|^https?://\S+$": " that starts with http:// or https://, or empty",
+    r"^$|^s3://[^/\s]+(/\S*)?$": " that starts with s3://, or empty",
     r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
     r"^[a-z0-9][a-z0-9_-]*$": " of small letters, digits, - and _",
 }
@@ -132,7 +133,7 @@ def _plural(hint: Hint) -> str:
 
 def _bounds(meta: msgspec.Meta) -> str:
     if meta.pattern is not None:
-        return _PATTERNS[meta.pattern]
+        return _PATTERNS.get(meta.pattern, f" that matches {meta.pattern}")
     if meta.min_length is not None:
         return ", not empty"
     if meta.ge is not None and meta.le is not None:

@@ -1,7 +1,7 @@
 """A secret setting: written out, or the environment variable, file or command it is asked from; never shown."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -18,10 +18,10 @@ class Secret:
     """Where a secret comes from. `repr` and `str` name the source, never the value; two are equal by source alone.
 
     A falsy secret is one that is not set. `reveal` looks it up anew each time, so that a token that was replaced
-    is found; whoever calls often keeps the answer until it is refused.
+    is found; whoever calls often keeps the answer until it is refused. Each value goes to the observers first.
     """
 
-    __slots__ = ("_detail", "_environ", "source")
+    __slots__ = ("_detail", "_environ", "_observers", "source")
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Secret:
         self.source: Source = source
         self._detail = detail
         self._environ = os.environ if environ is None else environ
+        self._observers: tuple[Callable[[str], None], ...] = ()
 
     @property
     def name(self) -> str:
@@ -50,6 +51,21 @@ class Secret:
 
         Raises ConfigError when the variable is not set, the file cannot be read or the command fails.
         """
+        value = self._look_up()
+        self.told(value)
+        return value
+
+    def observe(self, learn: Callable[[str], None]) -> None:
+        """Have `learn` called with every value from now on, so that it can be kept out of texts."""
+        if self:
+            self._observers = (*self._observers, learn)
+
+    def told(self, value: str) -> None:
+        """Tell the observers a value that was looked up, by whoever did so in its own way."""
+        for learn in self._observers if value else ():
+            learn(value)
+
+    def _look_up(self) -> str:
         match self.source:
             case "value":
                 return str(self._detail)

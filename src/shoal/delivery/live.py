@@ -6,7 +6,7 @@
     shown      a message stands; edits follow the text    the reply is delivered: the sender edits it -> gone;
                                                           the turn ended without a reply: marked as stopped -> gone
 
-The outbox has the truth: whatever a preview misses, the reply's row brings. The message's id is kept in the settings,
+The outbox has the truth: whatever a preview misses, the reply's row brings. The message's id is kept there as well,
 so that after a restart the reply still goes where its preview stands.
 """
 
@@ -23,11 +23,12 @@ from shoal.delivery.pacing import Pacer
 from shoal.delivery.render import pieces_of
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
-from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished, UserSaid
+from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
-from shoal.domain.ports import ChatAdapter, OutboundPost
+from shoal.domain.ports import ChatAdapter
+from shoal.domain.posts import WRITING, OutboundPost
 from shoal.domain.records import OutboxRow
-from shoal.domain.store import Settings
+from shoal.domain.store import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ TYPING_SECONDS = 4.0
 """How often a platform is told that the agent works."""
 SILENT = "[SILENT]"
 STOPPED = "\n\n⏹ Stopped."
-WRITING = " …"
 
 
 class PreviewSource(Protocol):
@@ -66,7 +66,20 @@ NO_PREVIEWS: PreviewSource = _NoPreviews()
 class _Preview:
     """One turn's answer as far as it is written."""
 
-    __slots__ = ("changed", "lock", "message_id", "over", "reply_to", "seen", "shown", "step", "text", "thread", "turn")
+    __slots__ = (
+        "changed",
+        "ending",
+        "lock",
+        "message_id",
+        "over",
+        "reply_to",
+        "seen",
+        "shown",
+        "step",
+        "text",
+        "thread",
+        "turn",
+    )
 
     def __init__(self, thread: ThreadId, turn: TurnId, reply_to: str) -> None:
         self.thread = thread
@@ -76,6 +89,7 @@ class _Preview:
         self.step = 0
         self.shown = self.seen = ""
         self.message_id = ""
+        self.ending = STOPPED
         self.over = False
         self.changed = asyncio.Event()
         self.lock = asyncio.Lock()
@@ -87,6 +101,11 @@ class _Preview:
         self.text += data.text
         self.changed.set()
 
+    def give_way(self) -> None:
+        """A tool says it to the person; what was shown stays, without a mark."""
+        self.ending = ""
+        self.end()
+
     def end(self) -> None:
         """No further edits."""
         self.over = True
@@ -96,13 +115,13 @@ class _Preview:
 class Previews:
     """Implements `PreviewSource` for one platform whose limits have `has_preview`."""
 
-    def __init__(self, adapter: ChatAdapter, hub: Hub, settings: Settings, clock: Clock) -> None:
+    def __init__(self, adapter: ChatAdapter, hub: Hub, outbox: Outbox, clock: Clock) -> None:
         self._adapter = adapter
         self._hub = hub
-        self._settings = settings
+        self._outbox = outbox
         self._clock = clock
-        self._scope = f"preview:{adapter.platform}"
         self._open: dict[ThreadId, _Preview] = {}
+        self._ending: dict[TurnId, _Preview] = {}
         self._asked: dict[ThreadId, str] = {}
 
     async def run(self, pacer: Pacer) -> None:
@@ -125,12 +144,15 @@ class Previews:
         if turn == row.id:
             return ""
         preview = self._open.get(row.thread)
-        if preview is not None and preview.turn == turn:
+        if preview is None or preview.turn != turn:
+            preview = self._ending.get(TurnId(turn))
+        if preview is not None:
             preview.end()
             async with preview.lock:
-                return preview.message_id
-        kept_turn, _, message_id = (await self._settings.get(self._scope, row.thread) or "").partition(" ")
-        return message_id if kept_turn == turn else ""
+                if preview.message_id:
+                    return preview.message_id
+        kept = await self._outbox.posted_ids(f"preview:{turn}")
+        return kept[0] if kept else ""
 
     async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
         match item.data:
@@ -146,6 +168,8 @@ class Previews:
                     tasks.start_soon(self._paint, preview, pacer)
                 if isinstance(item.data, TextStreamed):
                     preview.add(item.data)
+            case ToolFinished(answers=True) if item.thread in self._open:
+                self._open[item.thread].give_way()
             case TurnFinished():
                 self._asked.pop(item.thread, None)
                 await self._finish(item.thread, item.data)
@@ -156,15 +180,23 @@ class Previews:
         preview = self._open.pop(thread, None)
         if preview is None:
             return
+        if not preview.over:
+            self._ending[preview.turn] = preview  # its post may be on the way: whoever takes it waits for that
         preview.end()
         if data.reply:
             return
         async with preview.lock:
             if preview.message_id:
-                await self._try(self._adapter.edit(thread, preview.message_id, preview.shown + STOPPED))
+                await self._try(self._adapter.edit(thread, preview.message_id, preview.shown + preview.ending))
 
     async def _paint(self, preview: _Preview, pacer: Pacer) -> None:
         """Show what is written, as often as the platform likes, until the preview is over."""
+        try:
+            await self._follow(preview, pacer)
+        finally:
+            self._ending.pop(preview.turn, None)
+
+    async def _follow(self, preview: _Preview, pacer: Pacer) -> None:
         seconds = pacer.edit_seconds(preview.thread)
         told_at = -TYPING_SECONDS
         while not preview.over:
@@ -188,18 +220,20 @@ class Previews:
             preview.seen = text
             return
         try:
+            if not preview.message_id:  # a process before this one may have begun to show the same turn
+                kept = await self._outbox.posted_ids(f"preview:{preview.turn}")
+                preview.message_id = kept[0] if kept else ""
             if preview.message_id:
                 if pacer.barred(preview.thread):
                     return
                 await self._adapter.edit(preview.thread, preview.message_id, piece + WRITING)
             else:
-                await pacer.turn(preview.thread)
-                if preview.over:
+                if not pacer.take_now(preview.thread):  # a preview never stands in the way of an answer
                     return
                 key = f"preview:{preview.turn}"
                 post = OutboundPost(preview.thread, key, piece + WRITING, reply_to=preview.reply_to)
                 preview.message_id = await self._adapter.post(post)
-                await self._settings.put(self._scope, preview.thread, f"{preview.turn} {preview.message_id}")
+                await self._outbox.previewed(preview.thread, preview.turn, preview.message_id)
         except PlatformError as error:
             if error.retry_after_seconds:
                 pacer.refused(preview.thread, error.retry_after_seconds, everywhere=error.everywhere)

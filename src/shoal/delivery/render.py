@@ -2,7 +2,7 @@
 
 from shoal.delivery.split import split_markdown
 from shoal.domain.markup import measure, render_markup
-from shoal.domain.ports import ChatLimits
+from shoal.domain.posts import ChatLimits
 
 _SHORTEST = 64
 """The splitter cuts no shorter."""

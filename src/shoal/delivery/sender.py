@@ -8,8 +8,8 @@
     sent        all pieces are on the platform       -
     failed      given up, with its error             -
 
-Rows of one thread go one after the other; threads go at once, each post when the pacer says. A row that waits longer
-than its claim is claimed again by this same sender, which goes on with what it has. A piece's idempotency key is
+Rows of one thread go one after the other; threads go at once, each post when the pacer says. The claim of a row that
+takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
 `row:part`, stable over retries. Where the platform has no such keys, a piece whose outcome is unknown goes out again,
 marked as a repeat. A reply whose preview stands edits that message instead of posting anew.
 """
@@ -21,6 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from shoal.delivery.live import NO_PREVIEWS, PreviewSource
 from shoal.delivery.pacing import Pacer
@@ -28,9 +29,12 @@ from shoal.delivery.render import pieces_of
 from shoal.domain.backoff import retry_delay
 from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock
-from shoal.domain.errors import PlatformError
-from shoal.domain.ports import Button, ChatAdapter, OutboundPost
-from shoal.domain.records import OutboxRow
+from shoal.domain.errors import PlatformError, StoreUnavailable
+from shoal.domain.files import STILL_FOLDERS, Folders
+from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.ports import ChatAdapter
+from shoal.domain.posts import Button, OutboundPost
+from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.store import Outbox
 
 log = logging.getLogger(__name__)
@@ -57,12 +61,18 @@ class Sender:
     """Delivers the posts of one platform."""
 
     def __init__(
-        self, adapter: ChatAdapter, outbox: Outbox, clock: Clock, previews: PreviewSource = NO_PREVIEWS
+        self,
+        adapter: ChatAdapter,
+        outbox: Outbox,
+        clock: Clock,
+        previews: PreviewSource = NO_PREVIEWS,
+        folders: Folders = STILL_FOLDERS,
     ) -> None:
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
         self._previews = previews
+        self._folders = folders
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: set[str] = set()
         self._poked = asyncio.Event()
@@ -77,6 +87,7 @@ class Sender:
         await self._outbox.release(self._adapter.platform)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._previews.run, self._pacer)
+            tasks.start_soon(self._hold_on)
             while True:
                 self._poked.clear()
                 room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
@@ -85,6 +96,15 @@ class Sender:
                     self._at_work.add(row.id)
                     tasks.start_soon(self._work_on, row)
                 await self._wait(platforms)
+
+    async def _hold_on(self) -> None:
+        """Extend the claims of rows that are at work for long."""
+        before = set[str]()
+        while True:
+            await self._clock.sleep(CLAIM_SECONDS / 3)
+            if slow := before & self._at_work:
+                await self._outbox.extend(sorted(slow), CLAIM_SECONDS)
+            before = set(self._at_work)
 
     async def _work_on(self, row: OutboxRow) -> None:
         try:
@@ -106,7 +126,12 @@ class Sender:
         if row.post.kind == "edit":
             await self._change_card(row)
             return
+        if row.post.kind == "opening":
+            await self._open_thread(row)
+            return
         pieces = self._pieces(self._text(row))
+        if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
+            await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
             message_id = await self._attempt(row, self._put(row, part, pieces[part]))
             if message_id is None:
@@ -129,8 +154,18 @@ class Sender:
             else:
                 return preview
         post = self._post(row, part, piece)
+        if row.post.file:
+            post = msgspec.structs.replace(post, file=await self._file(row))
         await self._pacer.turn(row.thread)
         return await self._adapter.post(post)
+
+    async def _file(self, row: OutboxRow) -> Path:
+        """The file of a post, brought here where another machine has it."""
+        try:
+            await self._folders.pull(row.thread)
+        except StoreUnavailable as error:
+            raise PlatformError(str(error)) from error
+        return Path(self._folders.here(row.thread, row.post.file))
 
     def _text(self, row: OutboxRow) -> str:
         """The text to post; where there are no buttons, with the words that answer a question."""
@@ -139,6 +174,18 @@ class Sender:
             return post.text
         short = post.approval[-SHORT_ID_CHARS:]
         return f"{post.text}\n\nTo decide, write `allow {short}` or `deny {short}`."
+
+    async def _open_thread(self, row: OutboxRow) -> None:
+        """Post to a channel, which opens a thread; what is left of the text and the file follow in that thread."""
+        first, *rest = self._pieces(row.post.text or "…")
+        opened = await self._attempt(row, self._adapter.open_thread(thread_address(row.thread).channel, first))
+        if opened is None:
+            return
+        for number, piece in enumerate(rest, 1):
+            await self._outbox.put(NewPost(f"{row.id}:{number}", ThreadId(opened), piece))
+        if row.post.file:
+            await self._outbox.put(NewPost(f"{row.id}:file", ThreadId(opened), "", "file", file=row.post.file))
+        await self._outbox.posted(row, 0, "", last=True)
 
     async def _change_card(self, row: OutboxRow) -> None:
         """Edit the messages of an approval's card; nothing happens where there are none or none can be edited."""
@@ -170,16 +217,17 @@ class Sender:
 
     def _post(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
         post = row.post
-        repeated = row.maybe_sent and part == row.part and not self._adapter.limits.idempotent_posts
+        maybe_posted = row.maybe_sent and part == row.part
+        repeated = maybe_posted and not self._adapter.limits.idempotent_posts
         return OutboundPost(
             thread=row.thread,
             key=f"{row.id}:{part}",
             markdown=REPEATED + piece if repeated else piece,
-            kind="text" if post.kind == "edit" else post.kind,
-            file=Path(post.file) if post.file else None,
+            kind="text" if post.kind in ("edit", "opening") else post.kind,
             buttons=_buttons(post.approval),
             reply_to=post.reply_to if part == 0 else "",
             user=post.user,
+            maybe_posted=maybe_posted,
         )
 
     async def _refused(self, row: OutboxRow, error: PlatformError) -> None:

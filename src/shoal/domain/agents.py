@@ -1,8 +1,20 @@
 """Agents: who answers in a thread, with which model, permissions and limits."""
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+
+from shoal.domain.messages import Caller
+
+
+class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent's own ceilings, in US dollars and tokens (in and out), beside those of [budget]; 0 is none."""
+
+    usd_per_turn: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    usd_per_day: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    tokens_per_turn: Annotated[int, msgspec.Meta(ge=0)] = 0
+    tokens_per_day: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class AgentSpec(msgspec.Struct, frozen=True):
@@ -26,6 +38,22 @@ class AgentSpec(msgspec.Struct, frozen=True):
     restrict_to_workspace: bool = True
     taint: bool = True
     idle_minutes: float = 0.0
+    budget: AgentBudget = AgentBudget()
+
+
+NO_TOOLS = ("-",)
+"""A choice of tools that has none: an empty one is all."""
+
+
+def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
+    """The agent for a turn that another one called: with no tool that one lacks, and held up as that one is."""
+    tools = agent.tools
+    if caller.tools is not None:
+        tools = tuple(name for name in tools or caller.tools if name in caller.tools) or NO_TOOLS
+    taint = agent.taint or caller.gates
+    if tools == agent.tools and taint == agent.taint:
+        return agent
+    return msgspec.structs.replace(agent, tools=tools, taint=taint)
 
 
 class TurnLimits(msgspec.Struct, frozen=True):

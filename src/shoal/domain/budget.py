@@ -1,6 +1,8 @@
 """Ceilings of what models may cost: what is reserved before a call, and what stands spent."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -80,3 +82,23 @@ class Reserved(msgspec.Struct, frozen=True):
 
     standings: tuple[Standing, ...]
     blocked: Standing | None = None
+
+
+class Budget(Protocol):
+    """What stands spent under the ceilings, over all workers."""
+
+    async def reserve(self, wanted: Reservation) -> Reserved:
+        """Set a call's cost aside under all its ceilings, or under none when one would break, in one transaction."""
+        ...
+
+    async def release(self, reservation: str) -> None:
+        """Give a reservation back, unused; one that does not stand changes nothing."""
+        ...
+
+    async def standings(self, keys: Sequence[tuple[str, str]] = ()) -> list[Standing]:
+        """Today's ceilings (and the total), or those of these (scope, day)."""
+        ...
+
+    async def lift(self) -> str:
+        """Hold nothing up for the rest of the day (UTC), which is returned."""
+        ...

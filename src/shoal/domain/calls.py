@@ -1,6 +1,6 @@
 """Calls that platforms make to us: an adapter takes them in, whichever web server hands them over."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -21,3 +21,15 @@ class HttpInbound(Protocol):
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """Take a call in. `headers` by lower-case names; never raises for what is in the call."""
         ...
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    """A webhook that starts turns: in `thread`, or in a new one of `channel` of `platform`. `secret` is asked for at
+    each call; `template` says what the agent is told."""
+
+    secret: Callable[[], str]
+    template: str = ""
+    thread: str = ""
+    platform: str = ""
+    channel: str = ""
+    agent: str = ""

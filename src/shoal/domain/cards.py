@@ -23,6 +23,28 @@ TRUTHS: dict[CardState, str] = {
 }
 
 
+CARD_CHARS_MAX = 1500
+"""How much of what would run a card shows."""
+WHOLE = (
+    "Part of it is not shown. Read all of it before you allow it: `shoal approvals show {id}`, or on the page{place}."
+)
+
+
+def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: str = "") -> str:
+    """What a card says of what would run: all of it, or beginning and end, what is left out and where to read it.
+
+    `page` is the address of the page, without a slash at its end; empty where nobody said it.
+    """
+    if len(shown) <= chars_max:
+        return shown
+    end = chars_max // 3
+    begin = chars_max - end
+    left_out = len(shown) - begin - end
+    cut = f"{shown[:begin]}\n… {left_out} characters are not shown here …\n{shown[-end:]}"
+    place = f": {page}/#/approvals" if page else ""
+    return f"{cut}\n\n{WHOLE.format(id=approval, place=place)}"
+
+
 def card_id(approval: str) -> str:
     """The id of the post that asks."""
     return f"approval:{approval}"
@@ -31,4 +53,6 @@ def card_id(approval: str) -> str:
 def card_edit(thread: ThreadId, approval: ApprovalId, shown: str, state: CardState, by: str = "") -> NewPost:
     """The post that changes a card to what became of it; its buttons go. Platforms that cannot edit skip it."""
     text = TRUTHS[state].format(by=f" by {by}" if by else "")
-    return NewPost(f"{card_id(approval)}:{state}", thread, f"{text}\n\n{shown}", "edit", approval=approval)
+    return NewPost(
+        f"{card_id(approval)}:{state}", thread, f"{text}\n\n{card_text(approval, shown)}", "edit", approval=approval
+    )

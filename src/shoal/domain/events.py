@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.domain.clock import iso
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Attachment, Author, Image, Opaque, Origin, StopReason, ToolCall, Usage
+from shoal.domain.messages import Attachment, Author, Caller, Image, Opaque, Origin, StopReason, ToolCall, Usage
 
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
@@ -18,7 +18,7 @@ Scope: TypeAlias = Literal["once", "thread"]
 class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message from the user's side entered the conversation.
 
-    One that was missed or restored is `backfill`; `said_at` is then when it was written.
+    One that was missed or restored is `backfill`; `said_at` is then when it was written. `direct`: to the agent alone.
     """
 
     type: ClassVar[str] = "user_message"
@@ -30,6 +30,9 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     reply_to: str = ""
     backfill: bool = False
     said_at: datetime | None = None
+    caller: Caller | None = None
+    tainted_by: str = ""
+    direct: bool = False
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +74,7 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The one result of a call. `artifact` is the digest of the whole, stored with `artifact_bytes`; `text` is then an
-    excerpt."""
+    excerpt. `answers`: the call has told the person what the turn had to say."""
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -83,6 +86,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
     duration_ms: int = 0
     tainted_by: str = ""
+    answers: bool = False
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,6 +96,16 @@ class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     author: Author
     message_id: str = ""
+
+
+class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who wrote a message changed or deleted it after its turn had begun; the model is told with the next message."""
+
+    type: ClassVar[str] = "revised"
+    author: Author
+    message_id: str = ""
+    text: str = ""
+    deleted: bool = False
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,25 +171,29 @@ class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The turn ended; `reply` is what was handed to delivery (empty: nothing is posted)."""
+    """The turn ended; `reply` is its answer, which is posted unless a tool has answered already or it is a child's.
+
+    Of a child, `tainted_by` names the untrusted content it has seen.
+    """
 
     type: ClassVar[str] = "turn_finished"
     outcome: Outcome
     reply: str = ""
     steps: int = 0
     usage: Usage = Usage()
+    tainted_by: str = ""
 
 
 EventData: TypeAlias = (
-    UserSaid | TurnStarted | AssistantSaid | ToolStarted | ToolFinished | Steered | ApprovalRequested | ApprovalSettled
-    | Compacted | Cleared | LimitReached | Failed | TurnFinished
+    UserSaid | TurnStarted | AssistantSaid | ToolStarted | ToolFinished | Steered | Revised | ApprovalRequested
+    | ApprovalSettled | Compacted | Cleared | LimitReached | Failed | TurnFinished
 )  # fmt: skip
 
 EVENT_CLASSES: dict[str, type[EventData]] = {
     kind.type: kind
     for kind in (
-        UserSaid, TurnStarted, AssistantSaid, ToolStarted, ToolFinished, Steered, ApprovalRequested, ApprovalSettled,
-        Compacted, Cleared, LimitReached, Failed, TurnFinished,
+        UserSaid, TurnStarted, AssistantSaid, ToolStarted, ToolFinished, Steered, Revised, ApprovalRequested,
+        ApprovalSettled, Compacted, Cleared, LimitReached, Failed, TurnFinished,
     )
 }  # fmt: skip
 

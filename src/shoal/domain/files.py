@@ -1,8 +1,16 @@
-"""The port of content that is too large for rows: kept once, by the digest of its bytes."""
+"""The ports of what is too large for rows: content kept once by its digest, and directories that follow the work."""
 
 import hashlib
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.events import EventData, ToolFinished, UserSaid
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Image
 
 DIGEST_CHARS = 32
 """How much of the SHA-256 names a content: 128 bits."""
@@ -34,6 +42,71 @@ class Files(Protocol):
     def remove(self, digest: str) -> bool:
         """Delete it unless it was stored or asked for lately; False when it stays."""
         ...
+
+    def below(self, name: str) -> "Files":
+        """Content that is kept apart from all other, under a name that is safe as a file's."""
+        ...
+
+    def sweep(self, used: Collection[str]) -> int:
+        """Delete everything but these digests and what was stored lately; returns how many went."""
+        ...
+
+
+class Folders(Protocol):
+    """The directories that work changes: a thread's files, and the workspace of the agent where one is given.
+
+    Where every machine sees the same files, nothing is done. The notices are sentences for the model.
+    """
+
+    async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Bring them up to date before work; returns notices about what met changes made here.
+
+        Raises StoreUnavailable when what others did cannot be had now; trying again is right.
+        """
+        ...
+
+    async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Give others what changed; returns notices about what met theirs, or could not be stored this time."""
+        ...
+
+    def here(self, thread: ThreadId, path: str) -> str:
+        """A file of the thread, wherever it was stored, as a path of this machine."""
+        ...
+
+
+class StillFolders:
+    """Implements Folders where every machine sees the same files."""
+
+    async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Nothing has to come."""
+        return ()
+
+    async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Nothing has to go."""
+        return ()
+
+    def here(self, thread: ThreadId, path: str) -> str:
+        """It is there."""
+        return path
+
+
+STILL_FOLDERS = StillFolders()
+
+
+def relocated(data: EventData, here: Callable[[str], str]) -> EventData:
+    """An event's data with the paths of this machine; the same object where it names none that differ."""
+    match data:
+        case UserSaid(attachments=attachments) if attachments:
+            moved = tuple(
+                one if (path := here(one.path)) == one.path else msgspec.structs.replace(one, path=path)
+                for one in attachments
+            )
+            return data if moved == attachments else msgspec.structs.replace(data, attachments=moved)
+        case ToolFinished(images=images) if images:
+            shown = tuple(Image(here(one.path), one.media_type) for one in images)
+            return data if shown == images else msgspec.structs.replace(data, images=shown)
+        case _:
+            return data
 
 
 def digest_of(content: bytes) -> str:

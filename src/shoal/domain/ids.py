@@ -15,6 +15,8 @@ ApprovalId = NewType("ApprovalId", str)
 
 PART_CHARS_MAX = 180
 """Longest encoded part; three parts and a file name stay below the 255 bytes of common file systems."""
+OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
+"""Platforms of the page, the API and this machine: only the owner reaches them."""
 
 _UNSAFE = re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
-from unicodedata import east_asian_width
 
 import msgspec
 
-from shoal.domain.ports import ChatLimits, Markup
+from shoal.domain.posts import ChatLimits, Markup
+from shoal.domain.tables import aligned, cells_in
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 NESTING_MAX = 40
 """Deeper text is taken as it stands; nobody writes it, and the tree is walked recursively."""
-CELL_WIDTH_MAX = 40
-"""Cells are padded to at most this width, so that one long cell does not swell every row."""
 
 Wrap: TypeAlias = Callable[[str], str]
 Style: TypeAlias = Literal["strong", "em", "s"]
@@ -43,6 +41,8 @@ class Dialect(msgspec.Struct, frozen=True):
     blocks: Callable[[Sequence[str], bool], str]
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
     em_separator: str = ""
+    inner_quote: Wrap | None = None
+    """For quotes within quotes and lists, where those need another mark."""
 
 
 def render_markup(markdown: str, markup: Markup) -> str:
@@ -76,6 +76,7 @@ class _Walk:
         self._dialect = dialect
         self._lines = lines
         self._open: set[str] = set()
+        self._within = 0
 
     def blocks(self, nodes: "Sequence[SyntaxTreeNode]", *, tight: bool) -> str:
         return self._dialect.blocks([self._block(node) for node in nodes], tight)
@@ -93,7 +94,8 @@ class _Walk:
                     else dialect.fence(f"{info}\n{node.content}", "")
                 )
             case "blockquote":
-                return dialect.quote(self.blocks(node.children, tight=False))
+                quote = dialect.inner_quote if self._within and dialect.inner_quote is not None else dialect.quote
+                return quote(self._inside(node, tight=False))
             case "bullet_list" | "ordered_list":
                 return self._list(node)
             case "table":
@@ -105,6 +107,13 @@ class _Walk:
             case _:
                 return dialect.text(node.content)
 
+    def _inside(self, node: "SyntaxTreeNode", *, tight: bool) -> str:
+        """The blocks of a quote or a list's item."""
+        self._within += 1
+        inner = self.blocks(node.children, tight=tight)
+        self._within -= 1
+        return inner
+
     def _list(self, node: "SyntaxTreeNode") -> str:
         ordered = node.type == "ordered_list"
         number = int(node.attrs.get("start", 1)) if ordered else 0
@@ -112,7 +121,7 @@ class _Walk:
         items: list[str] = []
         for place, item in enumerate(node.children):
             marker = self._dialect.text(f"{number + place}.") if ordered else "•"
-            body = self.blocks(item.children, tight=tight)
+            body = self._inside(item, tight=tight)
             items.append(self._dialect.item(f"{marker} {body}" if self._dialect.table is None else body))
         if self._dialect.table is None:
             return "\n".join(items)
@@ -122,7 +131,7 @@ class _Walk:
     def _table(self, node: "SyntaxTreeNode") -> str:
         rows = [row for part in node.children for row in part.children]
         written = self._lines[node.map[0] : node.map[1]] if node.map else ()
-        if any(_cells(line) > len(rows[0].children) for line in written):  # the parser leaves out what has no header
+        if any(cells_in(line) > len(rows[0].children) for line in written):  # the parser leaves out what has no header
             return self._dialect.fence("\n".join(written) + "\n", "")
         if self._dialect.table is not None:
             return self._dialect.table([[self._inline(cell.children) for cell in row.children] for row in rows])
@@ -179,34 +188,6 @@ class _Walk:
         return self._dialect.styles[style](inner) if mark and inner.strip() else inner
 
 
-def _cells(line: str) -> int:
-    """How many cells a table's line has, as it is written."""
-    inner = line.strip().removeprefix("|")
-    ends = inner.endswith("|") and not inner.endswith("\\|")
-    return inner.count("|") - inner.count("\\|") + (0 if ends else 1)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as monospace text, a line a row, wide characters counted as two."""
-    cells = [[cell.replace("\n", " ") for cell in row] for row in rows]
-    columns = max((len(row) for row in cells), default=0)
-    widths = [
-        min(CELL_WIDTH_MAX, max((_width(row[column]) for row in cells if column < len(row)), default=0))
-        for column in range(columns)
-    ]
-    lines = [
-        " | ".join(cell + " " * (widths[column] - _width(cell)) for column, cell in enumerate(row)).rstrip()
-        for row in cells
-    ]
-    if lines:
-        lines.insert(1, "-+-".join("-" * width for width in widths))
-    return "\n".join(lines) + "\n"
-
-
-def _width(text: str) -> int:
-    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
-
-
 @cache
 def _parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
@@ -222,6 +203,8 @@ _TELEGRAM_CODE = re.compile(r"([`\\])")
 _TELEGRAM_URL = re.compile(r"([)\\])")
 _DISCORD = re.compile(r"([\\*_~`|])")
 _DISCORD_START = re.compile(r"^(\s*)([>#-])", re.MULTILINE)
+_TEAMS_BREAK = re.compile(r" *\n(?=[^\n])")
+_SLACK_NAMED = re.compile(r"&lt;(@[UW][A-Z0-9]{1,40}|#C[A-Z0-9]{1,40})&gt;")
 _INFO = re.compile(r"[^\w+#.-]")
 
 
@@ -276,7 +259,17 @@ def _discord_text(text: str) -> str:
     return _DISCORD_START.sub(r"\1\\\2", _escaped(_DISCORD, text))
 
 
+def _teams_blocks(blocks: Sequence[str], tight: bool) -> str:
+    """Teams runs lines together unless two spaces end them; what is in fences it leaves."""
+    return _joined([part if "```" in part else _TEAMS_BREAK.sub("  \n", part) for part in blocks], tight)
+
+
 def _slack_text(text: str) -> str:
+    """People and channels may be named by id, as Slack names them to us; nothing calls everybody."""
+    return _SLACK_NAMED.sub(r"<\1>", _slack_literal(text))
+
+
+def _slack_literal(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -300,10 +293,22 @@ def _discord_link(label: str, url: str) -> str:
     return f"[{label}]({url})"
 
 
+def _teams_text(text: str) -> str:
+    return _discord_text(html.escape(text, quote=False))
+
+
+def _teams_heading(text: str, level: int) -> str:
+    return f"**{text}**" if text.strip() else text
+
+
+def _teams_link(label: str, url: str) -> str:
+    return f"[{label}]({url})" if _is_link(url) and ")" not in url else _plain_link(label, html.escape(url))
+
+
 def _slack_link(label: str, url: str) -> str:
     if not _is_link(url):
-        return _plain_link(label, _slack_text(url))
-    return f"<{_slack_text(url).replace('|', '%7C')}|{label}>"
+        return _plain_link(label, _slack_literal(url))
+    return f"<{_slack_literal(url).replace('|', '%7C')}|{label}>"
 
 
 def _chat_link(label: str, url: str) -> str:
@@ -350,10 +355,11 @@ def _dialects() -> dict[Markup, Dialect]:
         lambda text: _escaped(_TELEGRAM, text), marks,
         lambda code: f"`{_escaped(_TELEGRAM_CODE, code)}`", _telegram_fence, _telegram_link,
         lambda text, _: bold(text) if text.strip() else text, _quoted(">"), _item, "———", _joined, em_separator="**",
+        inner_quote=_quoted("\\> "),
     )  # fmt: skip
     slack = Dialect(
-        _slack_text, marks, lambda code: f"`{_slack_text(code)}`",
-        lambda content, info: _slack_text(_slack_fence(content, info)), _slack_link,
+        _slack_text, marks, lambda code: f"`{_slack_literal(code)}`",
+        lambda content, info: _slack_literal(_slack_fence(content, info)), _slack_link,
         lambda text, _: bold(text), _quoted("> "), _item, "———", _joined,
     )  # fmt: skip
     google_chat = Dialect(
@@ -366,6 +372,9 @@ def _dialects() -> dict[Markup, Dialect]:
         lambda text, level: f"{'#' * level} {text}" if level < 4 else f"**{text}**", _quoted("> "), _item, "———",
         _joined,
     )  # fmt: skip
+    teams = msgspec.structs.replace(
+        discord, text=_teams_text, link=_teams_link, heading=_teams_heading, blocks=_teams_blocks
+    )  # fmt: skip
     matrix = Dialect(
         html.escape,
         {"strong": _around("<strong>", "</strong>"), "em": _around("<em>", "</em>"), "s": _around("<del>", "</del>")},
@@ -375,5 +384,5 @@ def _dialects() -> dict[Markup, Dialect]:
     )  # fmt: skip
     return {
         "plain": plain, "telegram": telegram, "slack": slack, "google_chat": google_chat, "discord": discord,
-        "matrix": matrix,
+        "matrix": matrix, "teams": teams,
     }  # fmt: skip

@@ -1,11 +1,12 @@
 """What people send in, and what goes to and comes back from a model."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.ids import CallId, ThreadId
+from shoal.domain.ids import CallId, ThreadId, TurnId
 
 # ---- inbound: from a person, a trigger, the API or another agent ----
 
@@ -23,7 +24,8 @@ class Author(msgspec.Struct, frozen=True, omit_defaults=True):
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file that came with a message. `path` is where it was stored, empty while it was not downloaded.
 
-    `error` says what is wrong with it, for people and the model; `excerpt` is the beginning of a text file.
+    `error` says what is wrong with it, for people and the model; `excerpt` is the beginning of a text file; `shown` is
+    a smaller copy of an image, where the model gets that.
     """
 
     name: str
@@ -34,15 +36,65 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     error: str = ""
     excerpt: str = ""
+    shown: str = ""
+    shown_type: str = ""
 
 
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]
 
 
+Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
+"""Gives somebody whose words were read in a thread's past the trust that the rules give them there."""
+
+
+class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tool call of another thread's turn that a prompt comes from, and what its own turn may do at most.
+
+    `line` are the turns above it, (thread, turn), the root first and the caller last; `bounds` are (profile, agent) of
+    each that bounds more than the agent's own does; `tools` are the only ones it may use, None for no such bound.
+    `mode`: the caller waits for the result, is told of it by a note, or is woken by it for a turn. `author` is the
+    person at the root for whom all of it is done, `direct` where nobody else reads along; `gates`: what untrusted
+    content could steer is asked for.
+    """
+
+    line: tuple[tuple[ThreadId, TurnId], ...]
+    call_id: CallId
+    mode: Literal["wait", "tell", "wake"]
+    author: Author
+    bounds: tuple[tuple[str, str], ...] = ()
+    tools: tuple[str, ...] | None = None
+    steps_max: int = 25
+    tainted_by: str = ""
+    gates: bool = True
+    direct: bool = False
+
+    @property
+    def thread(self) -> ThreadId:
+        """The thread that called."""
+        return self.line[-1][0]
+
+    @property
+    def turn(self) -> TurnId:
+        """The turn that called."""
+        return self.line[-1][1]
+
+    @property
+    def root(self) -> ThreadId:
+        """The conversation with people that all of it is for."""
+        return self.line[0][0]
+
+    @property
+    def depth(self) -> int:
+        """How many turns stand above."""
+        return len(self.line)
+
+
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
     """A message that waits in the mailbox and starts a turn. `key` deduplicates it within its platform.
 
-    `direct`: it was written to the agent alone, where nobody else reads along.
+    `direct`: it was written to the agent alone, where nobody else reads along. `joins`: it answers one of the thread's
+    own messages, so that a running turn takes it as a steer instead. `caller`: another turn's tool call sent it.
+    `tainted_by` names what of its text comes from outside.
     """
 
     thread: ThreadId
@@ -58,6 +110,9 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     origin: Origin = "person"
     history: bool = True
     direct: bool = False
+    joins: bool = False
+    caller: Caller | None = None
+    tainted_by: str = ""
 
 
 class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):
@@ -88,7 +143,41 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_def
     all_queued: bool = False
 
 
-Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort
+class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
+    """Somebody changed what they had written: a prompt that still waits is replaced, else the change is journaled.
+
+    `key` is that of the prompt that is meant.
+    """
+
+    thread: ThreadId
+    key: str
+    text: str
+    author: Author
+    message_id: str = ""
+
+
+class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
+    """Somebody deleted what they had written: a prompt that still waits is dropped, else it is journaled."""
+
+    thread: ThreadId
+    key: str
+    author: Author
+    message_id: str = ""
+
+
+class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
+    """Somebody put an emoji to a message; a stop sign on what the running turn shows so far ends that turn."""
+
+    thread: ThreadId
+    emoji: str
+    author: Author
+    message_id: str = ""
+
+
+STOP_SIGNS = frozenset({"❌", "✖", "✖️", "🛑", "⛔", "⏹", "⏹️", "x", "octagonal_sign", "no_entry", "stop_button"})
+"""Emojis, and the names some platforms give them, that end a turn."""
+
+Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Edit | Deletion | Reaction
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -163,7 +252,8 @@ class ToolSpec(msgspec.Struct, frozen=True):
     """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text.
 
     `read_only` calls of one step may run together; an `idempotent` one in flight at a crash is run again;
-    `runs_commands` ones start processes, which is asked for where no sandbox isolates them.
+    `runs_commands` ones start processes, which is asked for where no sandbox isolates them. One that `waits` may give
+    its result later; such calls, one after the other in a step, wait together.
     """
 
     name: str
@@ -172,6 +262,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
     read_only: bool = False
     idempotent: bool = False
     runs_commands: bool = False
+    waits: bool = False
 
 
 class ModelRequest(msgspec.Struct, frozen=True):

@@ -34,7 +34,10 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Who a call is made for: from the inbound message, never from a model's words."""
+    """Who a call is made for: from the inbound message, never from a model's words.
+
+    `known_as` has all identities (PLATFORM:USER) of a person whose identities are linked, this one among them.
+    """
 
     user: str = ""
     name: str = ""
@@ -42,3 +45,14 @@ class Asker(msgspec.Struct, frozen=True):
     platform: str = ""
     channel: str = ""
     kind: Literal["direct", "group"] = "direct"
+    known_as: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """PLATFORM:USER."""
+        return f"{self.platform}:{self.user}"
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Every PLATFORM:USER of the person, the same one first wherever they speak."""
+        return self.known_as or (self.identity,)

@@ -3,17 +3,22 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from shoal.domain.agents import AgentSpec
+from shoal.domain.children import Purpose
 from shoal.domain.clock import Clock
+from shoal.domain.commands import Asked
 from shoal.domain.events import Event, LiveData, Scope
+from shoal.domain.files import Files
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Image, Inbound, ModelEvent, ModelInfo, ModelRequest, Prompt, Receipt, ToolSpec, Usage
 from shoal.domain.permissions import Action, Asker
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
+from shoal.domain.processes import Watch
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 
 # ---- models ----
@@ -84,6 +89,7 @@ class Command(msgspec.Struct, frozen=True):
     timeout_seconds: float = 120.0
     output_bytes_max: int = 10_485_760
     env: tuple[tuple[str, str], ...] = ()
+    watch: Watch | None = None
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -131,6 +137,8 @@ class ToolOutput(msgspec.Struct, frozen=True):
     """What a tool returns. `tainted_by` names an untrusted source the text came from.
 
     `is_piece`: the model asked for just this piece of something that is stored already, so it is not stored again.
+    `answers`: it told the person what the turn had to say, so that the turn's last text is not posted too.
+    `is_pending`: the result is not there yet; the turn rests until its thread is woken, and the call is then run again.
     """
 
     text: str
@@ -138,10 +146,15 @@ class ToolOutput(msgspec.Struct, frozen=True):
     images: tuple[Image, ...] = ()
     tainted_by: str = ""
     is_piece: bool = False
+    answers: bool = False
+    is_pending: bool = False
 
 
 class ToolServices(Protocol):
     """What built-in tools may ask of the rest of Shoal."""
+
+    artifacts: Files
+    """Where results are kept whole."""
 
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox."""
@@ -165,6 +178,12 @@ class ToolContext(msgspec.Struct, frozen=True):
     sandbox: Sandbox
     clock: Clock
     services: ToolServices
+    purpose: Purpose = Purpose()
+
+    @property
+    def chat(self) -> ThreadId:
+        """Where people read along: the thread itself, or the one at the root of a subagent's."""
+        return self.purpose.caller.root if self.purpose.caller is not None else self.thread
 
 
 class Invocation(Protocol):
@@ -206,65 +225,6 @@ class Tool(Protocol):
 # ---- chat platforms ----
 
 
-Markup: TypeAlias = Literal["markdown", "telegram", "slack", "discord", "matrix", "google_chat", "plain"]
-"""What a platform's messages are written in; `markdown` ones are taken as they are."""
-
-
-class Window(msgspec.Struct, frozen=True):
-    """At most `posts` posts in any `seconds` seconds, counted for a thread, a channel or the whole account."""
-
-    posts: int
-    seconds: float
-    scope: Literal["thread", "channel", "account"] = "channel"
-    groups_only: bool = False
-
-
-class ChatLimits(msgspec.Struct, frozen=True):
-    """What a platform can and cannot do, as data.
-
-    `text_chars_max` is counted in `text_unit` over the text in its `markup`. Channels whose names begin with
-    `group_prefix` are groups; edits there keep `group_edit_seconds_min` apart.
-    """
-
-    text_chars_max: int
-    markup: Markup = "markdown"
-    text_unit: Literal["characters", "utf16", "bytes"] = "characters"
-    edit_seconds_min: float = 0.5
-    group_edit_seconds_min: float = 0.0
-    group_prefix: str = ""
-    windows: tuple[Window, ...] = ()
-    button_bytes_max: int = 0
-    idempotent_posts: bool = False
-    can_edit: bool = False
-    can_upload: bool = False
-    can_stream: bool = False
-    has_preview: bool = False
-    has_buttons: bool = False
-    has_ephemeral: bool = False
-    has_history: bool = False
-    upload_bytes_max: int = 26_214_400
-
-
-class Button(msgspec.Struct, frozen=True):
-    """A choice under a message; `value` comes back with the click."""
-
-    label: str
-    value: str
-
-
-class OutboundPost(msgspec.Struct, frozen=True):
-    """One message for a platform, already short enough. `key` is its idempotency key, stable over retries."""
-
-    thread: ThreadId
-    key: str
-    markdown: str
-    kind: Literal["text", "file", "card", "ephemeral"] = "text"
-    file: Path | None = None
-    buttons: tuple[Button, ...] = ()
-    reply_to: str = ""
-    user: str = ""
-
-
 class InboxPort(Protocol):
     """What adapters call with what people do."""
 
@@ -281,12 +241,36 @@ class InboxPort(Protocol):
         Forbidden (`by` may not decide it)."""
         ...
 
-    async def clear(self, thread: ThreadId, by: str) -> None:
-        """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
+    async def command(self, asked: Asked) -> str:
+        """Do what a slash command asks; returns what to tell the person (markdown, maybe empty). Raises StoreError."""
         ...
 
-    async def status(self, thread: ThreadId) -> str:
-        """What the thread does, in a line for a person."""
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """The thread that a message belongs to: one of ours by its id, somebody's prompt by its key.
+
+        `channel` is `PLATFORM:CHANNEL:`, the beginning of the ids of that channel's threads. Raises StoreError.
+        """
+        ...
+
+
+class CommandDesk(Protocol):
+    """Whoever does what slash commands ask."""
+
+    async def command(self, asked: Asked) -> str:
+        """Do it; returns what to tell the person. Raises StoreError."""
+        ...
+
+
+@runtime_checkable
+class ChannelHost(Protocol):
+    """What an adapter can do besides, where the platform lets a bot make rooms."""
+
+    async def create_channel(self, name: str, beside: str = "") -> str:
+        """Make a channel, in the server or team of the channel `beside`; returns its id. Raises PlatformError."""
+        ...
+
+    async def has_channel(self, channel: str) -> bool:
+        """Whether the channel is there and the bot may write to it. Raises PlatformError when that is not known."""
         ...
 
 
@@ -347,6 +331,27 @@ class ThreadHandler(Protocol):
 
 class Engine(Protocol):
     """Decides which worker advances which thread, now; knows nothing of what a turn is."""
+
+    @property
+    def running(self) -> int:
+        """How many threads are being advanced in this process."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes work now."""
+        ...
+
+    async def started(self) -> None:
+        """Wait until it takes work for the first time."""
+        ...
+
+    async def confirm(self, thread: ThreadId) -> None:
+        """Return while this process still advances the thread; for what must not be done once another has it.
+
+        Raises StaleEpoch when it was given to another process, StoreError when that cannot be known.
+        """
+        ...
 
     async def wake(self, thread: ThreadId) -> None:
         """See to it that `advance(thread)` runs soon; any number of wakes before it starts are one.

@@ -5,9 +5,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.events import Event, EventData, Scope, Verdict
+from shoal.domain.events import Event, EventData, Scope, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Origin, Prompt, Usage
+from shoal.domain.messages import Origin, Prompt, Receipt, Usage
 
 # ---- threads and leases ----
 
@@ -47,7 +47,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 # ---- what one commit carries ----
 
-PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit"]
+PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "opening"]
 
 
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +64,10 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NewApproval(msgspec.Struct, frozen=True):
-    """A question to a person, bound by `digest` to exactly what will run."""
+    """A question to a person, bound by `digest` to exactly what will run.
+
+    `shown_in` is where people are asked; empty is the thread itself.
+    """
 
     id: ApprovalId
     call_id: CallId
@@ -75,6 +78,7 @@ class NewApproval(msgspec.Struct, frozen=True):
     asked_by: str
     expires_at: datetime
     reason: str = ""
+    shown_in: ThreadId = ThreadId("")
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,11 +115,19 @@ class Step(msgspec.Struct, frozen=True):
     duration_ms: int
 
 
+class Report(msgspec.Struct, frozen=True):
+    """What a child's end does to its parent: wake it, put a note into its journal, or start a turn of it with that."""
+
+    thread: ThreadId
+    note: UserSaid | None = None
+    starts_turn: bool = False
+
+
 class Commit(msgspec.Struct, frozen=True):
     """What becomes durable together: all of it or nothing.
 
     `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
-    `prompts` are system prompts by digest, stored once each.
+    `prompts` are system prompts by digest, stored once each. `report` is done by the commit that closes the turn.
     """
 
     turn: TurnId
@@ -128,16 +140,18 @@ class Commit(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     void_approvals: bool = False
     prompts: tuple[tuple[str, bytes], ...] = ()
+    report: Report | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
     """The events as stored; others' events may stand before them, which their numbers tell.
 
-    After `finish_turn`, `prompt` is the next one waiting.
+    After `finish_turn`, `prompt` is the next one waiting, and `told` what was journaled in the parent.
     """
 
     events: tuple[Event, ...]
     prompt: Prompt | None = None
+    told: tuple[Event, ...] = ()
 
 
 # ---- artifacts ----
@@ -184,7 +198,10 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class OutboxRow(msgspec.Struct, frozen=True):
-    """A post on its way. `part` is the first piece not yet posted; `attempts` counts the tries of that piece."""
+    """A post on its way. `part` is the first piece not yet posted; `attempts` counts the tries of that piece.
+
+    `claims` tells this claim from later ones: what an older holder says of a retry or a failure does not count.
+    """
 
     id: str
     thread: ThreadId
@@ -193,6 +210,7 @@ class OutboxRow(msgspec.Struct, frozen=True):
     attempts: int
     created_at: datetime
     maybe_sent: bool = False
+    claims: int = 0
 
 
 class Backlog(msgspec.Struct, frozen=True):
@@ -225,6 +243,19 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     decided_by: str = ""
     decided_at: datetime | None = None
     reason: str = ""
+    shown_in: ThreadId = ThreadId("")
+
+    @property
+    def asked_in(self) -> ThreadId:
+        """The thread in which people were asked."""
+        return self.shown_in or self.thread
+
+
+class Revision(msgspec.Struct, frozen=True):
+    """What became of a change to a message; `events` are what was journaled."""
+
+    receipt: Receipt
+    events: tuple[Event, ...] = ()
 
 
 class Settlement(msgspec.Struct, frozen=True):

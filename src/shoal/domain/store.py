@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from shoal.domain.budget import Reservation, Reserved, Standing
+from shoal.domain.budget import Budget
+from shoal.domain.children import ChildStore
 from shoal.domain.events import Event, EventData, Scope, Verdict
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.messages import Abort, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.processes import Processes
 from shoal.domain.records import (
     Approval,
     Artifact,
@@ -18,17 +20,18 @@ from shoal.domain.records import (
     Committed,
     Lease,
     NewPost,
-    NewTrigger,
-    Occurrence,
     OutboxRow,
+    Revision,
     Settlement,
     Snapshot,
+    Spend,
     StoredStep,
     Stretch,
     ThreadInfo,
-    Trigger,
     UsageRow,
 )
+from shoal.domain.registry import Registry
+from shoal.domain.triggers import Triggers
 
 
 class Inbox(Protocol):
@@ -44,6 +47,12 @@ class Inbox(Protocol):
 
     async def abort(self, message: Abort) -> Receipt:
         """Mark the open turn as aborted by a person: delivered, or dropped when none is open."""
+        ...
+
+    async def revise(self, message: Edit | Deletion) -> Revision:
+        """Change or drop a message that still waits (accepted), or journal the change (delivered); by its author only.
+
+        An unknown message, or another author, is dropped; the same change again is a duplicate."""
         ...
 
     async def waiting(self) -> list[ThreadId]:
@@ -124,6 +133,10 @@ class Outbox(Protocol):
         """
         ...
 
+    async def extend(self, posts: Sequence[str], claim_seconds: float) -> None:
+        """Let the claims of these posts, where they stand, last `claim_seconds` from now."""
+        ...
+
     async def release(self, platform: str) -> None:
         """Make the claims of a platform's former sender due at once; they come back with `maybe_sent`.
 
@@ -136,11 +149,11 @@ class Outbox(Protocol):
         ...
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
-        """Put it back until `at`."""
+        """Put it back until `at`; nothing when it was claimed anew or sent meanwhile."""
         ...
 
     async def fail(self, row: OutboxRow, error: str) -> None:
-        """Give it up; it stays visible with its error."""
+        """Give it up; it stays visible with its error. Nothing when it was claimed anew or sent meanwhile."""
         ...
 
     async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
@@ -149,6 +162,14 @@ class Outbox(Protocol):
 
     async def posted_ids(self, post_id: str) -> list[str]:
         """The platform's message ids of a post, part by part."""
+        ...
+
+    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:
+        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it."""
+        ...
+
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """The thread, in a channel (`PLATFORM:CHANNEL:`), of one of our messages or of a prompt by its key."""
         ...
 
     async def depth(self) -> int:
@@ -201,40 +222,6 @@ class Audit(Protocol):
 
     async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
         """Entries of a chain by number."""
-        ...
-
-
-class Triggers(Protocol):
-    """What starts turns by the clock."""
-
-    async def add(self, spec: NewTrigger, next_at: datetime) -> Trigger:
-        """Store a trigger."""
-        ...
-
-    async def all(self) -> list[Trigger]:
-        """All of them, the next due first."""
-        ...
-
-    async def remove(self, trigger: str) -> bool:
-        """Delete it; False when there is none."""
-        ...
-
-    async def next_due_at(self) -> datetime | None:
-        """When the next one is due."""
-        ...
-
-    async def due(self, limit: int = 100) -> list[Trigger]:
-        """Active triggers whose time has come."""
-        ...
-
-    async def claim(self, trigger: Trigger, next_at: datetime | None, *, missed: bool = False) -> Occurrence | None:
-        """Advance it to `next_at` and take the occurrence that was due, once over all workers; None when another did.
-
-        `missed` records it as missed instead."""
-        ...
-
-    async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
-        """Note how the occurrence went."""
         ...
 
 
@@ -298,28 +285,12 @@ class Search(Protocol):
 class Ledger(Protocol):
     """What models cost."""
 
+    async def record(self, thread: ThreadId, turn: TurnId, spent: Spend) -> None:
+        """Record a call by itself and settle its reservation: one of no turn, or one whose answer was cut off."""
+        ...
+
     async def usage(self, days: int = 30) -> list[UsageRow]:
         """Use by day, agent and model, newest first."""
-        ...
-
-
-class Budget(Protocol):
-    """What stands spent under the ceilings, over all workers."""
-
-    async def reserve(self, wanted: Reservation) -> Reserved:
-        """Set a call's cost aside under all its ceilings, or under none when one would break, in one transaction."""
-        ...
-
-    async def release(self, reservation: str) -> None:
-        """Give a reservation back, unused; one that does not stand changes nothing."""
-        ...
-
-    async def standings(self, keys: Sequence[tuple[str, str]] = ()) -> list[Standing]:
-        """Today's ceilings (and the total), or those of these (scope, day)."""
-        ...
-
-    async def lift(self) -> str:
-        """Hold nothing up for the rest of the day (UTC), which is returned."""
         ...
 
 
@@ -377,6 +348,15 @@ class Store(Protocol):
 
     @property
     def settings(self) -> Settings: ...
+
+    @property
+    def registry(self) -> Registry: ...
+
+    @property
+    def children(self) -> ChildStore: ...
+
+    @property
+    def processes(self) -> Processes: ...
 
     async def close(self) -> None:
         """Finish what was handed in, then close."""

@@ -11,7 +11,18 @@ from operator import attrgetter
 
 import msgspec
 
-from shoal.domain.events import AssistantSaid, Cleared, Compacted, Event, Steered, ToolFinished, TurnStarted, UserSaid
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    Revised,
+    Steered,
+    ToolFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.foreign import untrusted_block
 from shoal.domain.ids import CallId, TurnId
 from shoal.domain.messages import AssistantMessage, Attachment, Author, Image, ModelMessage, ToolMessage, UserMessage
 
@@ -39,7 +50,7 @@ _message_of = attrgetter("message")
 class Transcript:
     """What the model may see of a thread: the messages since the last clear or compaction, oldest first."""
 
-    __slots__ = ("_calls_at", "_context", "_open", "_results", "entries", "last_seq", "turn")
+    __slots__ = ("_calls_at", "_context", "_notes", "_open", "_results", "_revised", "entries", "last_seq", "turn")
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.entries: list[Entry] = []
@@ -49,6 +60,8 @@ class Transcript:
         self._open: AssistantMessage | None = None
         self._calls_at = 0
         self._results: dict[CallId, ToolMessage] = {}
+        self._revised: list[str] = []
+        self._notes: list[Entry] = []
         for event in events:
             self.add(event)
 
@@ -58,8 +71,12 @@ class Transcript:
         match event.data:
             case TurnStarted(context=context):
                 self._context = context
+            case UserSaid(origin="system") as note if not event.turn:
+                self._add_note(event.seq, note)
             case UserSaid() as said:
-                self._put(event, _user_message(said, self._take_context()))
+                self._put(event, _user_message(said, self._take_context(), self._take_revised()))
+            case Revised() as revised:
+                self._revised.append(_revision(revised))
             case Steered(text=text, author=author):
                 self._put(event, UserMessage(_by(author, text)))
             case AssistantSaid() as said:
@@ -109,6 +126,10 @@ class Transcript:
         context, self._context = self._context, ""
         return context
 
+    def _take_revised(self) -> list[str]:
+        revised, self._revised = self._revised, []
+        return revised
+
     def _add_assistant(self, event: Event, said: AssistantSaid) -> None:
         message = AssistantMessage(said.text, said.tool_calls, said.opaque)
         self._put(event, message)
@@ -128,6 +149,16 @@ class Transcript:
         if len(self._results) == len(self._open.tool_calls):
             self.settle()
 
+    def _add_note(self, seq: int, note: UserSaid) -> None:
+        """What came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run."""
+        self._notes.append(Entry(seq, self.turn, UserMessage(_by(note.author, note.text))))
+        if self._open is None:
+            self._put_notes()
+
+    def _put_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        self.entries.extend(notes)
+
     def _tool_messages(self) -> Iterable[ToolMessage]:
         assert self._open is not None
         for call in self._open.tool_calls:
@@ -140,9 +171,11 @@ class Transcript:
             self.entries.extend(Entry(self._calls_at, self.turn, message) for message in self._tool_messages())
             self._open = None
             self._results = {}
+            self._put_notes()
 
     def _forget(self, seq: int) -> None:
         self.settle()
+        self._revised.clear()
         self.entries = [entry for entry in self.entries if entry.seq > seq]
 
     def _compact(self, upto: int, summary: str) -> None:
@@ -156,7 +189,7 @@ def _by(author: Author, text: str) -> str:
     said = f"[{author.name}] {text}" if author.name else text
     if author.trusted:
         return said
-    return f"<untrusted source={author.id!r}>\n{said}\n</untrusted>"
+    return untrusted_block(author.id, said)
 
 
 def _describe(attachment: Attachment, author: Author) -> str:
@@ -164,17 +197,24 @@ def _describe(attachment: Attachment, author: Author) -> str:
     head = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
     if not attachment.excerpt:
         return head
-    begins = f"<untrusted source={author.id!r}>\n{attachment.excerpt}\n</untrusted>"
-    return f"{head}\n{attachment.excerpt if author.trusted else begins}"
+    begins = attachment.excerpt if author.trusted else untrusted_block(author.id, attachment.excerpt)
+    return f"{head}\n{begins}"
 
 
-def _user_message(said: UserSaid, context: str) -> UserMessage:
+def _revision(revised: Revised) -> str:
+    if revised.deleted:
+        return f"[{revised.author.name or revised.author.id} deleted message {revised.message_id}]"
+    return f"[message {revised.message_id} was changed afterwards; it now says:]\n{_by(revised.author, revised.text)}"
+
+
+def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    parts = [_by(said.author, text), *(_describe(attachment, said.author) for attachment in said.attachments)]
+    attached = (_describe(attachment, said.author) for attachment in said.attachments)
+    parts = [*revised, _by(said.author, text), *attached]
     if context:
         parts.append(context)
     images = tuple(
-        Image(attachment.path, attachment.media_type)
+        Image(attachment.shown or attachment.path, attachment.shown_type or attachment.media_type)
         for attachment in said.attachments
         if attachment.path and not attachment.error and attachment.media_type in SHOWN_IMAGES
     )

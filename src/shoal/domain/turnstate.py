@@ -33,7 +33,7 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import CallId, TurnId
-from shoal.domain.messages import Author, StopReason, ToolCall, Usage
+from shoal.domain.messages import Author, Caller, Origin, StopReason, ToolCall, Usage
 
 
 class CallModel(msgspec.Struct, frozen=True):
@@ -66,7 +66,10 @@ Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
 
 
 class TurnState:
-    """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn."""
+    """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
+
+    `told`: a tool has told the person what the turn had to say. `caller`: another turn's call began this one.
+    """
 
     __slots__ = (
         "agent",
@@ -75,7 +78,9 @@ class TurnState:
         "asked",
         "author",
         "call_ids",
+        "caller",
         "calls",
+        "direct",
         "error",
         "errors_in_a_row",
         "finished",
@@ -83,11 +88,13 @@ class TurnState:
         "limit",
         "message_id",
         "model",
+        "origin",
         "reply",
         "results",
         "started",
         "steps",
         "stop",
+        "told",
         "turn",
         "usage",
         "verdicts",
@@ -99,6 +106,9 @@ class TurnState:
         self.history = True
         self.author = Author("")
         self.message_id = self.asked = ""
+        self.origin: Origin = "person"
+        self.caller: Caller | None = None
+        self.told = self.direct = False
         self.steps = self.errors_in_a_row = 0
         self.usage = Usage()
         self.calls: tuple[ToolCall, ...] = ()
@@ -125,10 +135,11 @@ class TurnState:
                 self.agent, self.model, self.history = agent, model, history
             case UserSaid(backfill=False) as asked:
                 self.author, self.message_id, self.asked = asked.author, asked.message_id, asked.text
+                self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
             case AssistantSaid() as said:
                 self._apply_assistant(said)
             case Steered():
-                self.answered = False
+                self.answered = self.told = False
                 self.errors_in_a_row = 0
             case LimitReached(limit=limit):
                 self.limit = limit
@@ -145,8 +156,9 @@ class TurnState:
         match data:
             case ToolStarted(call_id=call_id):
                 self.started.add(call_id)
-            case ToolFinished(call_id=call_id, is_error=is_error):
+            case ToolFinished(call_id=call_id, is_error=is_error, answers=answers):
                 self.results.add(call_id)
+                self.told = self.told or answers
                 self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
             case ApprovalRequested() as request:
                 self.approvals[request.call_id] = request

@@ -14,6 +14,8 @@ import psycopg
 from anyio.abc import TaskGroup
 from psycopg import AsyncConnection
 
+from shoal.engine.jobs import why
+
 log = logging.getLogger(__name__)
 
 _LIMITS = b"""
@@ -32,6 +34,7 @@ class Holder:
         self._stalled_seconds = stalled_seconds
         self._wanted: dict[str, Callable[[], Awaitable[None]]] = {}
         self._held: set[str] = set()
+        self._is_away = False
 
     @property
     def held(self) -> frozenset[str]:
@@ -52,10 +55,13 @@ class Holder:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
                     await self._hold(connection)
             except psycopg.OperationalError as error:
-                log.warning("names cannot be held; asking again", extra={"why": str(error)})
+                if not self._is_away:
+                    log.warning("names cannot be held while the database is away", extra={"why": why(error)})
+                self._is_away = True
             await anyio.sleep(self._beat_seconds)
 
     async def _hold(self, connection: AsyncConnection) -> None:
+        self._is_away = False
         await connection.execute(_LIMITS, {"silence": f"{round(self._stalled_seconds * 1000)}ms"})
         async with anyio.create_task_group() as serving:
             await self._keep(connection, serving)
@@ -78,7 +84,7 @@ class Holder:
                     self._held.add(name)
                     serving.start_soon(self._serve, name)
         except psycopg.OperationalError as error:
-            log.warning("the held names are lost", extra={"names": sorted(self._held), "why": str(error)})
+            log.warning("the held names are lost", extra={"names": sorted(self._held), "why": why(error)})
             return False
         return True
 

@@ -29,6 +29,12 @@ CHANNEL = f"procrastinate_queue_v1#{QUEUE}"
 Pool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 JobError = ConnectorException
 
+
+def why(error: Exception) -> str:
+    """What went wrong with the database, in one line for the log."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
 _RETURN = b"with done as (" + _FINISH + b") select shoal_wake(lock) from done"
 _HAND_OVER = (
@@ -46,6 +52,7 @@ with strays as (
     delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
 select shoal_wake(lock) from strays
 """
+_HAS = b"select 1 from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing'"
 _BEAT = b"update procrastinate_workers set last_heartbeat = now() where id = %s"
 _REVIVE = b"""
 with dead as (
@@ -118,6 +125,11 @@ class Jobs:
         """Make jobs todo again that are ours without our knowing: the answer to a fetch was lost."""
         async with self._pool.connection() as connection:
             await connection.execute(_STRAYS, [self.worker, known])
+
+    async def has(self, job: int) -> bool:
+        """Whether the job is still ours."""
+        async with self._pool.connection() as connection:
+            return await (await connection.execute(_HAS, [job, self.worker])).fetchone() is not None
 
     async def beat(self) -> bool:
         """Give a sign of life; False when this worker was taken for dead before."""

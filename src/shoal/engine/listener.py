@@ -12,6 +12,8 @@ import anyio
 import psycopg
 from psycopg import AsyncConnection, sql
 
+from shoal.engine.jobs import why
+
 log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 1.0
@@ -49,7 +51,7 @@ class Listener:
                     await self._listen(connection)
             except psycopg.OperationalError as error:
                 if self.is_connected:
-                    log.warning("the database's notifications stopped; reconnecting", extra={"why": str(error)})
+                    log.warning("the database's notifications stopped; reconnecting", extra={"why": why(error)})
             finally:
                 self.is_connected = False
             await anyio.sleep(self._reconnect_seconds)

@@ -24,11 +24,24 @@ class LocalEngine:
         self._handler: ThreadHandler | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = asyncio.Event()
+        self._serving = asyncio.Event()
 
     @property
     def running(self) -> int:
         """How many threads are being advanced."""
         return len(self._running)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs and is not draining."""
+        return self._serving.is_set() and not self._draining.is_set()
+
+    async def started(self) -> None:
+        """Wait until it runs."""
+        await self._serving.wait()
+
+    async def confirm(self, thread: ThreadId) -> None:
+        """There is no other process."""
 
     async def wake(self, thread: ThreadId) -> None:
         """See to it that the thread is advanced soon."""
@@ -55,6 +68,7 @@ class LocalEngine:
         self._handler = handler
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            self._serving.set()
             early, self._early = self._early, []
             for thread in early:
                 await self.wake(thread)

@@ -9,11 +9,15 @@ a turn waits for a person               `advance` returns, the job is gone, the 
 a signal (NOTIFY)                       tells the handler; what was missed is read from the rows on reconnect
 a worker is silent too long             makes its jobs todo again (every worker looks after the others)
 this one was taken for dead             drops what it runs (the journal refuses it anyway), starts as a new worker
+it stood still for as long              drops what it runs before anything else goes on
+it may have been: its last sign of      looks at the job before it asks a model (`confirm`); until then no other can
+  life is older than stalled_seconds      have the thread, and nothing is looked at
 the database is away                    running turns go on until they have to write; then tries again
 drain                                   fetches no more, waits, cancels the rest and makes those jobs todo again
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -23,10 +27,10 @@ import msgspec
 import psycopg
 from anyio.abc import TaskGroup
 
-from shoal.domain.errors import StoreError, StoreUnavailable
+from shoal.domain.errors import StaleEpoch, StoreError, StoreUnavailable
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import SignalKind, ThreadHandler
-from shoal.engine.jobs import CHANNEL, JobError, Jobs, Pool
+from shoal.engine.jobs import CHANNEL, JobError, Jobs, Pool, why
 from shoal.engine.listener import Listener
 
 log = logging.getLogger(__name__)
@@ -40,6 +44,8 @@ GIVE_BACK_SECONDS = 3.0
 """How long a stopping worker tries to give a job back; afterwards the others find it by its silence."""
 
 _AWAY = (psycopg.Error, JobError)
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the process is frozen and while the machine sleeps."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
@@ -63,8 +69,10 @@ _signal = msgspec.json.Decoder(_Signal)
 
 
 class _Running(NamedTuple):
-    """An advance under way: its scope, and what is set when it has returned."""
+    """An advance under way: its job and the worker we were, its scope, and what is set when it has returned."""
 
+    job: int
+    worker: int
     scope: anyio.CancelScope
     over: anyio.Event
 
@@ -80,6 +88,8 @@ class PostgresEngine:
         self._taken: dict[int, _Running] = {}
         self._stir = anyio.Event()
         self._draining = self._missed = self._unsure = False
+        self._serving = anyio.Event()
+        self._alive_until = 0.0
         if settings.concurrency:
             listener.listen(CHANNEL, self._hear_job, self._stir_up)
             listener.listen(SIGNALS, self._hear_signal, self._hear_again)
@@ -88,6 +98,28 @@ class PostgresEngine:
     def running(self) -> int:
         """How many threads are being advanced here."""
         return len(self._running)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is registered and its last sign of life counts; without slots, whether it runs."""
+        is_alive = not self._settings.concurrency or self._is_alive()
+        return self._serving.is_set() and not self._draining and is_alive
+
+    async def started(self) -> None:
+        """Wait until it is registered."""
+        await self._serving.wait()
+
+    async def confirm(self, thread: ThreadId) -> None:
+        """Return while nobody else can have the thread: at once, or after a look at its job.
+
+        Raises StaleEpoch when it was given to another worker, StoreUnavailable when that cannot be known.
+        """
+        running = self._running.get(thread)
+        if running is not None and running.worker == self._jobs.worker and self._is_alive():
+            return
+        with _translated():
+            if running is None or not await self._jobs.has(running.job):
+                raise StaleEpoch(f"Thread {thread}: this worker was silent, and the thread was given to another.")
 
     async def wake(self, thread: ThreadId) -> None:
         """See to it that the thread is advanced soon, somewhere. Raises StoreError when the database is away."""
@@ -109,9 +141,11 @@ class PostgresEngine:
         self._handler = handler
         try:
             await self._register()
+            self._serving.set()
             async with anyio.create_task_group() as tasks:
                 if self._settings.concurrency:
                     tasks.start_soon(self._live)
+                    tasks.start_soon(self._notice_standstill)
                 await self._work(handler, tasks)
                 await self._all_over()
                 tasks.cancel_scope.cancel()
@@ -137,7 +171,8 @@ class PostgresEngine:
                 await self._catch_up()
                 job = await self._jobs.fetch() if len(self._taken) < self._settings.concurrency else None
             except _AWAY as error:
-                log.warning("no work can be fetched; trying again", extra={"why": str(error)})
+                if not self._unsure:
+                    log.warning("no work can be fetched while the database is away", extra={"why": why(error)})
                 self._unsure = self._missed = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue
@@ -151,7 +186,7 @@ class PostgresEngine:
         if self._draining:
             await self._end(self._jobs.return_it, job)
             return
-        mine = self._taken[job] = _Running(anyio.CancelScope(), anyio.Event())
+        mine = self._taken[job] = _Running(job, self._jobs.worker, anyio.CancelScope(), anyio.Event())
         tasks.start_soon(self._advance, handler, job, thread, mine)
 
     async def _advance(self, handler: ThreadHandler, job: int, thread: ThreadId, mine: _Running) -> None:
@@ -164,7 +199,7 @@ class PostgresEngine:
                 await handler.advance(thread)
             again = mine.scope.cancelled_caught
         except StoreError as error:
-            log.warning("the thread is tried again", extra={"thread_id": thread, "why": str(error)})
+            log.warning("the thread is tried again", extra={"thread_id": thread, "why": why(error)})
             again = True
             await anyio.sleep(RETRY_SECONDS)
         except anyio.get_cancelled_exc_class():
@@ -190,7 +225,7 @@ class PostgresEngine:
                 with anyio.fail_after(GIVE_BACK_SECONDS):
                     return await end(job)
             except (*_AWAY, TimeoutError) as error:
-                log.warning("a finished job cannot be noted", extra={"job": job, "why": str(error)})
+                log.warning("a finished job cannot be noted", extra={"job": job, "why": why(error)})
                 if self._draining:
                     return None
                 await anyio.sleep(RETRY_SECONDS)
@@ -208,11 +243,20 @@ class PostgresEngine:
     async def _register(self) -> None:
         while self._settings.concurrency:
             try:
-                await self._jobs.register()
+                await self._enter()
                 return
             except _AWAY as error:
-                log.warning("this worker cannot register; trying again", extra={"why": str(error)})
+                log.warning("this worker cannot register; trying again", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
+
+    async def _enter(self) -> None:
+        began = time.clock_gettime(_CLOCK)
+        await self._jobs.register()
+        self._alive_until = began + self._settings.stalled_seconds
+
+    def _is_alive(self) -> bool:
+        """Whether no other worker can have taken this one for dead."""
+        return time.clock_gettime(_CLOCK) < self._alive_until
 
     async def _leave(self) -> None:
         if not self._settings.concurrency:
@@ -221,7 +265,7 @@ class PostgresEngine:
             try:
                 await self._jobs.unregister()
             except _AWAY as error:
-                log.warning("this worker leaves without a word", extra={"why": str(error)})
+                log.warning("this worker leaves without a word", extra={"why": why(error)})
 
     async def _live(self) -> None:
         sweep_at = anyio.current_time()
@@ -231,19 +275,43 @@ class PostgresEngine:
                     await self._jobs.sweep()
                     sweep_at = anyio.current_time() + SWEEP_SECONDS
                 await anyio.sleep(self._settings.heartbeat_seconds)
-                if not await self._jobs.beat():
-                    await self._be_reborn()
+                await self._beat()
                 for thread in await self._jobs.revive(self._settings.stalled_seconds):
                     log.warning("a worker fell silent; its thread is taken over", extra={"thread_id": thread})
                     self._stir_up()
             except _AWAY as error:
-                log.warning("no sign of life could be given", extra={"why": str(error)})
+                log.log(self._weight(), "no sign of life could be given", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
+
+    async def _notice_standstill(self) -> None:
+        """After a standstill of this process, drop what it runs at once: others have gone on with it by now.
+
+        What had passed `confirm` before, and was about to ask a model, is cancelled by this before it does.
+        """
+        while True:
+            began = time.clock_gettime(_CLOCK)
+            await anyio.sleep(self._settings.heartbeat_seconds / 4)
+            stood = time.clock_gettime(_CLOCK) - began
+            if stood > self._settings.stalled_seconds:
+                log.warning("this process stood still; it drops what it runs", extra={"seconds": round(stood, 1)})
+                self._cancel_all()
+
+    def _weight(self) -> int:
+        """A missed sign of life is of interest once others may take this worker for dead."""
+        return logging.DEBUG if self._is_alive() else logging.WARNING
+
+    async def _beat(self) -> None:
+        began = time.clock_gettime(_CLOCK)
+        if await self._jobs.beat():
+            self._alive_until = began + self._settings.stalled_seconds
+        else:
+            await self._be_reborn()
 
     async def _be_reborn(self) -> None:
         log.warning("this worker was taken for dead; it drops what it runs", extra={"running": self.running})
+        self._alive_until = 0.0
         self._cancel_all()
-        await self._jobs.register()
+        await self._enter()
         self._stir_up()
 
     # ---- what is heard ----

@@ -1,12 +1,13 @@
-"""Who may speak: allow-lists, identity links and pairing codes as pure rules; closed where nothing is said."""
+"""Who may speak: allow-lists, linked identities and pairing codes as pure rules; closed where nothing is said."""
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from shoal.domain.messages import Author
+from shoal.domain.permissions import Asker
 
 CODE_CHARS = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 CODE_LENGTH = 8
@@ -22,7 +23,6 @@ class AccessRules(msgspec.Struct, frozen=True):
     owners: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
-    links: Mapping[str, str] = {}
     trust_everybody: bool = False
 
 
@@ -51,6 +51,57 @@ def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str
     if EVERYBODY in rules.allow:
         return Admission(True, trusted=rules.trust_everybody)
     return STRANGER
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Somebody with an identity (PLATFORM:USER) on several platforms, and roles that hold on all of them."""
+
+    identities: tuple[str, ...]
+    roles: tuple[str, ...] = ()
+
+
+NOBODY = Person(())
+
+
+class People:
+    """The persons whose identities are linked. An identity that is named twice belongs to the first who has it."""
+
+    def __init__(self, persons: Iterable[Person] = ()) -> None:
+        self._by_identity: dict[str, Person] = {}
+        for person in persons:
+            for identity in person.identities:
+                self._by_identity.setdefault(identity, person)
+
+    def find(self, identity: str) -> Person:
+        """Whose identity this is; NOBODY when it is linked to none."""
+        return self._by_identity.get(identity, NOBODY)
+
+    def asker(self, asker: Asker) -> Asker:
+        """The asker with all their identities and roles; the same object when nothing is linked."""
+        person = self.find(asker.identity)
+        if person is NOBODY:
+            return asker
+        roles = tuple(dict.fromkeys((*asker.roles, *person.roles)))
+        return msgspec.structs.replace(asker, known_as=person.identities, roles=roles)
+
+
+NO_LINKS = People()
+
+
+def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
+    """What another platform's rules say of a person by name, for their identity elsewhere; `*` vouches for nobody."""
+    named = tuple(name for name in rules.allow if name != EVERYBODY)
+    return admit(AccessRules(rules.owners, named), Author(user), "", paired)
+
+
+def is_among(by: Asker, people: Sequence[str]) -> bool:
+    """Whether somebody is one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME. Nobody without an id is."""
+    if not by.user or not by.platform:
+        return False
+    names = {f"{by.platform}:{by.user}"}
+    for role in by.roles:
+        names |= {f"role:{role}", f"{by.platform}:role:{role}"}
+    return any(one in names for one in people)
 
 
 def make_code(entropy: bytes) -> str:

@@ -5,6 +5,7 @@ the host. A host path beside them that happens to have such a name is written `h
 """
 
 import os
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -20,7 +21,9 @@ from shoal.permissions.words import Unreadable, quote
 COMMAND_CHARS_MAX = 32_768
 COMMANDS_KEPT_MAX = 512
 PLACES_MAX = 16
+FRAGMENTS_MAX = 500
 
+_BETWEEN = re.compile(r"[;|&\n(){}`'\"=!<>]|::|\b(?:do|then|else|exec|[0-9]*e|shell|system)\s")
 _ROOTS = ("/workspace", "/scratch", "/skills", "/docs")
 _SILENT = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero"})
 
@@ -50,19 +53,22 @@ def shell_actions(
 
     `cwd` is a host path; without mounts it counts as the workspace. `isolated` tells that absolute paths in the command
     are those inside the sandbox. A command that cannot be read, or is longer than `COMMAND_CHARS_MAX` characters, is
-    one opaque action. Reading is kept for the last `COMMANDS_KEPT_MAX` commands; resolving paths asks the file system.
+    one opaque action. A command with opaque parts has a view of every piece of its text as well, so that a deny pattern
+    for `rm` sees the `rm x` in `sh -c 'rm x'`, wherever it stands. Reading is kept for the last `COMMANDS_KEPT_MAX`
+    commands; resolving paths asks the file system.
     """
     taken = _taken(command)
     whole = Action(f"tool:{tool_name}:{command}", whole=True)
     if taken is None:
-        return (Action(f"tool:{tool_name}:{_one_line(command)}", opaque=True), whole)
+        return (Action(f"tool:{tool_name}:{_one_line(command)}", opaque=True), whole, *_fragments(tool_name, command))
     places = _Places(cwd.resolve(), tuple(mounts) or (Mount(cwd.resolve(), "/workspace", writable=True),), isolated)
     actions: list[Action] = []
     for part in taken.parts:
         actions += _part_actions(tool_name, part, taken.moves, places)
     if all(action.whole for action in actions):
         actions.insert(0, Action(f"tool:{tool_name}:"))
-    return tuple(dict.fromkeys([*actions, whole]))
+    hidden = _fragments(tool_name, command) if any(action.opaque for action in actions) else []
+    return tuple(dict.fromkeys([*actions, whole, *hidden]))
 
 
 @lru_cache(maxsize=COMMANDS_KEPT_MAX)
@@ -74,6 +80,13 @@ def _taken(command: str) -> Taken | None:
         return take_apart(command)
     except Unreadable:
         return None
+
+
+def _fragments(tool_name: str, command: str) -> list[Action]:
+    """Views of what an opaque command may hide: every piece of its text that could be read as a command of its own."""
+    pieces = (" ".join(piece.split()) for piece in _BETWEEN.split(command))
+    found = dict.fromkeys(piece for piece in pieces if piece)
+    return [Action(f"tool:{tool_name}:{piece}", whole=True) for piece in list(found)[:FRAGMENTS_MAX]]
 
 
 def _one_line(command: str) -> str:

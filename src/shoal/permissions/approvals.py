@@ -16,7 +16,6 @@ import msgspec
 from shoal.domain.permissions import Asker
 from shoal.domain.records import Approval
 
-SHOWN_CHARS_MAX = 1500
 ANSWER_CHARS_MAX = 200
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
@@ -59,40 +58,25 @@ def strip_controls(text: str) -> str:
 def _is_plain(char: str) -> bool:
     if char in _NEWLINES or char == " ":
         return True
-    if char in _PICTURE_OF_SPACE or "\ufe00" <= char <= "\ufe0f" or "\U000e0000" <= char <= "\U000e0fff":
+    if char in _PICTURE_OF_SPACE or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
         return False
     return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
-
-
-def shown_form(text: str, chars_max: int = SHOWN_CHARS_MAX) -> tuple[str, bool]:
-    """What fits on a card, stripped of controls: beginning and end with the number of characters left out between.
-
-    The second value is True when something was left out; the whole text then has to be offered beside the card.
-    """
-    plain = strip_controls(text)
-    if len(plain) <= chars_max:
-        return plain, False
-    end = chars_max // 3
-    begin = chars_max - end
-    left_out = len(plain) - begin - end
-    return f"{plain[:begin]}\n… {left_out} characters are not shown here …\n{plain[-end:]}", True
 
 
 def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), owner: str = "") -> bool:
     """Whether somebody may decide: who asked for the call, the owner, or one of the approvers.
 
-    People are `PLATFORM:USER`; who asked may be a user id alone, which is then one of the thread's platform. An
+    People are `PLATFORM:USER`, and a person whose identities are linked is each of them. An
     approver is `PLATFORM:USER`, `role:NAME`, or `PLATFORM:role:NAME`. Nobody without a user id may.
     """
     if not by.user or not by.platform:
         return False
-    person = f"{by.platform}:{by.user}"
-    platform = approval.thread.split(":", 1)[0]
-    if person == owner or approval.asked_by == person:
+    names = set(by.identities)
+    asked_by = approval.asked_by
+    if ":" not in asked_by:
+        asked_by = f"{approval.asked_in.split(':', 1)[0]}:{asked_by}"
+    if owner in names or asked_by in names:
         return True
-    if approval.asked_by == by.user and platform == by.platform:
-        return True
-    names = {person}
     for role in by.roles:
         names |= {f"role:{role}", f"{by.platform}:role:{role}"}
     return any(approver in names for approver in approvers)

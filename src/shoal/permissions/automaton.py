@@ -87,8 +87,16 @@ class Automaton:
         state = self.start()
         for char in prefix:
             state = self._move(state, char)
-        alive = frozenset(self._program.owners[place] for place, _ in state.core)
+        alive = frozenset(self._program.owners[place] for place, promises in state.core if self._can_be_kept(promises))
         return alive, self._matching_all(state)
+
+    def _can_be_kept(self, promises: frozenset[Promise]) -> bool:
+        """Whether some text that follows keeps them: not when one that is unwanted has come true whatever follows."""
+        return not any(not wanted and self._ahead[number].is_certain(state) for wanted, number, state in promises)
+
+    def is_certain(self, state: State) -> bool:
+        """Whether every text that follows is accepted, for the automaton that looks ahead with this one."""
+        return bool(self._matching_all(state))
 
     def _matching_all(self, state: State) -> frozenset[int]:
         """The patterns of which `.*` is left, with a dot that matches every character."""

@@ -23,7 +23,9 @@ ALWAYS = frozenset(
     sqlite3 psql mysql mariadb redis-cli mongosh dc m4 nmap logrotate lua luajit tclsh wish osascript pwsh powershell
     npx bunx uvx pipx nix-shell direnv dotenv op varlock doppler chpst softlimit setuidgid gosu su-exec tini dumb-init
     catchsegv ld.so busctl gdbus dbus-send xdg-open open start make-shell nix guix cpulimit torsocks proxychains
-    proxychains4 git-shell rake gmake gnumake vboxmanage qemu-system-x86_64 aria2c zless zmore xterm gnome-terminal
+    proxychains4 ssh-agent ssh-add ssh-copy-id choom uclampset aa-exec fakechroot dtach abduco hyperfine fzf sk gio
+    sshfs lynx w3m links elinks mutt neomutt mail mailx libreoffice soffice git-shell rake gmake gnumake vboxmanage
+    qemu-system-x86_64 aria2c zless zmore xterm gnome-terminal
     """.split()  # noqa: SIM905 - a list of 150 quoted words would be harder to read
 )
 
@@ -31,7 +33,8 @@ ALWAYS = frozenset(
 INTERPRETERS = frozenset(
     """
     python pypy perl ruby node nodejs php rscript r julia octave ghci ocaml scala groovy jshell guile racket
-    sbcl clisp erl elixir iex swift kotlin ts-node tsx java pwsh-preview
+    sbcl clisp erl elixir iex swift kotlin ts-node tsx java pwsh-preview gnuplot maxima gp sage ipython bpython pudb
+    runghc ghc
     """.split()  # noqa: SIM905
 )
 
@@ -40,28 +43,51 @@ INTERPRETERS = frozenset(
 # only that matters, since their first words say what they do.
 _NOTHING = re.compile(r"(?!)")
 _RUNNERS = re.compile(r"run|exec|x|dlx|shell|script|run-script|start|test|install|i|ci|add|create|init|do|console")
+_PAGER = re.compile(r"--(pager|config-file|diff-args).*")
+_TEX = re.compile(r"--?(shell|enable-write18|e|pdflatex|output-dir).*")
+_COMPILER = re.compile(r"-(wrapper|B|fplugin|specs|Xclang|load|fuse-ld).*|--specs.*|@.*")
+_LINKER = re.compile(r"-plugin.*|--pl.*|@.*")
+_APT = re.compile(r"-[oc].*|--(option|config).*")
 WATCHED: dict[str, re.Pattern[str]] = {
     "find": re.compile(r"-(exec|execdir|ok|okdir|fprint0?|fprintf|fls|files0-from)"),
     "fd": re.compile(r"-[a-zA-Z]*[xX].*|--exec.*"),
     "fdfind": re.compile(r"-[a-zA-Z]*[xX].*|--exec.*"),
     "rg": re.compile(r"--pre.*|--hostname-bin.*"),
     "git": re.compile(
-        r"-c.*|--config-env.*|--exec.*|-[xuO].*|--ext.*|--upload-pack.*|--receive-pack.*|--open.*|--textconv"
+        r"-c.*|--config-e.*|--ex.*|-[xuO].*|--up.*|--rece.*|--op.*|--ou.*|--textc.*"
         r"|foreach|run|filter-branch|config|alias|difftool|mergetool|bisect|daemon|instaweb|web--browse|hook|shell"
-        r"|ext::.*|fd::.*|--template.*|--separate-git-dir.*|--git-dir.*|--work-tree.*|-i|--interactive|--edit-.*"
+        r"|ext::.*|fd::.*|--te.*|--separate-git-dir.*|--git-dir.*|--work-tree.*|-i|--interactive|--edit-.*"
         r"|credential.*|send-email|maintenance|for-each-repo|rebase|archimport|cvs.*|svn|p4|gui|citool"
     ),
-    "tar": re.compile(r"--(to-c|ch|use-|info|new-vol|rmt|rsh|files-f|T).*|-?[a-zA-Z]*[IF].*"),
-    "bsdtar": re.compile(r"--use-.*|-?[a-zA-Z]*I.*"),
+    # GNU programs take the beginning of a long option for all of it.
+    "tar": re.compile(r"--(to-c|ch|us|inf|new-|rm|rs|files|F|T).*|-?[a-zA-Z]*[IF].*"),
+    "bsdtar": re.compile(r"--use.*|-?[a-zA-Z]*I.*"),
+    "cpio": re.compile(r"--rs.*"),
+    "install": re.compile(r"--strip-p.*"),
     "rsync": re.compile(r"-[a-zA-Z0-9]*e.*|--rsh.*|--rsync-path.*"),
     "scp": re.compile(r"-[a-zA-Z0-9]*[SoFJD].*"),
-    "zip": re.compile(r"-[a-zA-Z]*T.*|--(unzip|test).*"),
-    "sort": re.compile(r"--compress-program.*|--files0-from.*"),
-    "split": re.compile(r"--filter.*"),
-    "curl": re.compile(r"-[a-zA-Z#:0-9]*K.*|--config.*"),
-    "wget": re.compile(r"--(use-askpass|config|execute|post-file|body-file).*|-e.*|-[a-zA-Z]*i.*"),
+    "zip": re.compile(r"-[a-zA-Z]*T.*|--(un|te).*"),
+    "sort": re.compile(r"--co.*|--files.*"),
+    "split": re.compile(r"--fi.*"),
+    "curl": re.compile(r"-[a-zA-Z#:0-9]*K.*|--conf.*|--eng.*"),
+    "wget": re.compile(r"--(use|conf|exe|post|body|inp).*|-e.*|-[a-zA-Z]*i.*"),
     "ip": re.compile(r"exec|-b.*|vrf"),
-    "openssl": re.compile(r"engine|-engine|-config|-provider.*"),
+    "openssl": re.compile(r"engine|--?(engine|config|provider).*"),
+    "ssh-keygen": re.compile(r"-.*[DPw].*"),
+    "tcpdump": re.compile(r"-.*z.*"),
+    "ag": re.compile(r"--pager.*"),
+    "bat": _PAGER, "batcat": _PAGER, "delta": _PAGER,
+    "pandoc": re.compile(r"-[FLd].*|--(fi|lu|pdf-engine|def).*"),
+    "pdflatex": _TEX, "latex": _TEX, "xelatex": _TEX, "lualatex": _TEX, "tex": _TEX, "pdftex": _TEX, "latexmk": _TEX,
+    "gs": re.compile(r"-d(NO|DELAY)SAFER.*|-c|@.*"),
+    "gcc": _COMPILER, "g++": _COMPILER, "cc": _COMPILER, "c++": _COMPILER, "clang": _COMPILER, "clang++": _COMPILER,
+    "ld": _LINKER, "nm": _LINKER, "ar": _LINKER, "ranlib": _LINKER, "objdump": _LINKER, "strip": _LINKER,
+    "cmake": re.compile(r"-[PE]"),
+    "coverage": _RUNNERS, "pyenv": _RUNNERS, "rbenv": _RUNNERS, "asdf": _RUNNERS, "mise": _RUNNERS, "rustup": _RUNNERS,
+    "pylint": re.compile(r"--(init-hook|load-plugins|rcfile).*"),
+    "eslint": re.compile(r"--(rulesdir|plugin|resolve-plugins|config|format|parser).*|-[cf].*"),
+    "prettier": re.compile(r"--(plugin|config).*"),
+    "mocha": re.compile(r"-r.*|--(require|config|import|loader).*"),
     "make": re.compile(r".*=.*|--eval.*|-f.*|--file.*|--makefile.*|-C.*|-I.*|-"),
     "jobs": re.compile(r"-.*x.*"),
     "wait": re.compile(r"-.*p.*"),
@@ -75,7 +101,7 @@ WATCHED: dict[str, re.Pattern[str]] = {
     "pnpm": _RUNNERS,
     "yarn": _RUNNERS,
     "cargo": re.compile(r"run|r|--config.*|\+.*|install"),
-    "go": re.compile(r"run|generate|tool|-toolexec.*|-exec.*|-overlay.*|env"),
+    "go": re.compile(r"run|generate|tool|--?(toolexec|exec|overlay|vettool).*|env"),
     "poetry": _RUNNERS,
     "pdm": _RUNNERS,
     "hatch": _RUNNERS,
@@ -90,14 +116,28 @@ WATCHED: dict[str, re.Pattern[str]] = {
     "gpg": re.compile(r"--(exec-path|photo-viewer|options|homedir).*"),
     "jq": re.compile(r"-[a-zA-Z]*[fL].*|--from-file.*"),
     "yq": re.compile(r".*(load|env|system).*"),
-    "helm": _NOTHING, "terraform": _NOTHING, "twine": _NOTHING, "apt": _NOTHING, "gem": _NOTHING, "aws": _NOTHING,
-    "gcloud": _NOTHING, "az": _NOTHING, "glab": _NOTHING, "hub": _NOTHING, "hg": _NOTHING, "svn": _NOTHING,
+    "helm": _NOTHING, "terraform": _NOTHING, "twine": _NOTHING, "apt": _APT, "apt-get": _APT, "gem": _NOTHING,
+    "aws": _NOTHING, "gcloud": _NOTHING, "az": _NOTHING, "glab": _NOTHING, "hub": _NOTHING,
+    "hg": re.compile(r"--config.*|-R.*|--repo.*"), "svn": re.compile(r"--(diff-cmd|diff3-cmd|editor-cmd|config).*"),
     "systemctl": _NOTHING, "launchctl": _NOTHING,
 }  # fmt: skip
 
 RESERVED = frozenset(
     "! { } [[ ]] if then elif else fi for while until do done case esac in function select coproc".split()  # noqa: SIM905
 )
+
+# What git does itself; any other word is an alias or a program beside git.
+_GIT_COMMANDS = frozenset(
+    """
+    add am annotate apply archive blame branch bundle cat-file check-attr check-ignore checkout cherry cherry-pick
+    clean clone commit count-objects describe diff diff-files diff-index diff-tree fetch for-each-ref format-patch
+    fsck gc grep hash-object help init log ls-files ls-remote ls-tree merge merge-base merge-file mv name-rev notes
+    patch-id prune pull push range-diff read-tree reflog remote repack reset restore rev-list rev-parse revert rm
+    shortlog show show-branch show-ref sparse-checkout stash status submodule switch symbolic-ref tag update-index
+    update-ref verify-commit verify-tag version whatchanged worktree write-tree
+    """.split()  # noqa: SIM905
+)
+_GIT_WITH_VALUE = frozenset({"-C", "--namespace", "--super-prefix", "--attr-source"})
 
 # Builtins whose arguments are names of variables that they set.
 SETTERS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "export"})
@@ -131,7 +171,10 @@ _SED_OPTION = re.compile(r"-[nErsuz]+|-[nErsuz]*i[a-z.~]*|--(?:quiet|silent|rege
 _AWK_HIDES = re.compile(r"[|>@]|system|getline")
 _AWK_OPTION = re.compile(r"-F.*|-v")
 _TEST_OPERATOR = re.compile(r"-[a-zA-Z]|-(eq|ne|lt|le|gt|ge|nt|ot|ef)|==?|!=|[<>]")
-_LINKERS = re.compile(r"ld-linux.*|ld-musl.*|ld[0-9]*\.so.*")
+_LINKERS = re.compile(r"ld-linux.*|ld-musl.*|ld-?[0-9.]*\.so.*")
+
+
+_LISTED = ALWAYS | INTERPRETERS | WATCHED.keys()
 
 
 def special_variable(name: str) -> bool:
@@ -147,7 +190,7 @@ def harmless_variable(name: str) -> bool:
 def base_name(command: str) -> str:
     """The name a command is listed by: without directory and version, lower-case."""
     name = command.rsplit("/", 1)[-1].lower()
-    return _VERSION.sub("", name) or name
+    return name if name in _LISTED else _VERSION.sub("", name) or name
 
 
 def opaque_until(words: Sequence[Word]) -> int | None:
@@ -171,7 +214,8 @@ def opaque_until(words: Sequence[Word]) -> int | None:
         return None if all(_SET_OPTION.fullmatch(word.value or "") for word in words[1:]) else 1
     if base in ("test", "["):
         return None if _tests_plainly(words) else len(words)
-    return _watched_until(WATCHED.get(base), words)
+    until = _watched_until(WATCHED.get(base), words)
+    return until or (_unknown_to_git(words) if base == "git" else None)
 
 
 def _watched_until(offending: re.Pattern[str] | None, words: Sequence[Word]) -> int | None:
@@ -182,6 +226,17 @@ def _watched_until(offending: re.Pattern[str] | None, words: Sequence[Word]) -> 
             continue
         if not word.certain or (word.value is not None and offending.fullmatch(word.value)):
             return number
+    return None
+
+
+def _unknown_to_git(words: Sequence[Word]) -> int | None:
+    """How many words name a subcommand that is not git's own; None when it is."""
+    skip = False
+    for number, word in enumerate(words[1:], 2):
+        if skip or word.begins.startswith("-"):
+            skip = not skip and word.value in _GIT_WITH_VALUE
+        else:
+            return None if word.value in _GIT_COMMANDS else number
     return None
 
 

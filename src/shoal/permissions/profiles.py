@@ -50,7 +50,7 @@ class Override(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
             and _holds(self.platforms, asker.platform)
             and _holds(self.channels, asker.channel, f"{asker.platform}:{asker.channel}")
             and _holds(self.kinds, asker.kind)
-            and _holds(self.users, asker.user, f"{asker.platform}:{asker.user}")
+            and _holds(self.users, asker.user, *asker.identities)
             and _holds(self.roles, *asker.roles)
         )
 
@@ -68,10 +68,14 @@ _WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|
 _READ = "(read|view|list|ls|glob|grep|search|find)"
 _EDIT = "(write|edit|create_file|str_replace|append)"
 _SEARCH = "read_artifact|search_history|search_channel|search_memory"
-_QUIET = f"(time|clock|recall|{_SEARCH}|read_memory|memory|skill|list_reminders)"
+_GIT_READ = "git_status|git_diff|git_log"
+_PROCESS_READ = "process_list|process_logs"
+_QUIET = f"(time|clock|recall|{_SEARCH}|read_memory|memory|skill|list_reminders|{_GIT_READ}|{_PROCESS_READ})"
 
 _READS = (rf"tool:{_READ}:{_READABLE}", rf"tool:{_QUIET}:.*")
 _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"
+
+_SELF_EDIT = r"(?s:tool:(self_edit[a-z_]*|set_[a-z_]+|(write|edit|delete)_(doc|skill)):.*)"
 
 _LOCKED = ProfileSource(allow=_READS)
 
@@ -80,19 +84,23 @@ _STANDARD = ProfileSource(
         *_READS,
         rf"tool:{_EDIT}:{_WRITABLE}",
         rf"tool:upload:{_READABLE}",
-        "(?s:tool:(remember|note_today|remind|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
+        "(?s:tool:(remember|note_today|remind|schedule|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
+        "tool:message:here",
+        "(?s:tool:git_(init|commit|branch):.*)",
     ),
     ask=(
         "(?s:tool:bash:.*)",
         _NETWORK,
         rf"(?s:tool:({_READ[1:-1]}|{_EDIT[1:-1]}|upload):.*)",
-        "(?s:tool:self_edit[a-z_]*:.*)",
-        "(?s:tool:(message|schedule|process|i2c|spi)[a-z_]*:.*)",
+        _SELF_EDIT,
+        "(?s:tool:(message|process)[a-z_]*:.*)",
+        "(?s:tool:ask_agent:.*)",
+        "(?s:tool:git_push:.*)",
         "(?s:tool:mcp[_.:-].*)",
     ),
 )
 
-_AT = "tool:bash:"
+_AT = "tool:(bash|process_start):"
 _GUARDED = ProfileSource(
     deny=(
         rf"{_AT}git (-.* )?(push|send-email|request-pull)( .*)?",
@@ -111,11 +119,12 @@ _GUARDED = ProfileSource(
         rf"{_AT}(http|https|xh)( .*)? ((POST|PUT|PATCH|DELETE)( .*)?|\S+(=|:=|@).*)",
         rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service)( .*)?",
         rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
-        "(?s:tool:self_edit[a-z_]*:.*)",
-        "(?s:tool:message[a-z_]*:.*)",
+        _SELF_EDIT,
+        "(?!tool:message:here$)(?s:tool:message[a-z_]*:.*)",
+        "(?s:tool:git_push:.*)",
     ),
-    allow=("(?s:tool:.*)",),
-    ask=("(?s:tool:bash:.*)",),
+    allow=("(?s:tool:(?!(i2c|spi|mcp)_).*)",),
+    ask=("(?s:tool:(bash|process_start):.*)", "(?s:tool:mcp_.*)"),
 )
 
 BUILTIN_PROFILES: Mapping[str, ProfileSource] = MappingProxyType(

@@ -8,8 +8,12 @@ import base64
 import json
 import logging
 import re
+import sys
+import threading
+import traceback
 from collections.abc import Iterable
-from urllib.parse import quote
+from types import TracebackType
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -80,15 +84,25 @@ class Redactor:
     def __init__(self, known_secrets: Iterable[str] = ()) -> None:
         self._known: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
+        self._learning = threading.Lock()
         self.learn(known_secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Add values to take out, with their URL, JSON and base64 spellings. Shorter ones than `KNOWN_CHARS_MIN`
-        characters are left alone, since they would hit ordinary words; at most `KNOWN_MAX` spellings are kept."""
+        """Add values to take out, with their URL, JSON and base64 spellings, and the password of an address by itself.
+
+        Values shorter than `KNOWN_CHARS_MIN` characters are left alone, since they would hit ordinary words; at most
+        `KNOWN_MAX` spellings are kept. Safe to call from any thread; cheap for what is known already.
+        """
         spellings = {spelling for secret in secrets for spelling in _spellings(secret.strip())}
-        known = sorted(self._known | spellings, key=lambda value: (-len(value), value))[:KNOWN_MAX]
-        self._known = frozenset(known)
-        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+        with self._learning:
+            if spellings <= self._known:
+                return
+            known = sorted(self._known | spellings, key=lambda value: (-len(value), value))[:KNOWN_MAX]
+            self._known, self._pattern = frozenset(known), re.compile("|".join(map(re.escape, known)))
+
+    def learn_one(self, secret: str) -> None:
+        """Add one value."""
+        self.learn((secret,))
 
     def redact(self, text: str) -> str:
         """The text without secrets; the same object when there are none."""
@@ -117,40 +131,51 @@ def _spellings(secret: str) -> set[str]:
     if len(secret) < KNOWN_CHARS_MIN:
         return set()
     raw = secret.encode(errors="surrogateescape")
-    found = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
+    found = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]} | _password(secret)
     found |= {base64.b64encode(raw).decode().rstrip("="), base64.urlsafe_b64encode(raw).decode().rstrip("=")}
     return {spelling for spelling in found if len(spelling) >= KNOWN_CHARS_MIN}
 
 
-class RedactingFilter(logging.Filter):
-    """Takes secrets out of log records: message, arguments and traceback. Add it to every handler of the root logger
-    (a filter of a logger does not see what its children log)."""
+def _password(secret: str) -> set[str]:
+    """The password of an address, as written and as meant."""
+    try:
+        password = urlsplit(secret).password if "://" in secret else None
+    except ValueError:
+        return set()
+    return {password, unquote(password)} if password else set()
 
-    def __init__(self, redactor: Redactor) -> None:
+
+class RedactingFormatter(logging.Formatter):
+    """Takes secrets out of what another formatter makes of a record: message, fields, traceback, all of it."""
+
+    def __init__(self, inner: logging.Formatter, redactor: Redactor) -> None:
         super().__init__()
+        self.inner = inner
         self._redactor = redactor
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Redact the record in place; every record passes."""
+    def format(self, record: logging.LogRecord) -> str:
+        """The inner formatter's text without secrets; a record that cannot be formatted is shown as it is."""
         try:
-            message = record.getMessage()
+            text = self.inner.format(record)
         except (TypeError, ValueError, KeyError):
-            message = f"{record.msg} {record.args}"
-        redacted = self._redactor.redact(message)
-        if redacted is not message:
-            record.msg, record.args = redacted, ()
-        if record.exc_info and not record.exc_text:
-            record.exc_text = logging.Formatter().formatException(record.exc_info)
-        if record.exc_text:
-            record.exc_text = self._redactor.redact(record.exc_text)
-        if record.stack_info:
-            record.stack_info = self._redactor.redact(record.stack_info)
-        return True
+            text = f"{record.msg} {record.args}"
+        return self._redactor.redact(text)
 
 
-def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> RedactingFilter:
-    """Put a filter on every handler of the logger (the root logger by default) and return it."""
-    found = RedactingFilter(redactor)
-    for handler in (logger or logging.getLogger()).handlers:
-        handler.addFilter(found)
-    return found
+def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> None:
+    """Have every handler of the logger (the root logger by default), and what Python writes to stderr where there is
+    no handler, take secrets out. A later guard takes the place of an earlier one."""
+    found = logger or logging.getLogger()
+    handlers = [*found.handlers, *([logging.lastResort] if logging.lastResort else [])]
+    for handler in handlers:
+        inner = handler.formatter or logging.Formatter()
+        if isinstance(inner, RedactingFormatter):
+            inner = inner.inner
+        handler.setFormatter(RedactingFormatter(inner, redactor))
+
+
+def print_crash(
+    redactor: Redactor, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Write the traceback of what nobody caught to stderr, without secrets; for `sys.excepthook`."""
+    sys.stderr.write(redactor.redact("".join(traceback.format_exception(kind, error, trace))))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shoal.domain.events import Cleared, Compacted, Event, Steered, ToolFinished, UserSaid
-from shoal.domain.messages import Author
+from shoal.domain.messages import Author, Caller
 from shoal.domain.permissions import Action, Decision
 from shoal.permissions.opaque import base_name
 from shoal.permissions.rules import Profile
@@ -25,6 +25,7 @@ _EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace", "append"
 _HARMLESS_TOOLS = frozenset(
     """
     time recall read_artifact search_history search_channel search_memory read_memory thread_status skill list_reminders
+    process_list process_logs git_init git_status git_diff git_log git_commit git_branch subagent spawn
     """.split()  # noqa: SIM905
 )
 _LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "forget", "memory", "schedule"})
@@ -65,6 +66,10 @@ class TaintState(msgspec.Struct, frozen=True):
         """The state after one more event of the journal."""
         match event.data:
             case ToolFinished(tainted_by=name) if name:
+                return self._with(event.seq, name)
+            case UserSaid(tainted_by=name) if name:
+                return self._with(event.seq, name)
+            case UserSaid(caller=Caller(tainted_by=name)) if name:
                 return self._with(event.seq, name)
             case UserSaid(author=author, origin=origin, backfill=backfill):
                 if not author.trusted:
@@ -127,7 +132,7 @@ def sink_of(action: Action) -> str:
     tool, _, detail = action.text.removeprefix("tool:").partition(":")
     if _SECRET.search(detail) and tool not in _LASTING_TOOLS:
         return "touch something that looks like a secret"
-    if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS:
+    if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS or action.text == "tool:schedule:list":
         return ""
     if tool in _EDIT_TOOLS:
         return _write_sink(detail)
@@ -135,7 +140,9 @@ def sink_of(action: Action) -> str:
         return _command_sink(action, detail)
     if tool in _LASTING_TOOLS:
         return "leave something behind that later conversations read"
-    if tool.startswith("self_edit"):
+    if (tool, detail) == ("message", "here"):
+        return ""
+    if tool.startswith(("self_edit", "set_")) or tool.endswith(("_doc", "_skill")):
         return "change the agent itself"
     if tool.startswith("message"):
         return "write to somebody else"

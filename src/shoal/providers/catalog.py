@@ -90,6 +90,8 @@ class Catalog:
     def usd(self, route: Route, usage: Usage) -> float | None:
         """See the port."""
         entry = self._entries.get(route.provider.name)
+        if entry is not None and entry.kind == DEMO:
+            return 0.0
         if entry is None or entry.kind not in prices.PRICED_AS:
             return None
         return prices.usd(entry.kind, entry.base_url, route.model, usage)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.domain.clock import Clock
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import CallId
 from shoal.domain.messages import (
     AssistantMessage,
@@ -174,7 +175,7 @@ def _sentences(calls: dict[str, ToolCall], results: Iterable[ToolMessage]) -> It
         call = calls.get(result.call_id)
         try:
             values = _values.decode(call.arguments) if call is not None else _Values()
-        except msgspec.DecodeError:
+        except UNREADABLE:
             values = _Values()
         yield _sentence(result, values)
 

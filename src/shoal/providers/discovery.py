@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.domain.clock import Clock, iso
 from shoal.domain.errors import ProviderDown, ProviderRefused
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ports import Provider
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def read_listings(path: Path) -> dict[str, Listing]:
         return _decoder.decode(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         log.warning("available_models.json cannot be used; run `shoal models refresh`", extra={"error": str(error)})
         return {}
 

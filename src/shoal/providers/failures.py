@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.domain.clock import Clock
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import FailureKind, ModelFailed
 
 WORDS_CHARS_MAX = 400
@@ -189,7 +190,7 @@ def _error_in(body: bytes) -> _Error | None:
             documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
             raw = bytes(documents[0]) if documents else b"{}"
         document = msgspec.json.decode(raw, type=_Body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     whole = b"null" if bytes(document.message) == b"null" else raw
     found = (_decode_error(part) for part in (bytes(document.error), whole, bytes(document.detail), raw))
@@ -202,7 +203,7 @@ def _decode_error(raw: bytes) -> _Error | None:
     for kind in (_Error, _Loose, str):
         try:
             found = msgspec.json.decode(raw, type=kind)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             continue
         if isinstance(found, str):
             return _Error(found)

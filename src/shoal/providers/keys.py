@@ -1,7 +1,7 @@
 """API keys, resolved at each call: a literal, a variable, a file, or what a command prints."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,12 +16,16 @@ KEY_BYTES_MAX = 65_536
 
 
 class KeySource(msgspec.Struct, frozen=True):
-    """Where a key comes from; the first field that is set counts, none set means that no key is sent."""
+    """Where a key comes from; the first field that is set counts, none set means that no key is sent.
+
+    `told` is called with each key that was looked up, before it is used.
+    """
 
     value: str = ""
     env: str = ""
     file: str = ""
     command: tuple[str, ...] = ()
+    told: Callable[[str], None] | None = None
 
 
 class Key:
@@ -43,6 +47,12 @@ class Key:
 
     async def get(self) -> str:
         """The key, empty when none is configured. Raises ProviderRefused saying what is missing."""
+        key = await self._look_up()
+        if key and self._source.told is not None:
+            self._source.told(key)
+        return key
+
+    async def _look_up(self) -> str:
         source = self._source
         if source.value:
             return source.value

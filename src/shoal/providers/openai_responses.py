@@ -201,7 +201,7 @@ class ResponsesReader(Reader):
 
     def __init__(self, asked: Asked) -> None:
         super().__init__(asked)
-        self._reasoning: list[bytes] = []
+        self._reasoning: list[str] = []
         self._slots: dict[int, CallSlot] = {}
         self._spoken: set[int] = set()
 
@@ -243,7 +243,7 @@ class ResponsesReader(Reader):
         item = _item_decoder.decode(raw)
         match item.type:
             case "reasoning":
-                self._reasoning.append(bytes(raw))
+                self._reasoning.append(bytes(raw).decode())
             case "function_call":
                 slot = self._slots.get(index)
                 if slot is None:
@@ -270,7 +270,7 @@ class ResponsesReader(Reader):
 
     def opaque(self) -> str:
         """See `Reader`: the reasoning items as they came."""
-        return (b"[" + b",".join(self._reasoning) + b"]").decode() if self._reasoning else ""
+        return "[" + ",".join(self._reasoning) + "]" if self._reasoning else ""
 
 
 def _error(event: _Event, data: bytes) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ProviderDown, ProviderRefused
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.providers.conversation import Images, load_images
 from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, read_whole
@@ -113,7 +114,7 @@ class HttpProvider:
             raise (ProviderRefused if failed.kind in ("auth", "quota") else ProviderDown)(failed.message)
         try:
             return self._wire.models(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ProviderDown(f"{self._name} did not list its models in a known form. Is base_url right?") from error
 
     async def close(self) -> None:
@@ -173,7 +174,7 @@ class HttpProvider:
                 return
             try:
                 reader.feed(data)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 _log.warning("provider sent an unreadable event", extra={"provider": self._name, "error": str(error)})
                 from shoal.providers.failures import redact
 

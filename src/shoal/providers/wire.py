@@ -6,6 +6,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import CallId
 from shoal.domain.messages import (
     AssistantMessage,
@@ -205,7 +206,7 @@ def arguments_object(arguments: str) -> bytes:
     """A call's arguments as a JSON object; what the model wrote malformed goes back as `{"malformed": text}`."""
     try:
         _arguments_decoder.decode(arguments)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except UNREADABLE:
         return b'{"malformed":' + encode(arguments) + b"}"
     return arguments.encode()
 

@@ -11,15 +11,15 @@ What cannot be set up is a SandboxError; a command never runs with less around i
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
 from shoal.sandbox.cgroups import Groups, find_groups
-from shoal.sandbox.limits import Limits, ulimit_line
+from shoal.sandbox.limits import Limits, limits_for, ulimit_line
 from shoal.sandbox.paths import require_inside, to_inside, to_outside
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network, ProxiedNetwork
@@ -54,13 +54,21 @@ class BubblewrapSandbox:
 
     async def run(self, command: Command) -> CommandResult:
         """Run it. Raises SandboxError when the sandbox cannot be set up."""
+        async with self.enclosed(command) as argv:
+            spawn = Spawn(argv, "/", (), command.timeout_seconds, command.output_bytes_max, command.watch)
+            return _checked(await run_process(spawn))
+
+    @asynccontextmanager
+    async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
+        """The argument vector that runs the command inside, good while the block lasts; its limits of time and output
+        are the caller's. Raises SandboxError."""
         if not self._program:
             raise SandboxError("bubblewrap is not installed. Install its package, or choose another sandbox.")
         async with AsyncExitStack() as stack:
             join_files = stack.enter_context(self._find_groups().group())
             argv = [self._program, *_namespaces(self._network), *_system(), *self._temporary(), *_binds(command.mounts)]
             environment = {**_ENVIRONMENT, **dict(command.env)}
-            limits = ulimit_line(self._limits)
+            limits = ulimit_line(limits_for(command, self._limits))
             shell = ["/bin/bash", "-c", limits + command.text]
             if isinstance(self._network, tuple):
                 proxied = await stack.enter_async_context(ProxiedNetwork(self._network))
@@ -73,8 +81,7 @@ class BubblewrapSandbox:
             argv += ["--remount-ro", "/", "--chdir", require_inside(command.cwd, command.mounts), "--", *shell]
             if join_files:
                 argv = ["/bin/sh", "-c", _JOIN, "sh", *join_files, "--", *argv]
-            spawn = Spawn(tuple(argv), "/", (), command.timeout_seconds, command.output_bytes_max)
-            return _checked(await run_process(spawn))
+            yield tuple(argv)
 
     def _find_groups(self) -> Groups:
         if self._groups is None:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.domain.processes import Watch
 from shoal.sandbox.docker_api import OWNER_LABEL, BindSpec, ContainerSpec, DockerApi, ExecSpec, HostSpec, Ulimit
 from shoal.sandbox.limits import GIBIBYTE, Limits
 from shoal.sandbox.paths import require_inside, to_inside, to_outside
@@ -78,10 +79,12 @@ class DockerSandbox:
         cwd = self._checked(command)
         container = await self._take(command.mounts)
         mark = f"{os.getpid()}-{next(_numbers)}-{secrets.token_hex(8)}."
-        output = _Output(command.output_bytes_max, mark)
+        output = _Output(0 if command.watch else command.output_bytes_max, mark, command.watch)
         is_clean = False
         try:
             process = await self._start(container, command, cwd, mark)
+            if command.watch is not None:
+                command.watch.started(0)
             try:
                 async with asyncio.timeout(command.timeout_seconds):
                     await self._read(process, output)
@@ -212,11 +215,12 @@ class DockerSandbox:
 class _Output:
     """Collects a command's output within bounds, and finds the wrapper's report of its end among the errors."""
 
-    def __init__(self, bytes_max: int, mark: str) -> None:
+    def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None) -> None:
         self.code: int | None = None
         self.processes = 0
         self.is_closed = False
         self._bytes_max = bytes_max
+        self._watch = watch
         self._report = re.compile(rb"\n" + re.escape(mark.encode()) + rb" (\d{1,3}) (\d{1,9})\n") if mark else None
         self._kept = {1: bytearray(), 2: bytearray()}
         self._sizes = {1: 0, 2: 0}
@@ -235,6 +239,8 @@ class _Output:
             for found in self._report.finditer(self._tail):  # the last one counts: a command could have written others
                 self.code, self.processes, self._found = int(found[1]), int(found[2]), found[0]
             self._tail = self._tail[-_REPORT_BYTES_MAX:]
+        if self._watch is not None and (shown := piece.replace(self._found, b"") if self._found else piece):
+            self._watch.output(shown)
 
     def result(self, code: int | None, *, timed_out: bool = False) -> CommandResult:
         """What came, without the report."""

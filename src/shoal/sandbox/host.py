@@ -42,6 +42,7 @@ class HostSandbox:
                 env=(*self._env, *command.env),
                 timeout_seconds=command.timeout_seconds,
                 output_bytes_max=command.output_bytes_max,
+                watch=command.watch,
             )
         )
 

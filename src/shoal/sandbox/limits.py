@@ -4,6 +4,8 @@ import resource
 
 import msgspec
 
+from shoal.domain.ports import Command
+
 GIBIBYTE = 1_073_741_824
 
 
@@ -21,6 +23,11 @@ class Limits(msgspec.Struct, frozen=True):
     temporary_bytes_max: int = GIBIBYTE // 4
     cpu_seconds_max: int = 600
     open_files_max: int = 1024
+
+
+def limits_for(command: Command, limits: Limits) -> Limits:
+    """The limits of a command: what somebody watches may compute for as long as it runs."""
+    return limits if command.watch is None else msgspec.structs.replace(limits, cpu_seconds_max=0)
 
 
 def ulimit_line(limits: Limits) -> str:

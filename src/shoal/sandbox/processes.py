@@ -23,12 +23,15 @@ import msgspec
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import CommandResult
+from shoal.domain.processes import OUTPUT_BYTES_PER_SECOND, Watch
 from shoal.sandbox.tree import MARK, Tree, kill_tree
 
 LINGER_SECONDS = 0.25
 """How long children may write after the first process has ended, before they are killed."""
 
 READ_BYTES = 65_536
+PAUSE_SECONDS = 0.1
+"""How long the output of a watched command is left unread when it comes too fast."""
 _numbers = itertools.count(1)
 _Result = TypeVar("_Result")
 
@@ -41,6 +44,7 @@ class Spawn(msgspec.Struct, frozen=True):
     env: tuple[tuple[str, str], ...]
     timeout_seconds: float
     output_bytes_max: int
+    watch: Watch | None = None
 
 
 async def run_process(spawn: Spawn) -> CommandResult:
@@ -65,17 +69,19 @@ async def run_process(spawn: Spawn) -> CommandResult:
 
 
 class _Stream:
-    """One pipe from the child: keeps the first `bytes_max` bytes and swallows the rest."""
+    """One pipe from the child: keeps the first `bytes_max` bytes and swallows the rest, or hands all to a watch."""
 
-    __slots__ = ("_loop", "_room", "chunks", "cut", "fd", "open")
+    __slots__ = ("_budget", "_loop", "_room", "_watch", "chunks", "cut", "fd", "open")
 
-    def __init__(self, fd: int, bytes_max: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, fd: int, bytes_max: int, loop: asyncio.AbstractEventLoop, watch: Watch | None = None) -> None:
         self.fd = fd
         self.chunks: list[bytes] = []
         self.cut = False
         self.open = True
         self._room = bytes_max
         self._loop = loop
+        self._watch = watch
+        self._budget = 0.0
         os.set_blocking(fd, False)
 
     def take(self) -> bool:
@@ -87,6 +93,9 @@ class _Stream:
         if not data:
             self.stop()
             return False
+        if self._watch is not None:
+            self._watch.output(data)
+            return True
         if len(data) > self._room:
             self.cut = True
             data = data[: self._room]
@@ -94,6 +103,18 @@ class _Stream:
             self._room -= len(data)
             self.chunks.append(data)
         return True
+
+    def rest(self, take: Callable[["_Stream"], None]) -> None:
+        """After a read: when a watched command writes too fast, let it wait for a moment, then go on with `take`."""
+        now = self._loop.time()
+        self._budget = max(self._budget, now) + READ_BYTES / OUTPUT_BYTES_PER_SECOND
+        if self._watch is not None and self.open and self._budget - now > PAUSE_SECONDS:
+            self._loop.remove_reader(self.fd)
+            self._loop.call_later(PAUSE_SECONDS, self._resume, take)
+
+    def _resume(self, take: Callable[["_Stream"], None]) -> None:
+        if self.open:
+            self._loop.add_reader(self.fd, take, self)
 
     def stop(self) -> None:
         """Read no more."""
@@ -116,6 +137,8 @@ class _Running:
             except (OSError, ValueError) as error:
                 raise SandboxError(f"{spawn.argv[0]} could not be started: {error}.") from error
             self._closing = stack.pop_all()
+        if spawn.watch is not None:
+            spawn.watch.started(self._process.pid)
         for stream in self._streams:
             self._loop.add_reader(stream.fd, self._take, stream)
 
@@ -128,7 +151,7 @@ class _Running:
                 stack.callback(os.close, read_end)
                 child_ends.callback(os.close, write_end)
                 write_ends.append(write_end)
-                self._streams.append(_Stream(read_end, spawn.output_bytes_max, self._loop))
+                self._streams.append(_Stream(read_end, spawn.output_bytes_max, self._loop, spawn.watch))
             self._out, self._err, self._live = self._streams
             process = subprocess.Popen(
                 spawn.argv,
@@ -163,7 +186,8 @@ class _Running:
             self._exited.set_result(None)
 
     def _take(self, stream: _Stream) -> None:
-        stream.take()
+        if stream.take():
+            stream.rest(self._take)
         if not self._anybody_left() and not self._quiet.done():
             self._quiet.set_result(None)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
-from shoal.sandbox.limits import Limits, ulimit_line
+from shoal.sandbox.limits import Limits, limits_for, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network
 
@@ -64,7 +64,7 @@ class SeatbeltSandbox:
             text = _profile((*command.mounts, own), open_network=self._network == "on")
             environment = {"PATH": "/opt/homebrew/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "dumb"}
             environment |= {"HOME": str(command.cwd), "TMPDIR": temporary, **dict(command.env)}
-            limits = ulimit_line(self._limits)
+            limits = ulimit_line(limits_for(command, self._limits))
             argv = (self._program, "-p", text, "/bin/bash", "-c", limits + command.text)
             return await run_process(
                 Spawn(
@@ -73,6 +73,7 @@ class SeatbeltSandbox:
                     tuple(environment.items()),
                     command.timeout_seconds,
                     command.output_bytes_max,
+                    command.watch,
                 )
             )
 

@@ -7,6 +7,8 @@ import msgspec
 
 from shoal.domain.budget import Ceiling, Reservation, Reserved, Standing
 from shoal.domain.clock import Clock, to_micros
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.records import Spend
 from shoal.store.rows import dump
 from shoal.store.script import Driver, Row, Script, number, query, text
 
@@ -114,3 +116,27 @@ def settle(reservation: str, usd: float, tokens: int) -> Script[None]:
     for row in found:
         for key in sorted(_keys.decode(text(row[0]))):
             yield from _locked(key, usd - float(row[1] or 0.0), tokens - number(row[2]), None)
+
+
+def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
+    """Record the use of a model call, once by its id, and settle its reservation."""
+    usage = spent.usage
+    yield from query(
+        "spend_insert",
+        id=spent.id,
+        thread=thread,
+        turn=turn,
+        day=at.date().isoformat(),
+        agent=spent.agent,
+        user_id=spent.user,
+        model=spent.model,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        usd=spent.usd,
+        now=to_micros(at),
+    )
+    if spent.reservation:
+        yield from settle(spent.reservation, spent.usd or 0.0, usage.input_tokens + usage.output_tokens)

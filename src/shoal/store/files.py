@@ -4,22 +4,26 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.domain.files import digest_of, digest_of_file
+from shoal.domain.files import DIGEST_CHARS, digest_of, digest_of_file
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig, S3Config, S3Store
 
 GRACE_SECONDS = 3600.0
 """A content stored or asked for again this lately is not removed: the row that names it may still be on its way."""
 CHUNK_BYTES = 1 << 20
+DELETED_AT_ONCE = 1000
+"""What one request of S3 deletes at most."""
 REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
 
@@ -75,6 +79,15 @@ class LocalFiles:
             pass
         return True
 
+    def below(self, name: str) -> "LocalFiles":
+        """A folder in this one; no digest has its name."""
+        return LocalFiles(self._folder / name)
+
+    def sweep(self, used: Collection[str]) -> int:
+        """Delete all but these and the young."""
+        found = [path.name for path in self._folder.glob("??/*") if len(path.name) == DIGEST_CHARS]
+        return sum(self.remove(digest) for digest in found if digest not in used)
+
     def path(self, digest: str) -> Path:
         """Where it lies."""
         return self._folder / digest[:2] / digest
@@ -99,10 +112,20 @@ class S3Settings(msgspec.Struct, frozen=True):
 
 
 class S3Files:
-    """Implements `domain.files.Files` in a bucket."""
+    """Implements `domain.files.Files` in a bucket; `place` is a part of it, `parent` whose connections are used."""
 
-    def __init__(self, settings: S3Settings) -> None:
+    def __init__(
+        self,
+        settings: S3Settings,
+        place: str = "",
+        parent: "S3Files | None" = None,
+        *,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
         self._settings = settings
+        self._grace_seconds = grace_seconds
+        self._place = place
+        self._parent = parent
         self._opened: S3Store | None = None
 
     def keep(self, content: bytes) -> str:
@@ -112,7 +135,7 @@ class S3Files:
         digest = digest_of(content)
         if not self._is_fresh(digest):
             with _translated():
-                obstore.put(self._store, _key(digest), content)
+                obstore.put(self._store, self._key(digest), content)
         return digest
 
     def keep_file(self, path: Path) -> str:
@@ -122,7 +145,7 @@ class S3Files:
         digest = digest_of_file(path)
         if not self._is_fresh(digest):
             with _translated():
-                obstore.put(self._store, _key(digest), path)
+                obstore.put(self._store, self._key(digest), path)
         return digest
 
     def read(self, digest: str) -> bytes:
@@ -130,7 +153,7 @@ class S3Files:
         import obstore
 
         with _translated():
-            content = bytes(obstore.get(self._store, _key(digest)).bytes())
+            content = bytes(obstore.get(self._store, self._key(digest)).bytes())
         if digest_of(content) != digest:
             raise _damaged(digest)
         return content
@@ -141,7 +164,7 @@ class S3Files:
 
         with _made(path) as fresh:
             with _translated(), fresh.open("wb") as file:
-                for chunk in obstore.get(self._store, _key(digest)).stream(min_chunk_size=CHUNK_BYTES):
+                for chunk in obstore.get(self._store, self._key(digest)).stream(min_chunk_size=CHUNK_BYTES):
                     file.write(chunk)
             _check(fresh, digest)
 
@@ -156,14 +179,44 @@ class S3Files:
         age = self._age_seconds(digest)
         if age is None:
             return True
-        if age < GRACE_SECONDS:
+        if age < self._grace_seconds:
             return False
         with _translated():
-            obstore.delete(self._store, _key(digest))
+            obstore.delete(self._store, self._key(digest))
         return True
+
+    def below(self, name: str) -> "S3Files":
+        """Under a longer prefix."""
+        return S3Files(self._settings, f"{self._place}{name}/", self, grace_seconds=self._grace_seconds)
+
+    def sweep(self, used: Collection[str]) -> int:
+        """Delete all but these and the young."""
+        import obstore
+
+        with _translated():
+            old = list(self._old(used))
+            for first in range(0, len(old), DELETED_AT_ONCE):
+                obstore.delete(self._store, old[first : first + DELETED_AT_ONCE])
+        return len(old)
+
+    def _old(self, used: Collection[str]) -> Iterator[str]:
+        """The paths of what is neither used nor young."""
+        import obstore
+
+        listed = obstore.list(self._store, self._place or None)  # pyright: ignore[reportUnknownMemberType]
+        for found in chain.from_iterable(listed):
+            digest = found["path"].rpartition("/")[2]
+            is_content = found["path"] == self._key(digest)
+            if is_content and digest not in used and _age_seconds(found) >= self._grace_seconds:
+                yield found["path"]
+
+    def _key(self, digest: str) -> str:
+        return f"{self._place}{digest[:2]}/{digest}"
 
     @property
     def _store(self) -> "S3Store":
+        if self._parent is not None:
+            return self._parent._store
         if self._opened is None:
             self._opened = _open(self._settings)
         return self._opened
@@ -171,21 +224,21 @@ class S3Files:
     def _is_fresh(self, digest: str) -> bool:
         """Whether it is there and will stay for a while; what is older is stored again, which makes it young."""
         age = self._age_seconds(digest)
-        return age is not None and age < GRACE_SECONDS / 2
+        return age is not None and age < self._grace_seconds / 2
 
     def _age_seconds(self, digest: str) -> float | None:
         import obstore
 
         try:
             with _translated():
-                found = obstore.head(self._store, _key(digest))
+                found = obstore.head(self._store, self._key(digest))
         except FileNotFoundError:
             return None
-        return (datetime.now(UTC) - found["last_modified"]).total_seconds()
+        return _age_seconds(found)
 
 
-def _key(digest: str) -> str:
-    return f"{digest[:2]}/{digest}"
+def _age_seconds(found: "ObjectMeta") -> float:
+    return (datetime.now(UTC) - found["last_modified"]).total_seconds()
 
 
 def _open(settings: S3Settings) -> "S3Store":

@@ -5,39 +5,33 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
 from shoal.domain.cards import card_edit
 from shoal.domain.clock import Clock, from_micros, to_micros
-from shoal.domain.errors import Conflict, NotFound, StaleEpoch
+from shoal.domain.errors import Conflict, StaleEpoch
 from shoal.domain.events import (
     ApprovalSettled,
-    Cleared,
-    Compacted,
     Event,
     EventData,
     Steered,
-    ToolFinished,
     TurnFinished,
     TurnStarted,
     UserSaid,
-    encode_data,
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Prompt
 from shoal.domain.records import (
-    AuditEntry,
     Commit,
     Committed,
     Lease,
     NewApproval,
-    NewPost,
-    Spend,
     Step,
     StoredStep,
     ThreadInfo,
 )
 from shoal.store import rows as convert
-from shoal.store.budget import settle
+from shoal.store.appends import append_outside, chain, insert_events, put_post
+from shoal.store.budget import spend
+from shoal.store.children import report
 from shoal.store.script import Driver, Row, Script, number, query, text
 
 SEQ_END = 2**62
@@ -183,11 +177,7 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
         yield from query("prompt_insert", digest=digest, body=body.decode(), now=now)
     yield from chain(thread, commit.audit, at)
     if commit.spend is not None:
-        yield from _insert_spend(thread, commit.turn, commit.spend, at)
-        if commit.spend.reservation:
-            used = commit.spend.usage
-            usd, tokens = commit.spend.usd or 0.0, used.input_tokens + used.output_tokens
-            yield from settle(commit.spend.reservation, usd, tokens)
+        yield from spend(thread, commit.turn, commit.spend, at)
     for step in commit.steps:
         yield from query(
             "step_insert",
@@ -204,68 +194,9 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
 def _void(thread: ThreadId, turn: TurnId, now: int) -> Script[tuple[EventData, ...]]:
     rows = yield from query("approvals_cancel", thread=thread, turn=turn, now=now)
     for row in rows:
-        yield from put_post(card_edit(thread, ApprovalId(text(row[0])), text(row[2]), "cancelled"), now)
+        where = ThreadId(text(row[3]) or thread)
+        yield from put_post(card_edit(where, ApprovalId(text(row[0])), text(row[2]), "cancelled"), now)
     return tuple(ApprovalSettled(ApprovalId(text(row[0])), CallId(text(row[1])), "cancelled") for row in rows)
-
-
-def insert_events(
-    thread: ThreadId, turn: TurnId, first: int, events: Sequence[EventData], at: datetime
-) -> Script[tuple[Event, ...]]:
-    """Store events under the reserved numbers from `first` on, with the rows that follow from them."""
-    stored: list[Event] = []
-    for seq, data in enumerate(events, first):
-        yield from query(
-            "event_insert",
-            thread=thread,
-            seq=seq,
-            turn=turn,
-            type=data.type,
-            at=to_micros(at),
-            data=encode_data(data).decode(),
-        )
-        if isinstance(data, Cleared | Compacted):
-            window = seq if isinstance(data, Cleared) else data.upto_seq
-            yield from query("thread_window", thread=thread, seq=window)
-        elif isinstance(data, ToolFinished) and data.artifact:
-            yield from _insert_artifact(thread, turn, data, to_micros(at))
-        stored.append(Event(seq, thread, turn, at, data))
-    return tuple(stored)
-
-
-def _insert_artifact(thread: ThreadId, turn: TurnId, result: ToolFinished, now: int) -> Script[None]:
-    yield from query(
-        "artifact_insert",
-        thread=thread,
-        digest=result.artifact,
-        tool=result.name,
-        size_bytes=result.artifact_bytes,
-        turn=turn,
-        call_id=result.call_id,
-        tainted_by=result.tainted_by,
-        now=now,
-    )
-
-
-def append_outside(
-    thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
-) -> Script[tuple[Event, ...]]:
-    """Append without a lease: what people and other threads do to a thread while nobody, or anybody, advances it."""
-    found = yield from query("thread_extend", thread=thread, count=len(events), now=to_micros(at))
-    if not found:
-        raise NotFound(f"There is no thread {thread}.")
-    return (yield from insert_events(thread, turn, number(found[0][0]) - len(events) + 1, events, at))
-
-
-def put_post(post: NewPost, now: int) -> Script[bool]:
-    """Enqueue a post; False when its id is known."""
-    platform = post.thread.split(":", 1)[0]
-    payload = convert.dump(post)
-    rows = yield from query(
-        "outbox_insert", id=post.id, platform=platform, thread=post.thread, payload=payload, now=now
-    )
-    if rows:
-        yield from query("due", what=platform)
-    return bool(rows)
 
 
 def _insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, now: int) -> Script[None]:
@@ -281,52 +212,10 @@ def _insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, now:
         shown=approval.shown,
         asked_by=approval.asked_by,
         reason=approval.reason,
+        shown_in=approval.shown_in,
         now=now,
         expires_at=to_micros(approval.expires_at),
     )
-
-
-def _insert_spend(thread: ThreadId, turn: TurnId, spend: Spend, at: datetime) -> Script[None]:
-    usage = spend.usage
-    yield from query(
-        "spend_insert",
-        id=spend.id,
-        thread=thread,
-        turn=turn,
-        day=at.date().isoformat(),
-        agent=spend.agent,
-        user_id=spend.user,
-        model=spend.model,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        usd=spend.usd,
-        now=to_micros(at),
-    )
-
-
-def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None]:
-    """Append entries to the hash chain `name`."""
-    if not entries:
-        return
-    found = yield from query("chain_ensure", chain=name, genesis=GENESIS)
-    count, head = number(found[0][0]), text(found[0][1])
-    for entry in entries:
-        count += 1
-        digest = entry_hash(head, name, count, at, entry)
-        yield from query(
-            "audit_insert",
-            chain=name,
-            number=count,
-            now=to_micros(at),
-            entry=canonical_entry(entry).decode(),
-            previous=head,
-            hash=digest,
-        )
-        head = digest
-    yield from query("chain_advance", chain=name, number=count, head=head)
 
 
 def _backfill(lease: Lease, missed: Sequence[Prompt], at: datetime) -> Script[Committed]:
@@ -383,8 +272,9 @@ def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed
         yield from query("inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers", thread=lease.thread)
     committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
     yield from query("thread_close", thread=lease.thread)
+    told = (yield from report(commit.report, at)) if commit.report is not None else ()
     waiting = yield from query("inbox_oldest", thread=lease.thread)
-    return Committed(committed.events, prompt=convert.prompt(waiting[0][0]) if waiting else None)
+    return Committed(committed.events, convert.prompt(waiting[0][0]) if waiting else None, told)
 
 
 def _interrupt_finish(

@@ -2,11 +2,15 @@
 
 from datetime import datetime
 
+import msgspec
+
 from shoal.domain.clock import Clock, to_micros
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Abort, FollowUp, Prompt, Receipt, Steer
-from shoal.domain.records import Backlog
-from shoal.store.rows import dump, moment
+from shoal.domain.events import Revised
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.records import Backlog, Revision
+from shoal.store.appends import append_outside
+from shoal.store.rows import dump, inbound, moment
 from shoal.store.script import Driver, Script, number, query, text
 
 TITLE_CHARS_MAX = 80
@@ -30,6 +34,10 @@ class MailboxView:
     async def abort(self, message: Abort) -> Receipt:
         """Mark the open turn as stopped."""
         return await self._driver.write(_abort(message))
+
+    async def revise(self, message: Edit | Deletion) -> Revision:
+        """Change or drop what still waits, else journal the change."""
+        return await self._driver.write(_revise(message, self._clock.now()))
 
     async def waiting(self) -> list[ThreadId]:
         """Threads with an open turn or a queued prompt."""
@@ -93,7 +101,32 @@ def _abort(message: Abort) -> Script[Receipt]:
     found = yield from query("thread_abort", thread=message.thread)
     if message.all_queued:
         yield from query("inbox_drop_prompts", thread=message.thread)
+        yield from query("wake_parent", thread=message.thread)
     if not found:
         return Receipt("dropped")
     yield from query("wake", thread=message.thread)
     return Receipt("delivered", turn=text(found[0][0]))
+
+
+def _revise(message: Edit | Deletion, at: datetime) -> Script[Revision]:
+    rows = yield from query("inbox_one", platform=_platform(message.thread), key=message.key)
+    if not rows:
+        return Revision(Receipt("dropped"))
+    yield from query("thread_lock", thread=rows[0][3])
+    ((row, state, payload, thread),) = yield from query(
+        "inbox_one", platform=_platform(message.thread), key=message.key
+    )
+    said = inbound(payload)
+    if said.author.id != message.author.id or state == "dropped":
+        return Revision(Receipt("dropped"))
+    deleted = isinstance(message, Deletion)
+    changed = said if deleted else msgspec.structs.replace(said, text=message.text)
+    if not deleted and changed.text == said.text:
+        return Revision(Receipt("duplicate"))
+    left: str = "dropped" if deleted else text(state)
+    yield from query("inbox_replace", id=row, payload=dump(changed), state=left)
+    if state == "pending":
+        return Revision(Receipt("accepted", message.message_id))
+    told = Revised(said.author, message.message_id, "" if deleted else changed.text, deleted)
+    events = yield from append_outside(ThreadId(text(thread)), TurnId(""), (told,), at)
+    return Revision(Receipt("delivered", message.message_id), events)

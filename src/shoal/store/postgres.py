@@ -169,6 +169,14 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
     return PostgresDriver(pool)
 
 
+async def answering(url: str) -> str:
+    """The version of the server that answers there, `16.2`; changes nothing. Raises StoreUnavailable."""
+    with translated():
+        async with await AsyncConnection.connect(address(url), autocommit=True) as connection:
+            version = connection.info.server_version
+    return f"{version // 10_000}.{version % 10_000}"
+
+
 def address(url: str) -> str:
     """The address with Shoal's defaults for what it leaves open. Raises InvalidInput when it is not one."""
     try:

@@ -7,6 +7,7 @@ import msgspec
 from shoal.domain.clock import from_micros
 from shoal.domain.errors import StoreCorrupt
 from shoal.domain.events import Event, decode_data
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import FollowUp, Prompt, Steer
 from shoal.domain.records import (
@@ -57,7 +58,7 @@ def event(thread: ThreadId, row: Row) -> Event:
     seq, turn, kind, at, body = row
     try:
         data = decode_data(text(kind), text(body))
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (*UNREADABLE, KeyError) as error:
         raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {error}. Restore a backup.") from error
     return Event(number(seq), thread, TurnId(text(turn)), from_micros(number(at)), data)
 
@@ -78,7 +79,7 @@ def thread_info(row: Row) -> ThreadInfo:
 
 
 def outbox_row(row: Row) -> OutboxRow:
-    """`number, id, thread, payload, part, attempts, created_at, maybe_sent`."""
+    """`number, id, thread, payload, part, attempts, created_at, maybe_sent, claims`."""
     return OutboxRow(
         id=text(row[1]),
         thread=ThreadId(text(row[2])),
@@ -87,6 +88,7 @@ def outbox_row(row: Row) -> OutboxRow:
         attempts=number(row[5]),
         created_at=from_micros(number(row[6])),
         maybe_sent=bool(row[7]),
+        claims=number(row[8]),
     )
 
 
@@ -109,6 +111,7 @@ def approval(row: Row) -> Approval:
         decided_by=text(row[13]),
         decided_at=moment(row[14]),
         reason=text(row[15]),
+        shown_in=ThreadId(text(row[16])),
     )
 
 

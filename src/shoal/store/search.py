@@ -12,6 +12,10 @@ from shoal.store.script import Driver, query, text
 WORDS_MAX = 32
 TIME_END = 2**62
 _WORD = re.compile(r"\w+")
+_UNSPACED = re.compile(
+    r"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])"
+)
+"""Characters of scripts that are written without spaces; the first migrations know the same."""
 _LAST = "\U0010ffff"
 
 
@@ -28,16 +32,24 @@ class SearchView:
         wanted = _WORD.findall(words)[:WORDS_MAX]
         if not wanted:
             return []
+        phrases = [spread(word).split() for word in wanted]
         script = query(
             "search_said",
-            quoted=" ".join(f'"{word}"' for word in wanted),
-            words=" ".join(wanted),
+            quoted=" ".join(f'"{" ".join(phrase)}"' for phrase in phrases),
+            words=" & ".join(" <-> ".join(f"'{word}'" for word in phrase) for phrase in phrases),
             low=within,
             high=first_after(within),
             before=to_micros(before) if before is not None else TIME_END,
             limit=limit,
         )
         return [convert.event(ThreadId(text(row[0])), row[1:]) for row in await self._driver.read(script)]
+
+
+def spread(said: str | None) -> str:
+    """The text with a space around each character of a script that is written without."""
+    if said is None or said.isascii():
+        return said or ""
+    return _UNSPACED.sub(r" \1 ", said)
 
 
 def first_after(within: str) -> str:

@@ -8,7 +8,7 @@ from shoal.domain.errors import Conflict
 from shoal.domain.events import Event, EventData
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import Snapshot, Stretch
-from shoal.store.journal import insert_events
+from shoal.store.appends import insert_events
 from shoal.store.script import Driver, Row, Script, number, query, text
 from shoal.store.search import first_after
 

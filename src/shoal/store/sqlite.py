@@ -27,6 +27,7 @@ from shoal.domain.errors import (
     StoreUnavailable,
 )
 from shoal.store.script import Row, Script
+from shoal.store.search import spread
 from shoal.store.statements import migrations, statements
 
 BATCH_SCRIPTS_MAX = 256
@@ -69,6 +70,9 @@ class SqliteDriver:
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(READERS_MAX, "shoal-read")
         self._reader_connections: list[sqlite3.Connection] = []
+        if not self._read_only and not path.exists():
+            with contextlib.suppress(OSError):  # what is wrong, SQLite tells in a moment
+                path.touch(mode=0o600)
         with _translated(path):
             self._writer = self._connect()
             if not read_only:
@@ -127,6 +131,7 @@ class SqliteDriver:
             connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma synchronous = {self._synchronous}")
         connection.execute(f"pragma cache_size = -{CACHE_KIB}")
+        connection.create_function("spread", 1, spread, deterministic=True)
         return connection
 
     def _read(self, script: Script[T]) -> T:
@@ -217,7 +222,7 @@ class SqliteDriver:
 def _translated(path: Path):
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:
         raise _translate(error, path) from error
 
 

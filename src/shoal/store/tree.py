@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,10 @@ ENTRIES_MAX = 20_000
 BYTES_MAX = 2_147_483_648
 SETTLED_NANOSECONDS = 2_000_000_000
 """A file changed this shortly before it was read may change again without its time telling."""
+
+
+Wanted: TypeAlias = Callable[[str], bool]
+"""Which names at the top of a directory belong to it."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -45,14 +49,19 @@ class Tree(msgspec.Struct):
     seen: dict[str, Seen]
 
 
-def scan(root: Path, seen: Mapping[str, Seen], now: int) -> Tree:
-    """Read a directory. Sockets, pipes and names that are not UTF-8 are left out.
+def everything(name: str) -> bool:
+    """Any name at the top of a directory."""
+    return True
+
+
+def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everything) -> Tree:
+    """Read a directory, of its top the names that are wanted. Sockets, pipes and names that are not UTF-8 are left out.
 
     Raises InvalidInput beyond ENTRIES_MAX entries or BYTES_MAX bytes, OSError.
     """
     tree = Tree({}, {})
     size = 0
-    for path, found in _walk(root, ""):
+    for path, found in _walk(root, "", wanted):
         info = found.stat(follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
             tree.entries[path] = Entry("folder")
@@ -70,15 +79,15 @@ def scan(root: Path, seen: Mapping[str, Seen], now: int) -> Tree:
     return tree
 
 
-def _walk(root: Path, inside: str) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
     with suppress(FileNotFoundError), os.scandir(root / inside) as found:
         for entry in sorted(found, key=lambda one: one.name):
             path = f"{inside}/{entry.name}" if inside else entry.name
-            if not _is_text(entry.name):
+            if not _is_text(entry.name) or not wanted(entry.name):
                 continue
             yield path, entry
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(root, path)
+                yield from _walk(root, path, everything)
 
 
 def _is_text(name: str) -> bool:

@@ -7,7 +7,7 @@ from shoal.domain.cards import CardState, card_edit
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.errors import Conflict, Gone, NotFound
 from shoal.domain.events import ApprovalSettled, Scope, Verdict
-from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Usage
 from shoal.domain.records import (
     Approval,
@@ -18,15 +18,20 @@ from shoal.domain.records import (
     Occurrence,
     OutboxRow,
     Settlement,
+    Spend,
     Trigger,
     UsageRow,
 )
 from shoal.store import rows as convert
+from shoal.store.appends import append_outside, chain, put_post
 from shoal.store.artifacts import ArtifactsView
-from shoal.store.budget import BudgetView
-from shoal.store.journal import JournalView, append_outside, chain, put_post
+from shoal.store.budget import BudgetView, spend
+from shoal.store.children import ChildrenView
+from shoal.store.journal import JournalView
 from shoal.store.mailbox import MailboxView
-from shoal.store.script import Driver, Script, number, query, text
+from shoal.store.processes import ProcessesView
+from shoal.store.registry import RegistryView
+from shoal.store.script import Driver, Row, Script, number, query, text
 from shoal.store.search import SearchView
 from shoal.store.snapshots import SnapshotsView
 
@@ -48,6 +53,11 @@ class OutboxView:
         until = now + timedelta(seconds=claim_seconds)
         return await self._driver.write(_claim(platforms, limit, to_micros(now), to_micros(until)))
 
+    async def extend(self, posts: Sequence[str], claim_seconds: float) -> None:
+        """Claim what is claimed anew, from now on."""
+        until = to_micros(self._clock.now() + timedelta(seconds=claim_seconds))
+        await self._driver.write(_extend(posts, until))
+
     async def release(self, platform: str) -> None:
         """Make the claims of a platform's former sender due at once."""
         await self._driver.write(query("outbox_release", platform=platform, now=to_micros(self._clock.now())))
@@ -60,12 +70,19 @@ class OutboxView:
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
         """Put it back until `at`."""
         await self._driver.write(
-            query("outbox_retry", id=row.id, due_at=to_micros(at), error=error, maybe_sent=int(maybe_sent))
+            query(
+                "outbox_retry",
+                id=row.id,
+                claims=row.claims,
+                due_at=to_micros(at),
+                error=error,
+                maybe_sent=int(maybe_sent),
+            )
         )
 
     async def fail(self, row: OutboxRow, error: str) -> None:
         """Give it up."""
-        await self._driver.write(query("outbox_fail", id=row.id, error=error))
+        await self._driver.write(query("outbox_fail", id=row.id, claims=row.claims, error=error))
 
     async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
         """When the next row is due."""
@@ -79,6 +96,20 @@ class OutboxView:
         """The platform's message ids of a post."""
         return [text(row[0]) for row in await self._driver.read(query("posted_of", post=post_id))]
 
+    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:
+        """A turn's answer is being shown in this message."""
+        row = {"platform": thread.split(":", 1)[0], "message_id": message_id, "thread": thread}
+        now = to_micros(self._clock.now())
+        await self._driver.write(query("posted_insert", **row, post=f"preview:{turn}", part=0, now=now))
+
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """The thread of one of our messages, or of a prompt by its key."""
+        where = {"platform": channel.split(":", 1)[0], "channel": channel}
+        rows = await self._driver.read(query("posted_thread", **where, message_id=message_id)) if message_id else []
+        if not rows and key:
+            rows = await self._driver.read(query("inbox_thread", **where, key=key))
+        return ThreadId(text(rows[0][0])) if rows else None
+
     async def depth(self) -> int:
         """How many posts are on their way."""
         return number((await self._driver.read(query("outbox_depth")))[0][0])
@@ -90,6 +121,11 @@ def _claim(platforms: Sequence[str], limit: int, now: int, until: int) -> Script
         rows = yield from query("outbox_claim", platform=platform, now=now, claimed_until=until, limit=limit)
         found += [convert.outbox_row(row) for row in sorted(rows, key=lambda row: number(row[0]))]
     return found
+
+
+def _extend(posts: Sequence[str], until: int) -> Script[None]:
+    for post in posts:
+        yield from query("outbox_extend", id=post, claimed_until=until)
 
 
 def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[None]:
@@ -169,7 +205,7 @@ def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: d
     yield from chain(found.thread, (entry,), at)
     state: CardState = "thread" if verdict == "allow" and scope == "thread" else verdict
     person = by if verdict in ("allow", "deny") else ""
-    yield from put_post(card_edit(found.thread, found.id, found.shown, state, person), to_micros(at))
+    yield from put_post(card_edit(found.asked_in, found.id, found.shown, state, person), to_micros(at))
     yield from query("wake", thread=found.thread)
     return Settlement(found, verdict, events[0])
 
@@ -243,11 +279,25 @@ class TriggersView:
         """Note how the occurrence went."""
         await self._driver.write(query("trigger_settle", id=trigger.id, error=error, disable=int(disable)))
 
+    async def pause(self, trigger: str) -> bool:
+        """Let it rest until it is resumed; False when it is not active."""
+        return bool(await self._driver.write(query("trigger_pause", id=trigger)))
+
+    async def resume(self, trigger: str, next_at: datetime) -> bool:
+        """Let one that rests or was switched off come again; False for any other."""
+        return bool(await self._driver.write(_resume(trigger, to_micros(next_at))))
+
 
 def _add_trigger(made: Trigger, next_at: datetime) -> Script[None]:
     spec, now = convert.dump(made.spec), to_micros(made.created_at)
     yield from query("trigger_insert", id=made.id, spec=spec, next_at=to_micros(next_at), now=now)
     yield from query("due", what="triggers")
+
+
+def _resume(trigger: str, next_at: int) -> Script[list[Row]]:
+    rows = yield from query("trigger_resume", id=trigger, next_at=next_at)
+    yield from query("due", what="triggers")
+    return rows
 
 
 def _claim_occurrence(occurrence: Occurrence, next_at: datetime | None, state: str, at: datetime) -> Script[bool]:
@@ -278,6 +328,10 @@ class LedgerView:
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self._driver = driver
         self._clock = clock
+
+    async def record(self, thread: ThreadId, turn: TurnId, spent: Spend) -> None:
+        """Record a call and settle its reservation, at once."""
+        await self._driver.write(spend(thread, turn, spent, self._clock.now()))
 
     async def usage(self, days: int = 30) -> list[UsageRow]:
         """Use by day, agent and model; `usd` is None when no call of the row had a price."""
@@ -334,7 +388,10 @@ class DatabaseStore:
         self.ledger = LedgerView(driver, clock)
         self.budget = BudgetView(driver, clock)
         self.settings = SettingsView(driver)
+        self.registry = RegistryView(driver, clock)
+        self.children = ChildrenView(driver, clock)
         self.search = SearchView(driver)
+        self.processes = ProcessesView(driver, clock)
         self.snapshots = SnapshotsView(driver, clock)
 
     async def close(self) -> None:

@@ -6,10 +6,11 @@ the newest one. Each machine remembers the manifest it last had in common with t
     pull    what changed from the base to the newest manifest is changed here; what also changed here is kept beside it
             as NAME.conflict
     push    what changed from the base here is put on top of the newest manifest, which becomes the next one, unless
-            somebody was faster: then again
+            somebody was faster: then again; what also changed there is kept beside it as NAME.conflict
 
-So threads of one agent may work on different machines at the same time; of two changes to one file the later push
-counts. Of the rights only whether a file can be run is followed, of owners and times nothing.
+So threads of one agent may work on different machines at the same time; of two changes to one file the later push has
+the name, and the other one is kept. Each name's content has a place of its own, which a push empties once a day of what
+no manifest names any more. Of the rights only whether a file can be run is followed, of owners and times nothing.
 Links are kept as links, and nothing is ever written through one.
 """
 
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -28,7 +29,7 @@ from shoal.domain.errors import Conflict, StoreCorrupt
 from shoal.domain.files import Files
 from shoal.domain.ids import encode_part
 from shoal.domain.store import Settings
-from shoal.store.tree import Entry, Seen, Tree, check_path, keep_beside, make, remove, scan
+from shoal.store.tree import Entry, Seen, Tree, Wanted, check_path, everything, keep_beside, make, remove, scan
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ SCOPE = "workspace"
 PUSH_ATTEMPTS_MAX = 20
 TRANSFERS_MAX = 8
 """Files that are on their way at the same time."""
+SWEEP_SECONDS = 86_400.0
+"""How often a machine deletes what no manifest names any more."""
 
 T = TypeVar("T")
 Entries = Mapping[str, Entry]
@@ -47,6 +50,19 @@ class _State(msgspec.Struct):
     base: dict[str, Entry] = {}
     seen: dict[str, Seen] = {}
     newest: str = ""
+    swept_at: float = 0.0
+
+
+class _Next(NamedTuple):
+    """What a push is about to do: the state to remember, the next manifest and its digest, whose changes met ours.
+
+    Without a digest nothing changed here.
+    """
+
+    state: _State
+    manifest: Entries
+    digest: str
+    conflicts: list[str]
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -55,7 +71,7 @@ _state = msgspec.json.Decoder(_State)
 
 
 class WorkspaceSync:
-    """Pulls before and pushes after work on a directory. One call a directory at a time in a process.
+    """Pulls before and pushes after work on a directory. One call a name at a time in a process.
 
     `memory` is a folder of this machine's own, outside of every directory that is synced.
     """
@@ -65,86 +81,98 @@ class WorkspaceSync:
         self._settings = settings
         self._memory = memory
 
-    async def pull(self, name: str, root: Path) -> None:
+    async def pull(self, name: str, root: Path, wanted: Wanted = everything) -> list[str]:
         """Bring the directory up to date with what others pushed under this name.
 
-        Raises OSError, and StoreCorrupt when a manifest is damaged; what is done by then is right, and is gone on with.
+        Only the names at its top that are `wanted` are anybody else's. Returns the files that changed here and
+        elsewhere. Raises OSError, and StoreCorrupt when a manifest is damaged; what is done by then is right, and is
+        gone on with.
         """
         newest = await self._settings.get(SCOPE, name) or ""
-        if newest:
-            await anyio.to_thread.run_sync(self._pull, name, root, newest)
+        return await anyio.to_thread.run_sync(self._pull, name, root, newest, wanted) if newest else []
 
-    async def push(self, name: str, root: Path) -> None:
-        """Give others what changed here. Raises OSError, InvalidInput for a directory that is too large."""
+    async def push(self, name: str, root: Path, wanted: Wanted = everything) -> list[str]:
+        """Give others what changed here; returns the files that changed here and elsewhere.
+
+        Raises OSError, Conflict, and InvalidInput for a directory that is too large.
+        """
         for _ in range(PUSH_ATTEMPTS_MAX):
             newest = await self._settings.get(SCOPE, name)
-            state, following = await anyio.to_thread.run_sync(self._prepare, name, root, newest or "")
-            if following is None or await self._settings.swap(SCOPE, name, newest, following):
-                await anyio.to_thread.run_sync(self._remember, name, state)
-                return
+            coming = await anyio.to_thread.run_sync(self._prepare, name, root, newest or "", wanted)
+            if not coming.digest or await self._settings.swap(SCOPE, name, newest, coming.digest):
+                await anyio.to_thread.run_sync(self._conclude, name, coming)
+                return coming.conflicts
         raise Conflict(f"{name} changes too fast on other machines; what changed here is pushed next time.")
 
     # ---- blocking parts ----
 
-    def _pull(self, name: str, root: Path, newest: str) -> None:
+    def _pull(self, name: str, root: Path, newest: str, wanted: Wanted) -> list[str]:
         state = self._recall(name, root)
         if state.newest == newest:
-            return
-        remote = self._read(newest)
-        local = scan(root, state.seen, time.time_ns())
+            return []
+        files = self._place(name)
+        remote = _read(files, newest)
+        local = scan(root, state.seen, time.time_ns(), wanted)
         changed = [path for path in remote.keys() | state.base.keys() if remote.get(path) != state.base.get(path)]
         here = [path for path in changed if local.entries.get(path) != remote.get(path)]
-        for path in here:
+        met: list[str] = []
+        for path in sorted(here):
             if local.entries.get(path) not in (None, state.base.get(path)) and not _is_folder(path, local, remote):
                 log.warning("changed here and elsewhere; the one from here is kept beside it", extra={"path": path})
                 keep_beside(root, path)
+                met.append(path)
         for path in sorted(here, reverse=True):
             if path not in remote or (remote[path].kind == "folder" and not _is_folder_here(path, local)):
                 remove(root, path)
-        self._make(root, {path: remote[path] for path in sorted(here) if path in remote})
-        self._remember(name, _State(dict(remote), local.seen, newest))
+        self._make(files, root, {path: remote[path] for path in sorted(here) if path in remote})
+        self._remember(name, _State(dict(remote), local.seen, newest, state.swept_at))
+        return met
 
-    def _make(self, root: Path, entries: Entries) -> None:
+    def _make(self, files: Files, root: Path, entries: Entries) -> None:
         arriving = self._memory / f".arriving-{secrets.token_hex(4)}"
-        files = {path: entry for path, entry in entries.items() if entry.kind == "file"}
         try:
-            digests = {entry.value for entry in files.values()}
-            _side_by_side(lambda digest: self._files.fetch(digest, arriving / digest), digests)
+            digests = {entry.value for entry in entries.values() if entry.kind == "file"}
+            _side_by_side(lambda digest: files.fetch(digest, arriving / digest), digests)
             for path, entry in entries.items():
                 make(root, path, entry, arriving / entry.value if entry.kind == "file" else None)
         finally:
             _clear(arriving)
 
-    def _prepare(self, name: str, root: Path, newest: str) -> tuple[_State, str | None]:
-        """What to remember, and the digest of the next manifest; None when nothing changed here."""
+    def _prepare(self, name: str, root: Path, newest: str, wanted: Wanted) -> _Next:
         state = self._recall(name, root)
-        local = scan(root, state.seen, time.time_ns())
+        local = scan(root, state.seen, time.time_ns(), wanted)
         paths = local.entries.keys() | state.base.keys()
         changed = {path for path in paths if local.entries.get(path) != state.base.get(path)}
         if not changed:
-            return _State(state.base, local.seen, state.newest), None
-        files = {entry.value: path for path, entry in local.entries.items() if entry.kind == "file" and path in changed}
-        _side_by_side(lambda digest: self._keep(root / files[digest], digest), files)
-        merged = dict(self._read(newest)) if newest else {}
+            return _Next(_State(state.base, local.seen, state.newest, state.swept_at), {}, "", [])
+        files = self._place(name)
+        new = {entry.value: path for path, entry in local.entries.items() if entry.kind == "file" and path in changed}
+        _side_by_side(lambda digest: _keep(files, root / new[digest], digest), new)
+        remote: Entries = _read(files, newest) if newest else {}
+        merged = dict(remote)
+        met = sorted(
+            path for path in changed if _meets(local.entries.get(path), state.base.get(path), remote.get(path))
+        )
         for path in changed:
             merged.pop(path, None)
         merged |= {path: local.entries[path] for path in changed if path in local.entries}
-        following = self._files.keep(_encoder.encode(merged))
-        is_all = merged == local.entries
-        return _State(local.entries, local.seen, following if is_all else ""), following
+        for path in met:
+            log.warning("changed here and elsewhere; the other one is kept beside it", extra={"path": path})
+            merged[_beside(path, merged)] = remote[path]
+        following = files.keep(_encoder.encode(merged))
+        common = following if merged == local.entries else ""
+        return _Next(_State(local.entries, local.seen, common, state.swept_at), merged, following, met)
 
-    def _keep(self, path: Path, digest: str) -> None:
-        if not self._files.has(digest) and self._files.keep_file(path) != digest:
-            raise Conflict(f"{path} changed while it was read; it is pushed next time.")
+    def _conclude(self, name: str, done: _Next) -> None:
+        state = done.state
+        if done.digest and time.time() > state.swept_at + SWEEP_SECONDS:
+            used = {entry.value for entry in done.manifest.values() if entry.kind == "file"}
+            self._place(name).sweep({done.digest, *used})
+            state.swept_at = time.time()
+        self._remember(name, state)
 
-    def _read(self, digest: str) -> Entries:
-        try:
-            entries = _manifest.decode(self._files.read(digest))
-        except (msgspec.MsgspecError, FileNotFoundError) as error:
-            raise StoreCorrupt(f"The manifest {digest} of a workspace is damaged or gone: {error}.") from error
-        for path in entries:
-            check_path(path)
-        return entries
+    def _place(self, name: str) -> Files:
+        return self._files.below(encode_part(name))
 
     def _recall(self, name: str, root: Path) -> _State:
         if not root.exists():  # it was lost, not emptied
@@ -163,6 +191,32 @@ class WorkspaceSync:
 
     def _path(self, name: str) -> Path:
         return self._memory / f"{encode_part(name)}.json"
+
+
+def _keep(files: Files, path: Path, digest: str) -> None:
+    if files.keep_file(path) != digest:  # also of what is there already, so that it counts as young
+        raise Conflict(f"{path} changed while it was read; it is pushed next time.")
+
+
+def _read(files: Files, digest: str) -> Entries:
+    try:
+        entries = _manifest.decode(files.read(digest))
+    except (msgspec.MsgspecError, FileNotFoundError) as error:
+        raise StoreCorrupt(f"The manifest {digest} of a workspace is damaged or gone: {error}.") from error
+    for path in entries:
+        check_path(path)
+    return entries
+
+
+def _meets(ours: Entry | None, base: Entry | None, theirs: Entry | None) -> bool:
+    """Whether another changed to something of value what we changed too."""
+    return theirs is not None and theirs.kind != "folder" and theirs not in (ours, base)
+
+
+def _beside(path: str, taken: Entries) -> str:
+    """A free name for the other one."""
+    aside = f"{path}.conflict"
+    return aside if aside not in taken else f"{aside}.{secrets.token_hex(4)}"
 
 
 def _is_folder(path: str, local: Tree, remote: Entries) -> bool:

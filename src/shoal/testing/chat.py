@@ -7,11 +7,13 @@ from datetime import datetime
 
 import msgspec
 
+from shoal.chat.commands import take_in
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt, Receipt
-from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.domain.ports import InboxPort
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.permissions.access import AccessRules
 
 OPEN = AccessRules(allow=("*",), trust_everybody=True)
@@ -37,7 +39,7 @@ class Posted(msgspec.Struct):
 
 
 class FakeChat:
-    """Implements `ChatAdapter`.
+    """Implements `ChatAdapter` and `ChannelHost`. `channels` were made, each beside another; `gone` ones were removed.
 
     `troubles` are raised by the next posts, one each; with `lost_answer` a post is made all the same, as when the
     connection breaks after the platform took it. With `limits.idempotent_posts` the same key is posted once.
@@ -58,6 +60,10 @@ class FakeChat:
         self.past: list[Prompt] = []
         self.troubles: deque[PlatformError] = deque()
         self.history_trouble: PlatformError | None = None
+        self.channel_trouble: PlatformError | None = None
+        self.channels: dict[str, str] = {}
+        self.gone: set[str] = set()
+        self.told: list[str] = []
         self.inbox: InboxPort | None = None
         self._clock = clock or SystemClock()
         self._keys: dict[str, str] = {}
@@ -83,6 +89,56 @@ class FakeChat:
         address = make_thread_id(self.platform, channel, thread)
         author = Author(user, user)
         return await self.inbox.send(Prompt(address, found, text, author, self._clock.now(), message_id=found))
+
+    async def writes(
+        self, channel: str, text: str, *, user: str = "ada", roles: tuple[str, ...] = (), answers: str = ""
+    ) -> ThreadId:
+        """A person writes in a channel, and the thread it went to is returned: a plain message opens one, an answer to
+        one of our messages goes to the thread that wrote that. What a command answers is put into `told`."""
+        await self._connected.wait()
+        assert self.inbox is not None
+        key = self._clock.new_id()
+        place = make_thread_id(self.platform, channel, key)
+        found = await self.inbox.thread_of(f"{place.rpartition(':')[0]}:", answers) if answers else None
+        thread = found or place
+        prompt = Prompt(
+            thread,
+            key,
+            text,
+            Author(user, user, roles),
+            self._clock.now(),
+            reply_to=answers,
+            message_id=key,
+            joins=found is not None,
+        )
+        told = await take_in(prompt, "", self.inbox)
+        if told:
+            self.told.append(told)
+        return thread
+
+    async def asks(
+        self, channel: str, thread: str, text: str, *, user: str = "ada", roles: tuple[str, ...] = ()
+    ) -> str:
+        """A person gives a command in a thread; returns the answer."""
+        await self._connected.wait()
+        assert self.inbox is not None
+        key = self._clock.new_id()
+        address = make_thread_id(self.platform, channel, thread)
+        prompt = Prompt(address, key, text, Author(user, user, roles), self._clock.now(), message_id=key)
+        return await take_in(prompt, "", self.inbox)
+
+    async def create_channel(self, name: str, beside: str = "") -> str:
+        """Make a channel. Raises `channel_trouble`."""
+        if self.channel_trouble is not None:
+            raise self.channel_trouble
+        self.channels[name] = beside
+        return name
+
+    async def has_channel(self, channel: str) -> bool:
+        """Whether nobody removed it. Raises `channel_trouble`."""
+        if self.channel_trouble is not None:
+            raise self.channel_trouble
+        return channel not in self.gone
 
     async def post(self, post: OutboundPost) -> str:
         """Post, unless trouble is due. Raises PlatformError."""

@@ -11,7 +11,8 @@ from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import Author, Prompt
-from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.domain.ports import InboxPort
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.testing.chat_server import Ack, NewMessage, Update
 
 LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True)

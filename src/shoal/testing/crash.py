@@ -33,7 +33,10 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Order(msgspec.Struct, frozen=True):
-    """One run. `at` 0 kills nowhere; `threads` people say `messages` things each, in an order drawn from `seed`."""
+    """One run. `at` 0 kills nowhere; `threads` people say `messages` things each, in an order drawn from `seed`.
+
+    With a `delegating` tool, subagent or spawn, each of them is given to a subagent, which leaves a mark.
+    """
 
     home: str
     world: str
@@ -42,6 +45,7 @@ class Order(msgspec.Struct, frozen=True):
     seed: int = 0
     threads: int = 2
     messages: int = 2
+    delegating: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -125,11 +129,18 @@ def sayings(order: Order) -> list[tuple[int, str, str]]:
         person = drawn.choice(sorted(left))
         number = left[person]
         rounds = drawn.choice((0, 1, 2))
-        found.append((person, f"{person}.{number}", f"tools={rounds} tool=note words=3 id={person}.{number}"))
+        found.append((person, f"{person}.{number}", _said(order, f"{person}.{number}", rounds)))
         left[person] += 1
         if left[person] == order.messages:
             del left[person]
     return found
+
+
+def _said(order: Order, key: str, rounds: int) -> str:
+    if not order.delegating:
+        return f"tools={rounds} tool=note words=3 id={key}"
+    task = json.dumps({"task": f"id=c{key} tools=1 tool=note words=3"})
+    return f"id={key} tools=1 tool={order.delegating} words=3 args={task}"
 
 
 async def live(order: Order) -> int:

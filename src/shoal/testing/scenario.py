@@ -64,6 +64,10 @@ class Person:
         async with asyncio.timeout(SECONDS_MAX):
             return await self._world.chat.sees(self.thread, part)
 
+    async def asks(self, text: str, *, roles: tuple[str, ...] = ()) -> str:
+        """Give a command and return its answer."""
+        return await self._world.chat.asks("harbour", self._where, text, user=self.name, roles=roles)
+
     async def steers(self, text: str) -> Receipt:
         """Say something to the running turn."""
         clock = self._world.app.clock

@@ -12,28 +12,30 @@ Nothing here raises but CancelledError and the store's errors.
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import msgspec
 
 from shoal.domain.agents import AgentSpec
+from shoal.domain.children import Purpose
 from shoal.domain.clock import Clock
 from shoal.domain.errors import SandboxError, ToolError
 from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Verdict
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import ToolCall, ToolSpec
-from shoal.domain.permissions import Asker, Decision, Ruling
+from shoal.domain.permissions import STRICTNESS, Asker, Decision, Ruling
 from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, NewApproval
-from shoal.domain.store import Approvals
+from shoal.domain.store import Store
 from shoal.permissions.approvals import approval_digest, strip_controls
 from shoal.permissions.engine import decide_all, hidden
 from shoal.permissions.redact import Redactor
 from shoal.permissions.rules import Profile
 from shoal.permissions.taint import TaintState, gate
-from shoal.tools.artifacts import ArtifactFiles
+from shoal.tools.marked import MarkedFiles
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
 
@@ -50,7 +52,7 @@ CHANGED = "What was approved is not what would run now, because something it dep
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """For whom and where the calls of a turn run."""
+    """For whom and where the calls of a turn run. No call may do more than each of `bounds` lets it."""
 
     thread: ThreadId
     turn: TurnId
@@ -59,6 +61,8 @@ class CallContext(msgspec.Struct, frozen=True):
     mounts: tuple[Mount, ...]
     profile: Profile
     taint: TaintState
+    bounds: tuple[Profile, ...] = ()
+    purpose: Purpose = Purpose()
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -88,11 +92,12 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class ExecutorSettings(msgspec.Struct, frozen=True):
-    """Bounds of calls. `ask_commands`: no sandbox isolates commands here, so each is asked for."""
+    """Bounds of calls. `ask_commands`: no sandbox isolates commands here, so each is asked for. `page`: its address."""
 
     ask_expires_seconds: float = 3600.0
     call_seconds_max: float = 900.0
     ask_commands: bool = False
+    page: str = ""
     bounds: OutputBounds = OutputBounds()
 
 
@@ -103,7 +108,7 @@ class Executor:
         self,
         registry: Registry,
         sandbox: Sandbox,
-        approvals: Approvals,
+        store: Store,
         services: ToolServices,
         home: Home,
         clock: Clock,
@@ -111,25 +116,26 @@ class Executor:
     ) -> None:
         self.registry = registry
         self.sandbox = sandbox
-        self._approvals = approvals
+        self._approvals = store.approvals
+        self._marked = MarkedFiles(store.settings, home)
         self._services = services
         self._home = home
         self._clock = clock
         self._settings = settings
-        self._artifacts = ArtifactFiles(home.artifacts)
+        self.page = settings.page
         self.redactor = Redactor(())
 
-    def specs(self, agent: AgentSpec, profile: Profile) -> tuple[ToolSpec, ...]:
-        """The tools the agent has and its profile does not wholly deny; the same object while unchanged."""
-        return self.registry.specs(agent.tools, _hidden_by(profile))
+    def specs(self, agent: AgentSpec, *profiles: Profile) -> tuple[ToolSpec, ...]:
+        """The tools the agent has and no profile wholly denies; the same object while unchanged."""
+        return self.registry.specs(agent.tools, _hidden_by(profiles))
 
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | Waits | Admitted:
         """Decide on a call. `request` is its allowed approval when it comes back from one."""
         tool = self.registry.get(call.name)
-        if tool is None:
-            names = ", ".join(spec.name for spec in self.specs(context.agent, context.profile))
+        if tool is None or not _has(context.agent, call.name):
+            names = ", ".join(spec.name for spec in self.specs(context.agent, context.profile, *context.bounds))
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=names))
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
@@ -153,10 +159,36 @@ class Executor:
         started = ToolStarted(call.id, call.name, self._named(invocation))
         return Admitted(call, tool.spec, invocation, started, audit, use)
 
-    async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished:
-        """Run it and bound what it returns. A failure is a result; cancelling ends what runs."""
+    async def again(
+        self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
+    ) -> Refused | Admitted:
+        """A call that was admitted and started before, and may be run again: nothing is decided a second time.
+
+        What a person allowed still has to be what would run now.
+        """
+        tool = self.registry.get(call.name)
+        if tool is None:
+            return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=", ".join(self.registry.names())))
+        try:
+            invocation = tool.prepare(call.arguments, self._tool_context(call, context))
+        except ToolError as error:
+            return _refuse(call, str(error))
+        if request is not None:
+            found = await self._approvals.get(request.approval_id)
+            if found is None or found.digest != approval_digest(call.name, invocation.canonical, context.agent.name):
+                return _refuse(call, CHANGED)
+        started = ToolStarted(call.id, call.name, self._named(invocation))
+        return Admitted(call, tool.spec, invocation, started, (), ApprovalId(""))
+
+    async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | None:
+        """Run it and bound what it returns; None while the result is not there yet.
+
+        A failure is a result; cancelling ends what runs.
+        """
         began = self._clock.monotonic()
-        output = await self._attempt(admitted)
+        output = await self._watched(admitted, context)
+        if output.is_pending:
+            return None
         if len(output.text) <= self._settings.bounds.stored_chars_min:
             bounded = self._bound(output)
         else:  # in a thread, so that no other turn waits for it
@@ -171,14 +203,27 @@ class Executor:
             images=output.images,
             duration_ms=round((self._clock.monotonic() - began) * 1000),
             tainted_by=output.tainted_by,
+            answers=output.answers,
         )
+
+    async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
+        """Run it; a marked file that it reads taints its result, and what it changes under taint is marked."""
+        read = await self._marked.source_of(admitted.invocation.actions, context.mounts)
+        steered_by = read or (context.taint.shown if context.taint.active else "")
+        began_ns = time.time_ns()
+        changing = () if admitted.spec.read_only else context.mounts
+        async with self._marked.during(changing, steered_by, self._settings.call_seconds_max):
+            output = await self._attempt(admitted)
+        if output.tainted_by and not steered_by:
+            await self._marked.since(changing, began_ns, output.tainted_by)
+        return msgspec.structs.replace(output, tainted_by=output.tainted_by or read)
 
     def _bound(self, output: ToolOutput) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._settings.bounds
         if output.is_piece:
             return bound_piece(text, bounds)
         try:
-            return bound_output(text, bounds, self._artifacts.keep)
+            return bound_output(text, bounds, self._services.artifacts.keep)
         except OSError as error:
             log.warning("a result could not be stored", extra={"why": str(error)})
             why = f"[The rest of the output could not be stored: {error.strerror or error}]"
@@ -203,9 +248,15 @@ class Executor:
         self, spec: ToolSpec, invocation: Invocation, context: CallContext
     ) -> tuple[Decision, tuple[Ruling, ...], str]:
         decision, rulings = decide_all(context.profile, invocation.actions)
+        for bound in context.bounds:
+            stricter, others = decide_all(bound, invocation.actions)
+            if STRICTNESS[stricter] > STRICTNESS[decision]:
+                decision, rulings = stricter, others
         reason = ""
         if context.agent.taint:
-            decision, reason = gate(decision, invocation.actions, context.taint, context.profile)
+            for profile in (context.profile, *context.bounds):
+                decision, why = gate(decision, invocation.actions, context.taint, profile)
+                reason = reason or why
         if decision == "allow" and spec.runs_commands and self._settings.ask_commands:
             return "ask", rulings, "No sandbox isolates commands on this machine."
         return decision, rulings, reason
@@ -226,9 +277,10 @@ class Executor:
             actions=self._named(invocation),
             digest=digest,
             shown=strip_controls(self.redactor.redact(invocation.shown)),
-            asked_by=context.asker.user,
+            asked_by=context.asker.identity,
             expires_at=self._clock.now() + timedelta(seconds=self._settings.ask_expires_seconds),
             reason=reason,
+            shown_in=context.purpose.caller.root if context.purpose.caller is not None else ThreadId(""),
         )
         event = ApprovalRequested(
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason
@@ -251,11 +303,17 @@ class Executor:
             sandbox=self.sandbox,
             clock=self._clock,
             services=self._services,
+            purpose=context.purpose,
         )
 
 
-def _hidden_by(profile: Profile) -> Callable[[str], bool]:
-    return lambda name: hidden(profile, name)
+def _hidden_by(profiles: Sequence[Profile]) -> Callable[[str], bool]:
+    return lambda name: any(hidden(profile, name) for profile in profiles)
+
+
+def _has(agent: AgentSpec, name: str) -> bool:
+    """Whether the agent has the tool; one that names none has all."""
+    return not agent.tools or name in agent.tools
 
 
 def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = ()) -> Refused:

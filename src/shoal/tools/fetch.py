@@ -79,7 +79,7 @@ class GuardedFetcher:
             location = answer.header("location")
             if answer.status not in REDIRECTS or not location:
                 return answer
-            following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
+            following = parse_target(_joined(target.url, location.strip()).partition("#")[0])
             request = _redirected(request, answer.status, same_origin=following.origin == target.origin)
             target = following
         raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
@@ -130,6 +130,13 @@ class GuardedFetcher:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+def _joined(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
 
 
 def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> FetchRequest:

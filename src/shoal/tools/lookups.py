@@ -1,20 +1,27 @@
-"""The tools that look things up in the store, for the registry of a running app."""
+"""The tools that work with the store and the platforms, for the registry of a running app."""
 
 from collections.abc import Mapping, Sequence
 
+from shoal.domain.files import Files
+from shoal.domain.messages import Judge
 from shoal.domain.ports import ChatAdapter, Tool
 from shoal.domain.store import Store
-from shoal.tools.artifacts import ArtifactFiles
 from shoal.tools.builtin.artifacts import ReadArtifactTool
+from shoal.tools.builtin.message import MessageTool
 from shoal.tools.builtin.search import SearchChannelTool, SearchHistoryTool
 
 
 def lookup_tools(
-    store: Store, files: ArtifactFiles, adapters: Mapping[str, ChatAdapter], owners: Sequence[str]
+    store: Store, files: Files, adapters: Mapping[str, ChatAdapter], owners: Sequence[str], judge: Judge
 ) -> tuple[Tool, ...]:
-    """What an agent can look up beyond its prompt. `owners` (PLATFORM:USER) may search every conversation."""
+    """What an agent can look up beyond its prompt, and say beside its answer.
+
+    `owners` (PLATFORM:USER) may search every conversation where they are alone; `judge` says whom of the
+    platforms' people to trust.
+    """
     return (
         ReadArtifactTool(store.artifacts, files),
         SearchHistoryTool(store.search, owners),
-        SearchChannelTool(store.search, adapters),
+        SearchChannelTool(store.search, adapters, judge),
+        MessageTool(store, adapters),
     )

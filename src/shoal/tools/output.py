@@ -21,7 +21,7 @@ class OutputBounds(msgspec.Struct, frozen=True):
     """
 
     stored_chars_min: int = 2_000
-    excerpt_chars_max: int = 4_000
+    excerpt_chars_max: int = 2_000
     piece_chars_max: int = 16_000
     head_share: float = 0.6
 

@@ -10,6 +10,8 @@ from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
 from shoal.tools.builtin.edit import EditTool, StrReplaceTool
 from shoal.tools.builtin.files import CreateFileTool, ListTool, ReadTool, ViewTool, WriteTool
+from shoal.tools.builtin.git import git_tools
+from shoal.tools.builtin.hardware import hardware_tools
 from shoal.tools.builtin.memory import NoteTool, RememberTool
 from shoal.tools.builtin.reminders import RemindTool
 from shoal.tools.builtin.shell import BashTool, ShellBounds
@@ -20,17 +22,22 @@ from shoal.tools.registry import Registry
 
 
 def standard_tools(
-    bounds: ShellBounds, fetcher: Fetcher | None = None, brave_key: Callable[[], str] = lambda: ""
+    bounds: ShellBounds,
+    fetcher: Fetcher | None = None,
+    brave_key: Callable[[], str] = lambda: "",
+    *,
+    with_hardware: bool = False,
 ) -> Registry:
     """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted.
 
     `fetcher` opens what the web tools ask for, a guarded client unless told; `brave_key` is asked at each search.
+    `with_hardware` adds those for the machine's I2C and SPI buses.
     """
     fetcher = fetcher or GuardedFetcher()
     registry = Registry()
     locks = PathLocks()
     for tool in (
-        BashTool(_command_actions, bounds),
+        BashTool(command_actions, bounds),
         ReadTool(),
         WriteTool(locks),
         EditTool(locks),
@@ -42,6 +49,8 @@ def standard_tools(
         RemindTool(),
         ReadUrlTool(fetcher),
         WebSearchTool(fetcher, brave_key),
+        *git_tools(),
+        *(hardware_tools() if with_hardware else ()),
     ):
         registry.add(tool)
     for alias in (ViewTool(), CreateFileTool(locks), StrReplaceTool(locks)):
@@ -49,6 +58,7 @@ def standard_tools(
     return registry
 
 
-def _command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
+def command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
+    """What a command of a tool will do, in the first of the call's mounts."""
     cwd = context.mounts[0].host
     return shell_actions(tool, command, cwd=cwd, mounts=context.mounts, isolated=context.sandbox.isolated)

@@ -6,6 +6,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 import msgspec
 
 from shoal.domain.errors import ToolError
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
@@ -41,6 +42,7 @@ class TypedTool(Generic[Arguments]):
     read_only: ClassVar[bool] = False
     idempotent: ClassVar[bool] = False
     runs_commands: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
 
     def __init__(self, arguments: type[Arguments]) -> None:
         self._reader = ArgumentsReader(self.name, arguments)
@@ -51,6 +53,7 @@ class TypedTool(Generic[Arguments]):
             read_only=self.read_only,
             idempotent=self.idempotent,
             runs_commands=self.runs_commands,
+            waits=self.waits,
         )
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
@@ -86,7 +89,7 @@ class ArgumentsReader(Generic[Arguments]):
             return self._decoder.decode(text.strip() or "{}")
         except msgspec.ValidationError as error:
             raise ToolError(f"Wrong arguments for {self._name}: {_explained(error)} It takes {self._takes}.") from error
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise ToolError(f"The arguments of {self._name} are not valid JSON: {error}. Send one object.") from error
 
 

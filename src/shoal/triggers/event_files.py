@@ -10,6 +10,7 @@ any         moves to failed/ with a .reason.txt beside it    nothing: it is malf
 A file that changes replaces its trigger. One that is not yet JSON is taken for half written and read again three times.
 """
 
+import asyncio
 import logging
 import os
 import stat
@@ -17,18 +18,22 @@ from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import NewTrigger, Trigger
 from shoal.domain.store import Triggers
 from shoal.triggers.schedule import check, next_after, single_time, zone_named
 from shoal.triggers.service import Target
+
+if TYPE_CHECKING:
+    import anyio
 
 DEBOUNCE_MILLISECONDS = 100
 SCAN_MILLISECONDS = 5000
@@ -39,6 +44,7 @@ FILES_MAX = 1000
 """Most files of the directory that are looked at, and most that done/ and failed/ keep; the oldest go."""
 
 _NAME_PREFIX = "file:"
+_NAME_BYTES_MAX = 255
 
 log = logging.getLogger(__name__)
 
@@ -80,20 +86,25 @@ class EventFiles:
 
     async def run(self) -> None:
         """Scan, then scan again whenever something changes, until cancelled. Makes the directories."""
+        import anyio
+
         # Its types name trio, which is not installed.
         from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
 
         for path in (self._directory, self._directory / "done", self._directory / "failed"):
             path.mkdir(parents=True, exist_ok=True)
         await self.scan()
+        stop = anyio.Event()
         changes = awatch(
             self._directory,
+            stop_event=stop,
             debounce=DEBOUNCE_MILLISECONDS,
             rust_timeout=SCAN_MILLISECONDS,
             yield_on_timeout=True,
             recursive=False,
         )
-        async with aclosing(changes):
+        async with aclosing(changes), anyio.create_task_group() as tasks:
+            tasks.start_soon(_set_at_the_end, stop)
             async for _ in changes:
                 await self.scan()
 
@@ -108,9 +119,7 @@ class EventFiles:
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
         for name, stamp in present.items():
             try:
-                await self._look_at(name, stamp, stored.get(name, []))
-            except InvalidInput as problem:
-                self._put_away(name, "failed", str(problem))
+                await self._settle(name, stamp, stored.get(name, []))
             except OSError as error:
                 self._known[name] = stamp
                 log.warning(
@@ -118,10 +127,16 @@ class EventFiles:
                     extra={"file": name, "why": error.strerror},
                 )
 
+    async def _settle(self, name: str, stamp: _Stamp, stored: list[Trigger]) -> None:
+        try:
+            await self._look_at(name, stamp, stored)
+        except InvalidInput as problem:
+            self._put_away(name, "failed", str(problem))
+
     def _present(self) -> dict[str, _Stamp]:
         found: dict[str, _Stamp] = {}
         for name in sorted(os.listdir(self._directory))[:FILES_MAX]:
-            if name.startswith(".") or not name.endswith(".json"):
+            if name.startswith(".") or not name.endswith(".json") or not _is_text(name):
                 continue
             status = os.lstat(self._directory / name)
             if stat.S_ISREG(status.st_mode):
@@ -153,13 +168,12 @@ class EventFiles:
         """Parse a file, again while it is not JSON. Raises InvalidInput saying what is wrong."""
         path = self._directory / name
         for seconds in (*RETRY_SECONDS, None):
-            if path.stat().st_size > FILE_BYTES_MAX:
-                raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
+            content = _content(path)
             try:
-                return _decoder.decode(path.read_bytes())
+                return _decoder.decode(content)
             except msgspec.ValidationError as error:
                 raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 if seconds is None:
                     raise InvalidInput(f"The event file is not JSON: {error}.") from None
                 await self._clock.sleep(seconds)
@@ -203,10 +217,43 @@ class EventFiles:
         target.parent.mkdir(exist_ok=True)
         os.replace(source or self._directory / name, target)
         if reason:
-            target.with_name(f"{name}.reason.txt").write_text(f"{reason}\n", "utf-8")
+            target.with_name(_reason_name(name)).write_text(f"{reason}\n", "utf-8")
             log.warning("an event file was moved to failed/; its reason lies beside it", extra={"file": name})
         self._known.pop(name, None)
         _drop_oldest(target.parent)
+
+
+async def _set_at_the_end(stop: "anyio.Event") -> None:
+    """The watching thread cannot be cancelled; so it is told, which it looks for every 50 ms."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        stop.set()
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8 on the disk; another one could not be stored with its trigger."""
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _reason_name(name: str) -> str:
+    """The file beside a failed one; a name that leaves no room for its ending loses its own end."""
+    ending = ".reason.txt"
+    return name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
+
+
+def _content(path: Path) -> bytes:
+    """What a plain file holds; a link, a pipe or a device in its place is refused. Raises InvalidInput and OSError."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise InvalidInput("An event file has to be a plain file.")
+        content = file.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
+    return content
 
 
 def _spec(name: str, event: _EventFile) -> NewTrigger:

@@ -1,58 +1,27 @@
-"""Webhooks, as pure functions: is a call genuine, which message does it make, and is it the same call again.
+"""Webhooks, as pure functions: which message does a call make, and is it the same call again.
 
-A call proves itself in one of these ways, each compared in constant time:
-
-- `Authorization: Bearer SECRET`
-- `X-Shoal-Signature: t=SECONDS,v1=HEX`, the HMAC-SHA256 of `SECONDS.BODY`, at most five minutes old
-- `X-Hub-Signature-256: sha256=HEX`, the HMAC-SHA256 of the body, as GitHub and many others send it
+Whether it is genuine at all says `domain/signing.py`.
 """
 
 import hashlib
-import hmac
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TypeAlias, Union
 
 import msgspec
 
 from shoal.domain.errors import InvalidInput
+from shoal.domain.foreign import UNREADABLE, contained, untrusted_block
 
 Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
 
-SECRET_CHARS_MIN = 16
-AGE_SECONDS_MAX = 300.0
 VALUE_CHARS_MAX = 500
 """Longest value that a placeholder brings in."""
 BODY_CHARS_MAX = 10_000
 """Of a longer body, `{{ body }}` brings in the beginning."""
 
 _PLACE = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
-_SIGNED = re.compile(r"t=(\d{1,12}),\s*v1=([0-9a-f]{64})")
 _DELIVERY_HEADERS = ("idempotency-key", "x-github-delivery", "x-request-id", "webhook-id")
-
-
-def is_genuine(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> bool:
-    """Whether a call was made by somebody who knows `secret`. `headers` by lower-case names.
-
-    False for a secret shorter than SECRET_CHARS_MIN, so that an empty setting lets nobody in.
-    """
-    if len(secret) < SECRET_CHARS_MIN:
-        return False
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), secret.encode()):
-        return True
-    stamped = _SIGNED.fullmatch(headers.get("x-shoal-signature", "").strip())
-    if stamped:
-        is_fresh = abs(now.timestamp() - int(stamped[1])) <= AGE_SECONDS_MAX
-        return is_fresh and hmac.compare_digest(signature(secret, f"{stamped[1]}.".encode() + body), stamped[2])
-    plain = headers.get("x-hub-signature-256", "").strip().lower()
-    return hmac.compare_digest(f"sha256={signature(secret, body)}".encode(), plain.encode())
-
-
-def signature(secret: str, signed: bytes) -> str:
-    """The HMAC-SHA256 in lower-case hexadecimal."""
-    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def delivery_key(name: str, headers: Mapping[str, str], body: bytes, fresh_id: str) -> str:
@@ -84,7 +53,7 @@ def render(template: str, name: str, body: bytes) -> str:
 def _decoded(name: str, body: bytes) -> Json:
     try:
         content: Json = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         raise InvalidInput(f"The webhook {name!r} needs a JSON body for its template.") from None
     return content
 
@@ -105,15 +74,11 @@ def _inline(value: Json) -> str:
     if value is None:
         return "(none)"
     text = msgspec.json.encode(value).decode()
-    return _contained(text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…")
+    return contained(text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…")
 
 
 def _block(name: str, body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     if len(text) > BODY_CHARS_MAX:
         text = f"{text[:BODY_CHARS_MAX]}\n[… {len(text) - BODY_CHARS_MAX} characters left out …]"
-    return f"<untrusted source='webhook {name}'>\n{_contained(text)}\n</untrusted>"
-
-
-def _contained(text: str) -> str:
-    return text.replace("</untrusted", "‹/untrusted").replace("<untrusted", "‹untrusted")
+    return untrusted_block(f"webhook {name}", text)

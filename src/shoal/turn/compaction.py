@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from shoal.domain.events import Compacted
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import AssistantMessage, ModelMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
 from shoal.domain.transcript import SUMMARY_HEAD, Entry
 from shoal.turn.budget import BudgetLimits, Room, Tally
@@ -187,7 +188,7 @@ def _calls(messages: Iterable[ModelMessage]) -> Iterable[ToolCall]:
 def _path(arguments: str) -> str:
     try:
         found = msgspec.json.decode(arguments, type=_Path)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ""
     path = found.path or found.file_path
     return "" if "\n" in path or "<" in path else path

@@ -11,12 +11,15 @@ A summary that fails changes nothing but a note in the journal: the request is t
 
 import logging
 
+from shoal.domain.clock import Clock
 from shoal.domain.events import Compacted, Failed
+from shoal.domain.ids import TurnId
 from shoal.domain.messages import ModelDone, ModelFailed
 from shoal.domain.ports import Route
 from shoal.turn.compaction import Plan, compacted, plan_compaction, summary_request, urgency
 from shoal.turn.context import ContextBuilder
 from shoal.turn.session import Session
+from shoal.turn.spending import Charge, Spending
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +27,10 @@ log = logging.getLogger(__name__)
 class Compactor:
     """Compacts threads."""
 
-    def __init__(self, context: ContextBuilder) -> None:
+    def __init__(self, context: ContextBuilder, spending: Spending, clock: Clock) -> None:
         self._context = context
+        self._spending = spending
+        self._clock = clock
 
     async def before_call(self, session: Session, route: Route) -> None:
         """Summarise in line when the conversation no longer fits; tried once a turn."""
@@ -80,14 +85,18 @@ class Compactor:
             return True
         why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
         log.warning("a conversation could not be summarised", extra={"thread_id": session.thread, "why": why})
-        note = Failed("compaction", "The older part of this conversation could not be summarised.", why, fatal=False)
+        note = Failed(
+            "compaction",
+            "The older part of this conversation could not be summarised.",
+            self._context.clean(why),
+            fatal=False,
+        )
         await session.commit(note)
         return False
 
     async def _summary(self, session: Session, route: Route, plan: Plan) -> ModelDone | ModelFailed:
         request = summary_request(plan, route.model, self._context.room(session, route))
-        outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
-        async for event in route.provider.stream(request):
-            if isinstance(event, ModelDone | ModelFailed):
-                outcome = event
-        return outcome
+        turn = session.turn if session.state is not None else TurnId("")
+        who, id = session.who, f"summary:{self._clock.new_id()}"
+        charge = Charge(id, who.model, session.thread, turn, who.name, session.asker, session.line)
+        return await self._spending.ask(charge, route, request, self._context.factor(route))

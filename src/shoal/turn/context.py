@@ -25,7 +25,7 @@ from shoal.turn.skills import skill_mounts, skill_roots
 from shoal.turn.tokens import Calibration
 from shoal.turn.volatile import volatile
 
-StatusLines = Callable[[ThreadId, AgentSpec], tuple[str, ...]]
+StatusLines = Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
 Profiles = Callable[[AgentSpec, Asker], Profile]
 
 
@@ -38,11 +38,12 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Where a turn's surroundings come from: the profile that holds, what the agent's other threads do, and what is
-    left to spend where that is little."""
+    """Where a turn's surroundings come from: the profile that holds, what the agent's other threads and its processes
+    do, and what is left to spend where that is little."""
 
     profiles: Profiles
     others: StatusLines
+    processes: Callable[[AgentSpec], Awaitable[tuple[str, ...]]]
     spend_left: Callable[[ThreadId, str, Asker], Awaitable[str]]
 
 
@@ -66,6 +67,7 @@ class ContextBuilder:
         self._profiles = sources.profiles
         self._clock = clock
         self._others = sources.others
+        self._processes = sources.processes
         self._spend_left = sources.spend_left
         self.limits = window.budget
         self._context_tokens = window.context_tokens_max
@@ -79,11 +81,13 @@ class ContextBuilder:
         expired_seq = self._expired(session)
         if expired_seq:
             session.base = session.told = ""
+        session.tools = None
         now = self._present(session)
         settled = settle(await self._stored(session, session.base), await self._stored(session, session.told), now)
         text = volatile(
             self._clock.now(),
-            others=self._others(session.thread, agent),
+            others=await self._others(session.thread, agent),
+            processes=await self._processes(agent),
             spend_left=await self._spend_left(session.thread, agent.name, session.asker),
             memory_changes=settled.changes,
         )
@@ -102,6 +106,7 @@ class ContextBuilder:
 
     async def resume(self, session: Session) -> None:
         """Find the system text of a turn that another process opened."""
+        session.tools = None
         session.system = await self._stored(session, session.base) or self._present(session)
 
     def request(self, session: Session, route: Route, *, tools: bool) -> ModelRequest:
@@ -136,6 +141,10 @@ class ContextBuilder:
             factor=self.factor(route),
         )
 
+    def clean(self, text: str) -> str:
+        """The text without secrets, for the journal."""
+        return self._executor.redactor.redact(text)
+
     def factor(self, route: Route) -> float:
         """Tokens a unit for this model."""
         return self._calibration.factor(route.model)
@@ -159,6 +168,8 @@ class ContextBuilder:
             mounts=mounts,
             profile=self._profile(session),
             taint=session.taint,
+            bounds=self._bounds(session),
+            purpose=session.purpose,
         )
 
     def mounts(self, agent: AgentSpec, thread: ThreadId) -> tuple[Mount, ...]:
@@ -187,7 +198,10 @@ class ContextBuilder:
         return self._prompts.system(agent, session.thread, self._specs(session), inside)
 
     def _specs(self, session: Session) -> tuple[ToolSpec, ...]:
-        return self._executor.specs(session.who, self._profile(session))
+        """The tools as of the turn's start: what comes or goes meanwhile changes nothing of what the model is told."""
+        if session.tools is None:
+            session.tools = self._executor.specs(session.who, self._profile(session), *self._bounds(session))
+        return session.tools
 
     def _text(self, session: Session) -> SystemPrompt:
         assert session.system is not None, "the turn's system text is not settled"
@@ -199,6 +213,17 @@ class ContextBuilder:
 
     def _profile(self, session: Session) -> Profile:
         return self._profiles(session.who, session.asker)
+
+    def _bounds(self, session: Session) -> tuple[Profile, ...]:
+        """The profiles of the turns above that are not this turn's own, as they hold for the asker."""
+        if session.caller is None:
+            return ()
+        own = self._profile(session)
+        above = (
+            self._profiles(msgspec.structs.replace(session.who, name=agent, profile=profile), session.asker)
+            for profile, agent in session.caller.bounds
+        )
+        return tuple(dict.fromkeys(profile for profile in above if profile is not own))
 
     async def _stored(self, session: Session, digest: str) -> SystemPrompt | None:
         if not digest:

@@ -12,9 +12,11 @@ run again: it goes on at the first thing that the journal does not have.
 
 from typing import Literal
 
+import msgspec
+
 from shoal.domain.agents import TurnLimits
 from shoal.domain.events import AssistantSaid, Failed, LimitReached, StatusChanged, TurnFinished
-from shoal.domain.records import Commit, NewPost, Spend, Step
+from shoal.domain.records import Commit, Spend, Step
 from shoal.domain.turnstate import CallModel, Finish, NoteLimit, RunCalls, next_move
 from shoal.turn.model_step import ModelStep
 from shoal.turn.session import Session
@@ -35,7 +37,10 @@ class TurnLoop:
 
     async def run(self, session: Session) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
-        while (move := next_move(session.open, self._limits)) is not None:
+        limits = self._limits
+        if session.caller is not None:
+            limits = msgspec.structs.replace(limits, steps_max=min(limits.steps_max, session.caller.steps_max))
+        while (move := next_move(session.open, limits)) is not None:
             match move:
                 case RunCalls(calls=calls, truncated=truncated):
                     if await self._tools.run(session, calls, truncated=truncated) == "parked":
@@ -44,7 +49,7 @@ class TurnLoop:
                     await self._take_steers(session)
                     await self._call_model(session, tools=tools)
                 case NoteLimit(limit=limit):
-                    await session.commit(LimitReached(limit, self._bound(limit)))
+                    await session.commit(LimitReached(limit, _bound(limit, limits)))
                 case Finish():
                     await self.finish(session, move)
         session.hub.show(session.thread, session.turn, StatusChanged("idle"))
@@ -61,16 +66,16 @@ class TurnLoop:
     ) -> None:
         """Close the turn and hand its reply to delivery, unless somebody has more to say to it."""
         reply = move.reply if move.reply.strip() or move.outcome == "aborted" else self._limits.default_response
-        if reply.strip() == SILENT:
+        has_answered = session.open.told and session.caller is None and move.outcome in ("done", "limit")
+        if reply.strip() == SILENT or has_answered:
             reply = ""
         usage = session.open.usage + said.usage if said is not None else session.open.usage
         count = session.open.steps + (said is not None)
         finished = TurnFinished(move.outcome, reply, count, usage)
-        posts = (NewPost(f"{session.turn}:reply", session.thread, reply, reply_to=session.open.message_id),)
         commit = Commit(
             session.turn,
             (said, finished) if said is not None else (finished,),
-            posts if reply else (),
+            session.answer(reply),
             spend=spend,
             steps=steps,
         )
@@ -94,14 +99,14 @@ class TurnLoop:
         """End the turn without asking the model once more."""
         state = session.open
         finished = TurnFinished("limit", limit.detail, state.steps, state.usage)
-        post = NewPost(f"{session.turn}:reply", session.thread, limit.detail, reply_to=state.message_id)
-        await session.finish(Commit(session.turn, (limit, finished), (post,)))
+        await session.finish(Commit(session.turn, (limit, finished), session.answer(limit.detail)))
 
     async def _take_steers(self, session: Session) -> None:
         if session.steered:
             await session.take_steers()
 
-    def _bound(self, limit: Literal["steps", "tool_errors"]) -> str:
-        if limit == "steps":
-            return f"{self._limits.steps_max} steps"
-        return f"{self._limits.tool_errors_in_a_row_max} tool errors in a row"
+
+def _bound(limit: Literal["steps", "tool_errors"], limits: TurnLimits) -> str:
+    if limit == "steps":
+        return f"{limits.steps_max} steps"
+    return f"{limits.tool_errors_in_a_row_max} tool errors in a row"

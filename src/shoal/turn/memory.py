@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import date, timedelta
 
+from shoal.domain.foreign import enclosed
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.memory import MEMORY_SCOPES, MemoryScope, memory_path, note_path
@@ -36,10 +37,10 @@ class MemoryFiles:
         is_empty = not any(texts)
         yield Section("memory", f"# Memory\n{NO_MEMORY}" if is_empty else "# Memory", live=True)
         for scope, title, text in zip(MEMORY_SCOPES, self._titles, texts, strict=False):
-            yield Section(f"memory {scope}", f"## {title}\n{text}" if text else "", live=True, label=title)
+            yield Section(f"memory {scope}", f"## {title}\n{enclosed(text)}" if text else "", live=True, label=title)
         for (day, _), text in zip(self._notes(today), texts[len(MEMORY_SCOPES) :], strict=True):
             title = f"Notes of {day}"
-            yield Section(f"notes {day}", f"## {title}\n{text}" if text else "", live=True, label=title)
+            yield Section(f"notes {day}", f"## {title}\n{enclosed(text)}" if text else "", live=True, label=title)
 
     def _notes(self, today: date) -> tuple[tuple[str, str], ...]:
         if self._note_paths is None or self._note_paths[0] != today:

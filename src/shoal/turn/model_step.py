@@ -1,6 +1,7 @@
 """One step's model call: stream it, retry it, fall back to the next model, and make what came of it an event."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from shoal.domain.agents import TurnLimits
@@ -8,14 +9,23 @@ from shoal.domain.backoff import retry_delay
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import AssistantSaid, Failed, LimitReached, StatusChanged, TextStreamed
-from shoal.domain.ids import CallId
-from shoal.domain.messages import RETRYABLE, FailureKind, ModelDone, ModelFailed, TextDelta, ToolCall
+from shoal.domain.ids import CallId, ThreadId
+from shoal.domain.messages import (
+    RETRYABLE,
+    FailureKind,
+    ModelDone,
+    ModelEvent,
+    ModelFailed,
+    ModelRequest,
+    TextDelta,
+    ToolCall,
+)
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import Spend, Step
 from shoal.turn.compactor import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.session import Session
-from shoal.turn.spending import Spending
+from shoal.turn.spending import Charge, Spending, step_charge
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +41,18 @@ FRIENDLY: dict[FailureKind, str] = {
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
 }
+NO_SUCH_MODEL = "No provider has the model that I am to use. Whoever runs this agent can check it with `shoal doctor`."
 HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
     {"quota", "auth", "invalid_request"}
 )
 
 
 class ModelStep:
-    """Calls models for turns."""
+    """Calls models for turns.
+
+    `confirm` is awaited before each request and raises StaleEpoch when another worker has the thread by now, so that a
+    process that was frozen does not ask again for what another has finished.
+    """
 
     def __init__(
         self,
@@ -47,6 +62,7 @@ class ModelStep:
         spending: Spending,
         clock: Clock,
         limits: TurnLimits,
+        confirm: Callable[[ThreadId], Awaitable[None]],
     ) -> None:
         self._models = models
         self._context = context
@@ -54,48 +70,53 @@ class ModelStep:
         self._spending = spending
         self._clock = clock
         self._limits = limits
+        self._confirm = confirm
 
     async def call(
         self, session: Session, *, tools: bool
     ) -> tuple[AssistantSaid | Failed | LimitReached, Spend | None, Step]:
         """Get the next assistant message, or what ends the turn. Journals only a dropped history."""
         began = self._clock.now()
-        failure = ModelFailed("invalid_request", "No model is configured.")
+        failure, told = ModelFailed("invalid_request", "No model is configured."), NO_SUCH_MODEL
         for name in (session.who.model, *session.who.fallback):
             try:
                 route = self._models.route(name)
             except InvalidInput as error:
-                failure = ModelFailed("invalid_request", str(error))
+                failure, told = ModelFailed("invalid_request", str(error)), NO_SUCH_MODEL
+                log.warning("model %s cannot be used: %s", name, error)
                 continue
-            outcome = await self._try_model(session, route, tools=tools)
+            outcome = await self._try_model(session, route, name, tools=tools)
             step = Step(session.open.steps + 1, f"model {name}", began, self._since(began))
             if isinstance(outcome, LimitReached):
                 return outcome, None, step
             if isinstance(outcome, ModelDone):
                 self._context.learn(session, route, outcome.usage)
-                return self._said(session, name, outcome, tools=tools), self._spend(session, route, name, outcome), step
-            failure = outcome
+                spend = self._spending.spend(step_charge(session, name), route, outcome.usage)
+                return self._said(session, name, outcome, tools=tools), spend, step
+            failure, told = outcome, FRIENDLY[outcome.kind]
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
-        await self._spending.release(session)
+        await self._spending.release(step_charge(session, session.who.model))
         step = Step(session.open.steps + 1, "model failed", began, self._since(began))
-        return Failed(failure.kind, FRIENDLY[failure.kind], failure.message), None, step
+        return Failed(failure.kind, told, self._context.clean(failure.message)), None, step
 
     async def _try_model(
-        self, session: Session, route: Route, *, tools: bool
+        self, session: Session, route: Route, name: str, *, tools: bool
     ) -> ModelDone | ModelFailed | LimitReached:
         attempt = 0
         try:
             await self._compactor.before_call(session, route)
         except InvalidInput as error:
             return ModelFailed("context_overflow", str(error))
-        request = self._context.request(session, route, tools=tools)
-        refused = await self._spending.reserve(session, route, request, self._context.factor(route))
-        if refused:
-            return LimitReached("budget", refused)
         while True:
-            outcome = await self._stream(session, route, tools=tools)
+            request = self._context.request(session, route, tools=tools)
+            charge = step_charge(session, name)
+            await self._confirm(session.thread)
+            refused = await self._spending.reserve(charge, route, request, self._context.factor(route))
+            if refused:
+                return LimitReached("budget", refused)
+            outcome = await self._stream(session, route, request, charge)
             if isinstance(outcome, ModelDone):
                 return outcome
             if outcome.kind == "context_overflow" and await self._compactor.on_overflow(session, route):
@@ -109,22 +130,25 @@ class ModelStep:
             self._show(session, StatusChanged("retrying", f"The model is {outcome.kind}; trying again."))
             await self._clock.sleep(delay)
 
-    async def _stream(self, session: Session, route: Route, *, tools: bool) -> ModelDone | ModelFailed:
+    async def _stream(
+        self, session: Session, route: Route, request: ModelRequest, charge: Charge
+    ) -> ModelDone | ModelFailed:
         session.streamed.clear()
         session.calls_made += 1
         self._show(session, StatusChanged("thinking"))
-        request = self._context.request(session, route, tools=tools)
-        outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
-        async for event in route.provider.stream(request):
+
+        def see(event: ModelEvent) -> None:
             match event:
                 case TextDelta(text=text):
                     session.streamed.append(text)
                     self._show(session, TextStreamed(text, session.calls_made))
                 case ModelDone() | ModelFailed():
                     session.streamed.clear()
-                    outcome = event
                 case _:
                     pass
+
+        factor = self._context.factor(route)
+        outcome, _ = await self._spending.stream(charge, route, request, factor, see)
         return outcome
 
     def _said(self, session: Session, name: str, done: ModelDone, *, tools: bool) -> AssistantSaid:
@@ -142,17 +166,6 @@ class ModelStep:
             usage=done.usage,
             thinking=done.thinking,
             opaque=done.message.opaque,
-        )
-
-    def _spend(self, session: Session, route: Route, name: str, done: ModelDone) -> Spend:
-        return Spend(
-            id=f"{session.turn}:{session.open.steps + 1}",
-            agent=session.who.name,
-            user=session.asker.user,
-            model=name,
-            usage=done.usage,
-            usd=self._models.usd(route, done.usage),
-            reservation=self._spending.reservation(session),
         )
 
     def _show(self, session: Session, data: TextStreamed | StatusChanged) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
+from shoal.domain.foreign import enclosed
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.messages import ToolSpec
@@ -159,7 +160,9 @@ class PromptBuilder:
         yield Section("prompt", agent.system_prompt.strip())
         for (title, path, live), text in zip(place.files, sources.files, strict=True):
             name = "/".join(path.rsplit("/", 2)[-2:])
-            yield Section(name, f"# {title}\n{text}" if text else "", live=live, label=title if live else "")
+            yield Section(
+                name, f"# {title}\n{enclosed(text, 1)}" if text else "", live=live, label=title if live else ""
+            )
         yield Section("rules", _rules({tool.name for tool in sources.tools}))
         yield Section("tools", _tools(sources.tools, self._limits.tools_listed_max))
         yield self._skill_list(place, sources)
@@ -181,7 +184,7 @@ class PromptBuilder:
         return Section("skills", "\n".join([head, *lines]) if lines else "", live=True, label="The list of skills")
 
     def _inlined(self, skill: Skill) -> str:
-        return f"## Skill {skill.name}\n{cut_middle(skill.body, self._limits.inline_chars_max)}"
+        return f"## Skill {skill.name}\n{enclosed(cut_middle(skill.body, self._limits.inline_chars_max))}"
 
 
 def _rules(tools: set[str]) -> str:
@@ -227,9 +230,10 @@ def _docs(directory: str, docs: tuple[tuple[str, str], ...], bytes_max: int) -> 
     left = bytes_max
     for path, text in docs:
         size = len(text.encode())
+        name = " ".join(path[len(directory) + 1 :].split())
         if size > left:
-            parts.append(f"## {path[len(directory) + 1 :]}\n(left out: too long for the room that documents have)")
+            parts.append(f"## {name}\n(left out: too long for the room that documents have)")
         elif text:
-            parts.append(f"## {path[len(directory) + 1 :]}\n{text}")
+            parts.append(f"## {name}\n{enclosed(text)}")
             left -= size
     return "\n\n".join(parts) if len(parts) > 1 else ""

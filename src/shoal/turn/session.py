@@ -4,18 +4,21 @@ Writes are shielded: an abort takes effect before or after one, never between th
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import anyio
 import msgspec
 
 from shoal.domain.agents import AgentSpec
-from shoal.domain.events import Cleared, Compacted, Event, EventData, TurnStarted
+from shoal.domain.children import Purpose, is_child, report_of
+from shoal.domain.events import Cleared, Compacted, Event, EventData, TurnFinished, TurnStarted
+from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Prompt
+from shoal.domain.messages import Caller, Prompt, ToolSpec
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import LiveHub
-from shoal.domain.records import Commit, Committed, Lease, Spend, Step
+from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
 from shoal.domain.store import Journal
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import TurnState
@@ -44,11 +47,13 @@ class Session:
     """
 
     __slots__ = (
+        "_folders",
         "_window_seq",
         "aborting",
         "agent",
         "asker",
         "base",
+        "caller",
         "calls_made",
         "compacted_in",
         "hub",
@@ -57,6 +62,7 @@ class Session:
         "next_prompt",
         "overflowed",
         "request_units",
+        "speaks_in",
         "state",
         "steered",
         "streamed",
@@ -64,11 +70,13 @@ class Session:
         "taint",
         "tally",
         "told",
+        "tools",
         "transcript",
         "unprojected",
     )
 
-    def __init__(self, journal: Journal, hub: LiveHub, lease: Lease) -> None:
+    def __init__(self, journal: Journal, hub: LiveHub, lease: Lease, folders: Folders = STILL_FOLDERS) -> None:
+        self._folders = folders
         self.journal = journal
         self.hub = hub
         self.lease = lease
@@ -77,7 +85,10 @@ class Session:
         self.state: TurnState | None = None
         self.agent: AgentSpec | None = None
         self.asker = Asker()
+        self.caller: Caller | None = None
+        self.speaks_in = ThreadId("")
         self.system: SystemPrompt | None = None
+        self.tools: tuple[ToolSpec, ...] | None = None
         self.base = self.told = ""
         self.taint = TaintState()
         self.unprojected: list[Event] = []
@@ -113,6 +124,26 @@ class Session:
         assert self.agent is not None, "no agent is set"
         return self.agent
 
+    @property
+    def chat(self) -> ThreadId:
+        """Where people read along: the thread itself, or the one at the root of a child's."""
+        return self.caller.root if self.caller is not None else self.thread
+
+    @property
+    def line(self) -> tuple[tuple[ThreadId, TurnId], ...]:
+        """The turns above one that others called, the root first."""
+        return self.caller.line if self.caller is not None else ()
+
+    @property
+    def tainted_by(self) -> str:
+        """The untrusted content that may steer the model now; empty when there is none."""
+        return self.taint.shown if self.taint.active else ""
+
+    @property
+    def purpose(self) -> Purpose:
+        """For whom the open turn works."""
+        return Purpose(self.open.author, self.caller, self.tainted_by, self.speaks_in)
+
     def renew(self, lease: Lease) -> None:
         """Go on under a newer lease."""
         self.lease = lease
@@ -130,11 +161,28 @@ class Session:
     async def finish(self, commit: Commit) -> None:
         """Close the turn, unless a steer or follow-up came in between: then the turn's state says so."""
         with anyio.CancelScope(shield=True):
-            committed = await self.journal.finish_turn(self.lease, commit)
+            committed = await self.journal.finish_turn(self.lease, self._reported(commit))
             self.next_prompt = committed.prompt
             self.steered = False
             self.streamed.clear()
             await self._absorb(committed)
+            self.hub.publish(committed.told)
+
+    def _reported(self, commit: Commit) -> Commit:
+        """The end of a child's turn, with what it does to its parent."""
+        if self.caller is None:
+            return commit
+        ended = next(data for data in commit.events if isinstance(data, TurnFinished))
+        finished = msgspec.structs.replace(ended, tainted_by=self.tainted_by)
+        events = tuple(finished if data is ended else data for data in commit.events)
+        report = report_of(self.thread, self.open.agent, self.caller, finished)
+        return msgspec.structs.replace(commit, events=events, report=report)
+
+    def answer(self, text: str) -> tuple[NewPost, ...]:
+        """The post of the turn's answer; none without a text, or where nobody reads along."""
+        if not text or is_child(self.thread):
+            return ()
+        return (NewPost(f"{self.turn}:reply", self.thread, text, reply_to=self.open.message_id),)
 
     async def take_steers(self) -> None:
         """Journal the messages that wait for this turn."""
@@ -165,7 +213,7 @@ class Session:
         if lease.open_turn and self.state is None:
             after = min(after, lease.turn_seq - 1)
         while after < lease.last_seq:
-            events = await self.journal.events(self.thread, after)
+            events = await self._read(after)
             if not events:
                 return
             self.take(events, fresh=False)
@@ -186,6 +234,16 @@ class Session:
         if fresh:
             self.hub.publish(events)
 
+    async def _read(self, after: int, *, before: int = 0) -> list[Event]:
+        """Events of the journal, with the paths of this machine."""
+        events = await self.journal.events(self.thread, after, before=before)
+        here = partial(self._folders.here, self.thread)
+        moved = [relocated(event.data, here) for event in events]
+        return [
+            event if event.data is data else msgspec.structs.replace(event, data=data)
+            for event, data in zip(events, moved, strict=True)
+        ]
+
     def _note_prompts(self, event: Event) -> None:
         if isinstance(event.data, TurnStarted):
             self.base, self.told = event.data.system, event.data.told
@@ -204,6 +262,5 @@ class Session:
     async def _absorb(self, committed: Committed) -> None:
         events = committed.events
         if events and events[0].seq > self.transcript.last_seq + 1:
-            missed = await self.journal.events(self.thread, self.transcript.last_seq, before=events[0].seq)
-            self.take(missed, fresh=False)
+            self.take(await self._read(self.transcript.last_seq, before=events[0].seq), fresh=False)
         self.take(events)

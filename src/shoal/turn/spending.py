@@ -1,17 +1,30 @@
-"""What model calls may cost: set aside before a call, settled with it, and a friendly stop at the ceiling."""
+"""What model calls may cost: set aside before a call, settled with it, and a friendly stop at the ceiling.
+
+the call                                  what is recorded and settled
+---------------------------------------   -----------------------------------------------------------------
+answered                                  what the provider reports, in the transaction of the answer's event
+failed before it said anything            nothing; what was set aside is given back
+cut off: stopped, timed out, dropped      an estimate: the whole request, and what had come of the answer
+beside turns: a summary, a description    the same, by themselves
+"""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
-from shoal.domain.budget import Ceiling, Ceilings, Reservation, Standing
+import anyio
+import msgspec
+
+from shoal.domain.agents import AgentBudget
+from shoal.domain.budget import Ceiling, Ceilings, Reservation, Reserved, Standing
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import ModelRequest, Usage
+from shoal.domain.messages import ModelDone, ModelEvent, ModelFailed, ModelRequest, TextDelta, ThinkingDelta, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Models, Route
-from shoal.domain.records import NewPost
-from shoal.domain.store import Budget
+from shoal.domain.records import NewPost, Spend, UsageRow
+from shoal.domain.store import Budget, Ledger
 from shoal.turn.session import METER, Session
 
 log = logging.getLogger(__name__)
@@ -29,51 +42,143 @@ UNPRICED = "The price of {model} is unknown, and budget.unpriced refuses such mo
 NOTE = "A note on the budget: {left} is left."
 
 
+class Charge(msgspec.Struct, frozen=True):
+    """A model call and who pays for it. `turn` is empty beside turns; nobody's `asker` pays of no user's ceiling.
+
+    `model` is the name the ledger has; `line` are the turns above one that others called, the root first.
+    """
+
+    id: str
+    model: str
+    thread: ThreadId
+    turn: TurnId
+    agent: str
+    asker: Asker
+    line: tuple[tuple[ThreadId, TurnId], ...] = ()
+
+    @property
+    def chat(self) -> ThreadId:
+        """Where people read along."""
+        return self.line[0][0] if self.line else self.thread
+
+
+def step_charge(session: Session, model: str) -> Charge:
+    """The open turn's next step."""
+    id = f"{session.turn}:{session.open.steps + 1}"
+    return Charge(id, model, session.thread, session.turn, session.who.name, session.asker, session.line)
+
+
+NO_BUDGET = AgentBudget()
+Bound = TypeVar("Bound", int, float)
+
+
 class Spending:
-    """Guards model calls. Without any ceiling it does nothing and writes nothing."""
+    """Guards and records model calls. Without any ceiling nothing is reserved."""
 
     def __init__(
         self,
         budget: Budget,
+        ledger: Ledger,
         models: Models,
         clock: Clock,
         ceilings: Ceilings,
         post: Callable[[NewPost], Awaitable[None]],
+        own: Callable[[str], AgentBudget] = lambda agent: NO_BUDGET,
     ) -> None:
+        self._own = own
         self._budget = budget
+        self._ledger = ledger
         self._models = models
         self._clock = clock
         self._ceilings = ceilings
         self._post = post
         self._noted: set[str] = set()
 
-    async def reserve(self, session: Session, route: Route, request: ModelRequest, factor: float) -> str:
+    def route(self, name: str) -> Route:
+        """Where a model is. Raises InvalidInput."""
+        return self._models.route(name)
+
+    async def reserve(self, charge: Charge, route: Route, request: ModelRequest, factor: float) -> str:
         """Set the call's greatest cost aside; returns why it may not be made, empty when it may."""
-        bounds = self._bounds(session.turn, session.thread, session.who.name, session.asker)
+        bounds = self._bounds_of(charge)
         if not bounds:
             return ""
-        units = METER.prefix(request.system, request.tools) + sum(METER.message(one) for one in request.messages)
-        usage = Usage(round(units * factor), request.max_output_tokens)
+        usage = Usage(_request_tokens(request, factor), request.max_output_tokens)
         usd = self._models.usd(route, usage)
         if usd is None and self._ceilings.unpriced == "refuse" and any(bound.usd_max for bound in bounds):
             return STOPPED.format(why=UNPRICED.format(model=route.model))
         expires_at = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
         tokens = usage.input_tokens + usage.output_tokens
-        found = await self._budget.reserve(Reservation(_id(session), bounds, usd or 0.0, tokens, expires_at))
+        found = await self._set_aside(charge, Reservation(charge.id, bounds, usd or 0.0, tokens, expires_at))
         if found.blocked is not None:
-            log.warning("a budget is used up", extra={"thread_id": session.thread, "scope": found.blocked.scope})
+            log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": found.blocked.scope})
             return STOPPED.format(why=f"Left is {found.blocked.left}.")
-        await self._note(session.thread, found.standings)
         return ""
 
-    def reservation(self, session: Session) -> str:
-        """The id under which the next call's cost is set aside; empty without ceilings."""
-        return _id(session) if self._bounds(session.turn, session.thread, session.who.name, session.asker) else ""
+    async def _set_aside(self, charge: Charge, wanted: Reservation) -> Reserved:
+        """Not cancelled half-way: the call that follows at once is, and settles it."""
+        found = Reserved(())
+        with anyio.CancelScope(shield=True):
+            found = await self._budget.reserve(wanted)
+            if found.blocked is None:
+                await self._note(charge.chat, found.standings)
+        return found
 
-    async def release(self, session: Session) -> None:
+    async def release(self, charge: Charge) -> None:
         """Give back what was set aside for a call that failed."""
-        if self.reservation(session):
-            await self._budget.release(_id(session))
+        if self._reservation(charge):
+            with anyio.CancelScope(shield=True):
+                await self._budget.release(charge.id)
+
+    def spend(self, charge: Charge, route: Route, usage: Usage) -> Spend:
+        """The record of a call that was answered; it settles what was set aside."""
+        usd = self._models.usd(route, usage)
+        return Spend(charge.id, charge.agent, charge.asker.user, charge.model, usage, usd, self._reservation(charge))
+
+    async def stream(
+        self,
+        charge: Charge,
+        route: Route,
+        request: ModelRequest,
+        factor: float,
+        see: Callable[[ModelEvent], None] = lambda event: None,
+    ) -> tuple[ModelDone | ModelFailed, bool]:
+        """Make a reserved call and have `see` look at each event; returns the last one, and whether the answer was cut
+        off and is recorded already. Cancelling records what came so far."""
+        outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
+        units, ended = 0, False
+        try:
+            async for event in route.provider.stream(request):
+                units += METER.count(event.text) if isinstance(event, TextDelta | ThinkingDelta) else 0
+                outcome = event if isinstance(event, ModelDone | ModelFailed) else outcome
+                see(event)
+            ended = True
+        finally:
+            was_cut_off = not ended or (isinstance(outcome, ModelFailed) and units > 0)
+            if was_cut_off:
+                await self._cut_off(charge, route, Usage(_request_tokens(request, factor), round(units * factor)))
+        return outcome, was_cut_off
+
+    async def ask(
+        self, charge: Charge, route: Route, request: ModelRequest, factor: float = 1.0
+    ) -> ModelDone | ModelFailed:
+        """Make a call beside the turn's steps, reserved and recorded like theirs; a ceiling in its way fails it."""
+        refused = await self.reserve(charge, route, request, factor)
+        if refused:
+            return ModelFailed("quota", refused)
+        outcome, was_cut_off = await self.stream(charge, route, request, factor)
+        if isinstance(outcome, ModelDone):
+            with anyio.CancelScope(shield=True):
+                await self._ledger.record(charge.thread, charge.turn, self.spend(charge, route, outcome.usage))
+        elif not was_cut_off:
+            await self.release(charge)
+        return outcome
+
+    async def _cut_off(self, charge: Charge, route: Route, usage: Usage) -> None:
+        spent = self.spend(charge, route, usage)
+        with anyio.CancelScope(shield=True):
+            spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self._clock.new_id()}")
+            await self._ledger.record(charge.thread, charge.turn, spent)
 
     async def left(self, thread: ThreadId, agent: str, asker: Asker) -> str:
         """What is left where little is, for the model; empty while there is enough."""
@@ -83,6 +188,10 @@ class Spending:
         found = await self._budget.standings([(bound.scope, bound.day) for bound in bounds])
         scarce = [one for one in found if one.share >= NOTE_SHARE]
         return max(scarce, key=lambda one: one.share).left if scarce else ""
+
+    def _reservation(self, charge: Charge) -> str:
+        """The id under which the cost is set aside; empty without ceilings."""
+        return charge.id if self._bounds_of(charge) else ""
 
     async def _note(self, thread: ThreadId, standings: tuple[Standing, ...]) -> None:
         for one in standings:
@@ -94,20 +203,65 @@ class Spending:
             self._noted.add(key)
             await self._post(NewPost(key, thread, NOTE.format(left=one.left)))
 
-    def _bounds(self, turn: TurnId, thread: ThreadId, agent: str, asker: Asker) -> tuple[Ceiling, ...]:
-        wanted = self._ceilings
-        today = self._clock.now().date().isoformat()
-        person = f"{thread.split(':', 1)[0]}:{asker.user}"
+    def _bounds_of(self, charge: Charge) -> tuple[Ceiling, ...]:
+        """The ceilings of the turn and, where others called it, of each turn and thread above."""
+        places = ((charge.thread, charge.turn), *charge.line)
+        own = self._own(charge.agent)
         found = (
-            Ceiling(f"turn:{turn}", "", wanted.usd_per_turn, wanted.tokens_per_turn),
+            self._bounds(turn, thread, charge.agent, charge.asker, own if turn == charge.turn else NO_BUDGET)
+            for thread, turn in places
+        )
+        return tuple(dict.fromkeys(bound for bounds in found for bound in bounds))
+
+    def _bounds(
+        self, turn: TurnId, thread: ThreadId, agent: str, asker: Asker, of_turn: AgentBudget = NO_BUDGET
+    ) -> tuple[Ceiling, ...]:
+        """The ceilings of a turn. `of_turn` is the budget of the agent whose turn it is."""
+        wanted, own = self._ceilings, self._own(agent)
+        today = self._clock.now().date().isoformat()
+        found = (
+            Ceiling(
+                f"turn:{turn}" if turn else "",
+                "",
+                _lower(wanted.usd_per_turn, of_turn.usd_per_turn),
+                _lower(wanted.tokens_per_turn, of_turn.tokens_per_turn),
+            ),
             Ceiling(f"thread:{thread}", today, wanted.usd_per_thread_day, wanted.tokens_per_thread_day),
-            Ceiling(f"user:{person}", today, wanted.usd_per_user_day, wanted.tokens_per_user_day),
-            Ceiling(f"agent:{agent}", today, wanted.usd_per_agent_day, wanted.tokens_per_agent_day),
+            Ceiling(
+                f"user:{asker.identities[0]}" if asker.user else "",
+                today,
+                wanted.usd_per_user_day,
+                wanted.tokens_per_user_day,
+            ),
+            Ceiling(
+                f"agent:{agent}",
+                today,
+                _lower(wanted.usd_per_agent_day, own.usd_per_day),
+                _lower(wanted.tokens_per_agent_day, own.tokens_per_day),
+            ),
             Ceiling("day", today, wanted.usd_per_day, wanted.tokens_per_day),
             Ceiling("total", "", wanted.usd_total, wanted.tokens_total),
         )
-        return tuple(bound for bound in found if bound.usd_max or bound.tokens_max)
+        return tuple(bound for bound in found if bound.scope and (bound.usd_max or bound.tokens_max))
 
 
-def _id(session: Session) -> str:
-    return f"{session.turn}:{session.open.steps + 1}"
+def _lower(one: Bound, other: Bound) -> Bound:
+    """The stricter of two bounds of which 0 is none."""
+    return min(one, other) if one and other else one or other
+
+
+def spent_today(rows: Sequence[UsageRow], standings: Sequence[Standing]) -> str:
+    """What all models took today and what is left under these ceilings, for people; empty when nothing was asked."""
+    if not rows:
+        return ""
+    tokens = sum(row.usage.input_tokens + row.usage.output_tokens for row in rows)
+    priced = [row.usd for row in rows if row.usd is not None]
+    money = f", ${sum(priced):.2f}{'' if len(priced) == len(rows) else ' and what has no price'}" if priced else ""
+    calls = sum(row.calls for row in rows)
+    left = "".join(f" Left: {one.left}." for one in standings if one.usd_max or one.tokens_max)
+    return f"Today all together: {calls} model call{'s' if calls != 1 else ''}, {tokens:,} tokens{money}.{left}"
+
+
+def _request_tokens(request: ModelRequest, factor: float) -> int:
+    units = METER.prefix(request.system, request.tools) + sum(METER.message(one) for one in request.messages)
+    return round(units * factor)

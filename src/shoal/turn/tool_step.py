@@ -6,18 +6,24 @@ nothing                                          admit it: refuse, ask, or start
 approval requested, not decided                  park: the turn ends its work until the decision wakes it
 approval decided                                 allow: admit with it; else its result says why not
 started, no result (a crash)                     run again if the tool is idempotent, else say so to the model
+started, its result is not there yet             park: whoever brings it wakes the turn, which runs the call again
 a message for the turn arrived (steer = skip)    this and the rest are skipped, each with a result
 the assistant's message was cut off              this and the rest fail with the reason
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
+from typing import Literal, TypeAlias
 
-from shoal.domain.agents import TurnLimits
-from shoal.domain.cards import CardState, card_edit, card_id
+import msgspec
+
+from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.cards import CardState, card_edit, card_id, card_text
 from shoal.domain.clock import Clock
 from shoal.domain.events import ApprovalRequested, StatusChanged, ToolFinished
+from shoal.domain.files import STILL_FOLDERS
+from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolCall
 from shoal.domain.records import Commit, NewPost, Step
 from shoal.domain.transcript import INTERRUPTED
@@ -29,37 +35,66 @@ SKIPPED = "Skipped: a new message arrived."
 TRUNCATED = "Not run: your message was cut off at the length limit, so this call may be incomplete. Make it shorter."
 
 StepOutcome = Literal["done", "parked"]
+Push: TypeAlias = Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
+_KEEP: Push = STILL_FOLDERS.push
 
 
 class ToolStep:
-    """Runs the calls of assistant messages."""
+    """Runs the calls of assistant messages.
 
-    def __init__(self, executor: Executor, context: ContextBuilder, clock: Clock, limits: TurnLimits) -> None:
+    What a call changed is given to other machines by `push` before its result is journaled, so that whoever goes on
+    with the turn has it. `stop_children` stops the threads that calls of this one began.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        context: ContextBuilder,
+        clock: Clock,
+        limits: TurnLimits,
+        stop_children: Callable[[ThreadId], Awaitable[int]],
+        push: Push = _KEEP,
+    ) -> None:
         self._executor = executor
         self._context = context
         self._clock = clock
         self._limits = limits
+        self._stop_children = stop_children
+        self._push = push
 
     async def run(self, session: Session, calls: tuple[ToolCall, ...], *, truncated: bool) -> StepOutcome:
-        """Give each call its result; `parked` when one waits for a person."""
+        """Give each call its result; `parked` when one waits for a person or for a child."""
         if truncated:
             await self._fail(session, calls, TRUNCATED)
             return "done"
         context = self._context.calls(session)
         while calls:
             if session.steered and self._limits.steer == "skip":
+                if any(self._waits(call) and call.id in session.open.started for call in calls):
+                    await self._stop_children(session.thread)
                 await self._fail(session, calls, SKIPPED, void_approvals=True)
                 return "done"
             together = self._together(session, calls)
-            if len(together) > 1:
+            if self._waits(calls[0]):
+                if await self._wait_for(session, context, together) == "parked":
+                    return "parked"
+            elif len(together) > 1:
                 await self._run_together(session, context, together)
             elif await self._run_one(session, context, calls[0]) == "parked":
                 return "parked"
             calls = calls[len(together) :]
         return "done"
 
+    async def _wait_for(self, session: Session, context: CallContext, calls: Sequence[ToolCall]) -> StepOutcome:
+        """Start calls that wait for others, all of them, and take the results that are there."""
+        outcomes = [await self._run_one(session, context, call) for call in calls]
+        return "parked" if "parked" in outcomes else "done"
+
     def _together(self, session: Session, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """The calls at the front that may run at once: read-only ones that nothing happened to yet; else the first."""
+        """The calls at the front that may run at once: read-only ones that nothing happened to yet, or such as wait
+        for others; else the first."""
+        if self._waits(calls[0]):
+            return tuple(takewhile(self._waits, calls))
         touched = session.open.started | session.open.approvals.keys()
         count = 0
         for call in calls:
@@ -90,16 +125,15 @@ class ToolStep:
         await session.write(Commit(session.turn, tuple(one.started for one in admitted), audit=audit))
         self._show(session, ", ".join(one.call.name for one in admitted))
         results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
-        await session.commit(*results, steps=tuple(self._timed(session, result) for result in results))
+        there = tuple(result for result in results if result is not None)
+        await session.commit(*there, steps=tuple(self._timed(session, result) for result in there))
 
     async def _run_one(self, session: Session, context: CallContext, call: ToolCall) -> StepOutcome:
         state = session.open
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)
-        if call.id in state.started and not self._runs_again(call):
-            result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True)
-            await session.write(Commit(session.turn, (result,), _edited(session, request, "interrupted")))
-            return "done"
+        if call.id in state.started:
+            return await self._go_on(session, context, call, request)
         if request is not None and verdict is None:
             self._show_waiting(session, call)
             return "parked"
@@ -111,26 +145,53 @@ class ToolStep:
             case Refused(result=result, audit=audit):
                 await session.write(Commit(session.turn, (result,), _edited(session, request, "changed"), audit))
             case Waits(approval=approval, event=event, audit=audit):
-                card = NewPost(card_id(approval.id), session.thread, event.shown, "card", approval=approval.id)
+                shown = card_text(approval.id, event.shown, page=self._executor.page)
+                card = NewPost(card_id(approval.id), session.chat, shown, "card", approval=approval.id)
                 await session.write(Commit(session.turn, (event,), (card,), audit, approval))
                 self._show_waiting(session, call)
                 return "parked"
             case Admitted():
-                await self._run_admitted(session, context, admission)
+                start = Commit(
+                    session.turn, (admission.started,), audit=admission.audit, use_approval=admission.use_approval
+                )
+                await session.write(start)
+                return await self._run_admitted(session, context, admission)
         return "done"
 
-    async def _run_admitted(self, session: Session, context: CallContext, admitted: Admitted) -> None:
-        start = Commit(session.turn, (admitted.started,), audit=admitted.audit, use_approval=admitted.use_approval)
-        await session.write(start)
+    async def _go_on(
+        self, session: Session, context: CallContext, call: ToolCall, request: ApprovalRequested | None
+    ) -> StepOutcome:
+        """A call that has started and has no result: run it again where that does no harm."""
+        if not self._runs_again(call):
+            result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True)
+            await session.write(Commit(session.turn, (result,), _edited(session, request, "interrupted")))
+            return "done"
+        admission = await self._executor.again(call, context, request)
+        if isinstance(admission, Admitted):
+            return await self._run_admitted(session, context, admission)
+        await session.write(Commit(session.turn, (admission.result,), _edited(session, request, "changed")))
+        return "done"
+
+    async def _run_admitted(self, session: Session, context: CallContext, admitted: Admitted) -> StepOutcome:
         self._show(session, admitted.call.name)
         result = await self._executor.run(admitted, context)
+        if result is None:
+            self._show_waiting(session, admitted.call)
+            return "parked"
+        if not admitted.spec.read_only and (notices := await self._push(context.thread, context.agent)):
+            result = msgspec.structs.replace(result, text="\n".join((result.text, *notices)))
         request = session.open.approvals.get(result.call_id)
         posts = _edited(session, request, "failed" if result.is_error else "ran")
         await session.write(Commit(session.turn, (result,), posts, steps=(self._timed(session, result),)))
+        return "done"
 
     def _runs_again(self, call: ToolCall) -> bool:
         tool = self._executor.registry.get(call.name)
-        return tool is not None and tool.spec.idempotent
+        return tool is not None and (tool.spec.idempotent or tool.spec.waits)
+
+    def _waits(self, call: ToolCall) -> bool:
+        tool = self._executor.registry.get(call.name)
+        return tool is not None and tool.spec.waits
 
     async def _fail(
         self, session: Session, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
@@ -152,4 +213,4 @@ def _edited(session: Session, request: ApprovalRequested | None, state: CardStat
     """The change of the card that a person allowed the call on, if there is one."""
     if request is None:
         return ()
-    return (card_edit(session.thread, request.approval_id, request.shown, state),)
+    return (card_edit(session.chat, request.approval_id, request.shown, state),)

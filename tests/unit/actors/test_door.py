@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.actors.door import MESSAGES_BURST, SCOPE, Door, Pairing
+from shoal.actors.door import MESSAGES_BURST, UNLINKED, Door, Links
+from shoal.actors.pairing import SCOPE, Pairing
+from shoal.domain.commands import Asked
 from shoal.domain.errors import Conflict, Forbidden, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
 from shoal.domain.permissions import Asker
 from shoal.domain.records import NewPost, NewTrigger, Trigger
-from shoal.permissions.access import AccessRules, admit, code_digest, is_code, make_code
+from shoal.permissions.access import AccessRules, People, Person, admit, code_digest, is_code, make_code
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
@@ -31,6 +33,7 @@ class Inside:
         self.taken: list[Inbound] = []
         self.decided: list[tuple[str, bool, str]] = []
         self.said: list[str] = []
+        self.commands: list[Asked] = []
         self.settled = False
 
     async def send(self, message: Inbound) -> Receipt:
@@ -46,11 +49,12 @@ class Inside:
     async def admits(self, message: Prompt) -> bool:
         return True
 
-    async def clear(self, thread: ThreadId, by: str) -> None:
-        self.said.append(f"cleared by {by}")
+    async def command(self, asked: Asked) -> str:
+        self.commands.append(asked)
+        return f"Did /{asked.name}."
 
-    async def status(self, thread: ThreadId) -> str:
-        return "Idle"
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        return None
 
     async def post(self, post: NewPost) -> None:
         self.said.append(post.text)
@@ -68,8 +72,8 @@ class Place:
         self.inside = Inside()
         self.pairing = Pairing(store, clock)
 
-    def door(self, rules: AccessRules) -> Door:
-        return Door(self.inside, rules, self.pairing, self.store, self.clock, self.inside)
+    def door(self, rules: AccessRules, links: Links = UNLINKED) -> Door:
+        return Door(self.inside, rules, self.pairing, self.store, self.clock, self.inside, links)
 
     def says(self, user: str, text: str = "hi", *, direct: bool = False, is_bot: bool = False) -> Prompt:
         author = Author(user, user, is_bot=is_bot)
@@ -109,7 +113,7 @@ async def test_a_stranger_in_a_direct_message_is_paired_by_the_owner(place: Plac
         assert (await door.send(place.says("ada", direct=True))).status == "dropped"
     (said,) = place.inside.said
     code = said.split("shoal pair ")[1][:8]
-    assert code not in (await place.store.settings.get(SCOPE, f"waiting:{PLATFORM}") or "")
+    assert code not in (await place.store.settings.get(SCOPE, f"people:{PLATFORM}") or "")
     await door.send(place.says("eve", f"pair {code}"))
     assert (await door.send(place.says("ada"))).status == "dropped"
     await door.send(place.says("olga", f"pair {code.lower()}"))
@@ -138,9 +142,9 @@ async def test_codes_are_rationed(place: Place) -> None:
 
 async def test_an_unreadable_list_closes_the_door(place: Place) -> None:
     door = place.door(OWNED)
-    await place.store.settings.put(SCOPE, f"paired:{PLATFORM}", '["ada"]')
+    await place.store.settings.put(SCOPE, f"people:{PLATFORM}", '{"paired": [{"user": "ada"}]}')
     assert (await door.send(place.says("ada"))).status == "accepted"
-    await place.store.settings.put(SCOPE, f"paired:{PLATFORM}", '["ada"')
+    await place.store.settings.put(SCOPE, f"people:{PLATFORM}", '{"paired": [{"user": "ada"}')
     assert (await door.send(place.says("ada"))).status == "dropped"
     assert (await door.send(place.says("olga"))).status == "accepted"
 
@@ -193,3 +197,65 @@ def test_a_code_is_known_however_it_is_typed(entropy: bytes) -> None:
     code = make_code(entropy)
     assert is_code(f" {code[:4].lower()}-{code[4:]} ", code_digest(code))
     assert not is_code(code[:-1], code_digest(code))
+
+
+async def test_a_command_of_a_stranger_is_not_obeyed(place: Place) -> None:
+    door = place.door(AccessRules(allow=("ada",)))
+    at = place.clock.now()
+    asked = Asked(THREAD, Author("ada"), "new", "", "k1", at)
+    assert await door.command(asked) == "Did /new."
+    refused = Asked(THREAD, Author("mallory"), "new", "", "k2", at)
+    assert "no access" in await door.command(refused)
+    assert [found.author.id for found in place.inside.commands] == ["ada"]
+
+
+def linked(*identities: str, roles: tuple[str, ...] = (), **rules: AccessRules) -> Links:
+    """Somebody with these identities, and the rules of other platforms."""
+    return Links(People([Person(identities, roles)]), rules)
+
+
+HERE = f"{PLATFORM}:ada"
+
+
+async def test_a_guest_of_another_platform_is_a_guest_here(place: Place) -> None:
+    for there in (AccessRules(allow=("77",)), AccessRules(owners=("77",))):
+        door = place.door(OWNED, linked(HERE, "other:77", other=there))
+        assert (await door.send(place.says("ada"))).status == "accepted"
+        assert place.inside.taken[-1].author.trusted
+        assert (await door.send(place.says("eve"))).status == "dropped"
+
+
+async def test_the_owner_of_another_platform_is_the_owner_here(place: Place) -> None:
+    code = await place.pairing.ask(PLATFORM, Author("bob"))
+    guest = place.door(OWNED, linked(HERE, "other:77", other=AccessRules(allow=("77",))))
+    await guest.send(place.says("ada", f"pair {code}"))
+    assert await place.pairing.people(PLATFORM) == ()
+    owner = place.door(OWNED, linked(HERE, "other:77", other=AccessRules(owners=("77",))))
+    await owner.send(place.says("ada", f"pair {code}"))
+    assert await place.pairing.people(PLATFORM) == ("bob",)
+
+
+async def test_who_was_paired_elsewhere_is_a_guest_here(place: Place) -> None:
+    links = linked(HERE, "other:77", other=AccessRules())
+    assert (await place.door(OWNED, links).send(place.says("ada"))).status == "dropped"
+    await place.pairing.confirm(await place.pairing.ask("other", Author("77")), ["other"], "olga")
+    assert (await place.door(OWNED, links).send(place.says("ada"))).status == "accepted"
+
+
+async def test_everybody_elsewhere_is_nobody_here(place: Place) -> None:
+    links = linked(HERE, "other:77", other=AccessRules(allow=("*",)))
+    assert (await place.door(OWNED, links).send(place.says("ada"))).status == "dropped"
+
+
+async def test_a_link_leads_into_no_channel_that_is_shut(place: Place) -> None:
+    rules = AccessRules(owners=("olga",), channels=("elsewhere",))
+    guest = linked(HERE, "other:77", other=AccessRules(allow=("77",)))
+    assert (await place.door(rules, guest).send(place.says("ada"))).status == "dropped"
+
+
+async def test_a_role_of_the_person_counts_like_one_of_the_platform(place: Place) -> None:
+    rules = AccessRules(allow=("role:ops",))
+    assert (await place.door(rules).send(place.says("ada"))).status == "dropped"
+    links = linked(HERE, "other:77", roles=("ops",))
+    assert (await place.door(rules, links).send(place.says("ada"))).status == "accepted"
+    assert (await place.door(rules, links).send(place.says("ada", is_bot=True))).status == "dropped"

@@ -8,7 +8,7 @@ from shoal.chat.web import WebAdapter
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.domain.ports import OutboundPost
+from shoal.domain.posts import OutboundPost
 from shoal.testing.clock import ManualClock
 
 THREAD = ThreadId("web:lobby:one")

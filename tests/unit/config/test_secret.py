@@ -1,11 +1,13 @@
 """Secrets are found where the settings say, and are shown nowhere."""
 
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from shoal.config import ConfigError, Secret, load_config
+from shoal.config.secret import NO_SECRET
 
 CANARY = "sk-canary-4711"
 
@@ -119,3 +121,14 @@ def test_parts_tell_where_to_look(tmp_path: Path) -> None:
     assert config.web.token.parts() == ("file", str(tmp_path / "key"))
     assert config.tools.brave_api_key.parts() == ("env", "B")
     assert Secret("value", "x").parts() == ("value", "x")
+
+
+def test_observers_are_told_each_value_that_was_looked_up(tmp_path: Path) -> None:
+    told: list[str] = []
+    file = tmp_path / "key"
+    file.write_text("first")
+    for secret in (Secret("file", str(file)), Secret("command", (sys.executable, "-c", "print('printed')")), Secret()):
+        secret.observe(told.append)
+        secret.reveal()
+    assert told == ["first", "printed"]
+    assert not NO_SECRET.reveal()

@@ -4,12 +4,12 @@ import asyncio
 
 from shoal.delivery.pacing import Pacer
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.ports import ChatLimits, Window
+from shoal.domain.posts import ChatLimits, Window
 from shoal.testing.clock import ManualClock
 
 LIMITS = ChatLimits(
     4000,
-    windows=(Window(5, 5.0), Window(3, 60.0, groups_only=True), Window(30, 1.0, "account")),
+    windows=(Window(5, 5.0), Window(3, 60.0, groups_only=True), Window(12, 1.0, "account")),
     group_prefix="-",
     edit_seconds_min=1.1,
     group_edit_seconds_min=3.1,
@@ -50,9 +50,9 @@ async def test_channels_do_not_wait_for_each_other() -> None:
 
 async def test_the_account_has_a_window_too() -> None:
     clock = ManualClock()
-    threads = [thread(f"c{number}") for number in range(65)]
+    threads = [thread(f"c{number}") for number in range(30)]
     made = await times(Pacer(LIMITS, clock), clock, threads, 10)
-    assert [made.count(at) for at in (0.0, 1.0, 2.0)] == [30, 30, 5]
+    assert [made.count(at) for at in (0.0, 1.0, 2.0)] == [12, 12, 6]
 
 
 async def test_groups_have_a_window_of_their_own() -> None:
@@ -67,6 +67,22 @@ async def test_a_refusal_holds_its_channel_and_only_that() -> None:
     pacer.refused(thread("a"), 9.0)
     assert pacer.barred(thread("a", "2"))
     assert await times(pacer, clock, [thread("a"), thread("b")], 20) == [9.0, 0.0]
+
+
+async def test_what_a_refusal_held_up_leaves_within_the_windows() -> None:
+    clock = ManualClock()
+    pacer = Pacer(LIMITS, clock)
+    pacer.refused(thread("a"), 9.0)
+    assert await times(pacer, clock, [thread("a")] * 12, 60) == [9.0] * 5 + [14.0] * 5 + [19.0] * 2
+
+
+async def test_what_may_not_leave_at_once_takes_no_place() -> None:
+    clock = ManualClock()
+    pacer = Pacer(LIMITS, clock)
+    assert [pacer.take_now(thread("a")) for _ in range(7)] == [True] * 5 + [False] * 2
+    assert await times(pacer, clock, [thread("a")] * 6, 60) == [5.0] * 5 + [10.0]
+    pacer.refused(thread("b"), 9.0)
+    assert not pacer.take_now(thread("b"))
 
 
 async def test_a_refusal_of_the_account_holds_everything() -> None:

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import anyio
 import psycopg
 import pytest
 from tests.cluster import PostgresCluster
 from tests.postgres import empty
 
 from shoal.domain.clock import SystemClock
-from shoal.domain.errors import StoreUnavailable
+from shoal.domain.errors import StaleEpoch, StoreUnavailable
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Abort
 from shoal.domain.records import Commit, NewApproval
@@ -166,6 +167,96 @@ async def test_a_worker_taken_for_dead_drops_what_it_runs_and_works_on(
     recorder.let_go(named("a"))
     await recorder.ended(named("a"))  # its job had lost its worker: anybody may take it, this one too
     assert recorder.most_at_once[named("a")] == 1
+
+
+async def test_a_worker_that_gave_signs_of_life_need_not_look_at_its_job(
+    cluster: PostgresCluster, postgres_database: str
+) -> None:
+    recorder = Recorder()
+    recorder.hold(named("a"))
+    engine = await cluster.start_with(recorder, EngineSettings(heartbeat_seconds=60, stalled_seconds=60))
+    await engine.wake(named("a"))
+    await recorder.started(named("a"))
+    with psycopg.connect(postgres_database) as other:
+        other.execute("lock table shoal.procrastinate_jobs in access exclusive mode")
+        await engine.confirm(named("a"))
+    recorder.let_go(named("a"))
+    await recorder.ended(named("a"))
+
+
+async def test_a_worker_that_was_silent_knows_whether_its_thread_was_given_to_another(
+    cluster: PostgresCluster, postgres_database: str
+) -> None:
+    recorder = Recorder()
+    recorder.hold(named("a"))
+    engine = await cluster.start_with(recorder, EngineSettings(heartbeat_seconds=60, stalled_seconds=0))
+    await engine.wake(named("a"))
+    await recorder.started(named("a"))
+    await engine.confirm(named("a"))
+    ask(postgres_database, "delete from procrastinate_jobs")
+    with pytest.raises(StaleEpoch):
+        await engine.confirm(named("a"))
+    with pytest.raises(StaleEpoch):
+        await engine.confirm(named("b"))
+    recorder.let_go(named("a"))
+    await recorder.ended(named("a"))
+
+
+async def test_a_worker_taken_for_dead_asks_no_model_for_what_it_ran_before(
+    cluster: PostgresCluster, postgres_database: str
+) -> None:
+    recorder = Unwinding()
+    recorder.hold(named("a"))
+    engine = recorder.engine = await cluster.start_with(recorder, QUICK)
+    await engine.wake(named("a"))
+    await recorder.started(named("a"))
+    ask(postgres_database, "delete from procrastinate_jobs; delete from procrastinate_workers")
+    await woken_by_anyone(postgres_database, named("b"))
+    await recorder.until(lambda: bool(recorder.refused))
+    assert engine.is_ready, "it works on as a new worker"
+
+
+async def test_a_process_that_stood_still_drops_what_it_runs_and_works_on(
+    cluster: PostgresCluster, postgres_database: str
+) -> None:
+    recorder = Recorder()
+    recorder.hold(named("a"))
+    settings = EngineSettings(concurrency=10, heartbeat_seconds=0.02, stalled_seconds=0.1)
+    engine = await cluster.start_with(recorder, settings)
+    await engine.wake(named("a"))
+    await recorder.started(named("a"))
+    ask(postgres_database, "select pg_sleep(0.3)")  # nothing else goes on here meanwhile, as in a frozen process
+    await recorder.until(lambda: recorder.cancelled == [named("a")])
+    recorder.let_go(named("a"))
+    await recorder.ended(named("a"))
+    assert recorder.most_at_once[named("a")] == 1
+
+
+class Unwinding(Recorder):
+    """A handler that wants to go on with what was cancelled, once the process is a new worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine: PostgresEngine | None = None
+        self.refused: list[StaleEpoch] = []
+
+    async def advance(self, thread: ThreadId) -> None:
+        """Hold on to `a` until `b` runs."""
+        try:
+            await super().advance(thread)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await self.started(named("b"))
+                await self._look(thread)
+            raise
+
+    async def _look(self, thread: ThreadId) -> None:
+        assert self.engine is not None
+        try:
+            await self.engine.confirm(thread)
+        except StaleEpoch as error:
+            self.refused.append(error)
+            await self._tell()
 
 
 async def test_threads_of_a_silent_worker_are_taken_over(cluster: PostgresCluster, postgres_database: str) -> None:

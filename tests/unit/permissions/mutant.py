@@ -1,18 +1,24 @@
 """Changes one operator of a module after the other and runs tests on what comes out: `mutant.py FILE FIRST STEP TEST…`.
 
-Prints a line for each change: pytest's code (0 when no test noticed it), the file, and what was changed.
+The tests are collected once. Each change is made in a process of its own, which starts from this one: there the code of
+the module's functions is exchanged under everybody who holds them. Prints a line for each change: 1 when a test noticed
+it, 0 when none did, the file, and what was changed.
 """
 
 import ast
 import importlib
-import io
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import pytest
+from _pytest.runner import runtestprotocol
+from hypothesis import Phase, settings
+
+EXAMPLES = 30
+NO_PLUGINS = tuple(f"-pno:{name}" for name in ("cacheprovider", "xdist", "xdist.looponfail", "schemathesis"))
 
 SWAPS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
     ast.Eq: (ast.NotEq,),
@@ -82,34 +88,69 @@ def mutations(path: Path) -> int:
     return mutator.count
 
 
-def run(path: Path, number: int, tests: list[str]) -> int:
-    """Put the changed module in the place of the real one and run the tests; pytest's code."""
+def functions(scope: dict[str, object]) -> Iterator[FunctionType]:
+    """The functions of a module or class, methods, properties and those behind a cache too."""
+    for value in list(scope.values()):
+        found = getattr(value, "__wrapped__", getattr(value, "fget", getattr(value, "__func__", value)))
+        if isinstance(found, FunctionType):
+            yield found
+        elif isinstance(value, type):
+            yield from functions(dict(vars(value)))
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """A module's code and all within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
+
+
+def exchange(path: Path, number: int) -> str:
+    """Make the change with this number in the imported module; says where it is."""
     mutator = Mutator(number)
     tree = ast.fix_missing_locations(mutator.visit(ast.parse(path.read_text(encoding="utf-8"))))
     module = importlib.import_module(".".join(path.with_suffix("").parts[-3:]))
-    exec(compile(tree, str(path), "exec"), module.__dict__)
-    with redirect_stdout(io.StringIO()):
-        code = int(
-            pytest.main(
-                ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]
-            )
-        )
-    print(f"{code} {path.name} {mutator.where}", flush=True)
-    return code
+    changed = {(code.co_qualname, code.co_firstlineno): code for code in codes(compile(tree, str(path), "exec"))}
+    for function in functions(vars(module)):
+        code = changed.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
+        if function.__module__ == module.__name__ and code is not None:
+            function.__code__ = code
+    return mutator.where
 
 
-def main(path: Path, numbers: Iterable[int], tests: list[str]) -> None:
-    """Make each change in a process of its own, which starts from this one with everything imported."""
-    for number in numbers:
-        child = os.fork()
-        if child == 0:
-            os._exit(run(path, number, tests))
-        os.waitpid(child, 0)
+class Loop:
+    """Takes pytest's loop over the collected tests: all of them for each change, up to the first that fails."""
+
+    def __init__(self, path: Path, numbers: Iterable[int]) -> None:
+        self._path = path
+        self._numbers = numbers
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Make each change in a child, where plain tests come before those that try many examples."""
+        session.items.sort(key=lambda item: hasattr(getattr(item, "obj", None), "hypothesis"))
+        for number in self._numbers:
+            sys.stdout.flush()
+            child = os.fork()
+            if child == 0:
+                where = exchange(self._path, number)
+                os.write(1, f"{int(self._is_noticed(session.items))} {self._path.name} {where}\n".encode())
+                os._exit(0)
+            os.waitpid(child, 0)
+        return True
+
+    def _is_noticed(self, items: list[pytest.Item]) -> bool:
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+                return True
+        return False
 
 
 if __name__ == "__main__":
-    first, step = int(sys.argv[2]), int(sys.argv[3])
-    file = Path(sys.argv[1])
-    importlib.import_module("hypothesis.strategies")
-    importlib.import_module("shoal.permissions.engine")
-    main(file, range(first, mutations(file), step), sys.argv[4:])
+    # Nothing has to be made smaller, since nobody looks at what broke.
+    settings.register_profile("mutant", max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate])
+    settings.load_profile("mutant")
+    file, first, step = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    loop = Loop(file, range(first, mutations(file), step))
+    quiet = ("-q", "--capture=no", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+    sys.exit(pytest.main([*quiet, *NO_PLUGINS, *sys.argv[4:]], plugins=[loop]))

@@ -11,13 +11,13 @@ from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.permissions import Asker
 from shoal.domain.records import Approval
 from shoal.permissions.approvals import (
+    ANSWER_CHARS_MAX,
     Answer,
     approval_digest,
     expires_at,
     has_expired,
     may_decide,
     parse_answer,
-    shown_form,
     strip_controls,
 )
 
@@ -84,21 +84,6 @@ def test_nothing_invisible_is_left(text: str) -> None:
     assert strip_controls(shown) == shown
 
 
-@given(st.text(min_size=0, max_size=300), st.integers(30, 100))
-def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> None:
-    plain = strip_controls(text)
-    shown, is_cut = shown_form(text, chars_max)
-    assert is_cut == (len(plain) > chars_max)
-    if is_cut:
-        begin, _, rest = shown.partition("\n… ")
-        left_out, _, end = rest.partition(" characters are not shown here …\n")
-        assert len(plain) == len(begin) + int(left_out) + len(end)
-        assert plain.startswith(begin)
-        assert plain.endswith(end)
-    else:
-        assert shown == plain
-
-
 @pytest.mark.parametrize(
     ("by", "approvers", "owner", "allowed"),
     [
@@ -161,3 +146,16 @@ def test_a_question_is_open_until_its_time_is_up() -> None:
     assert until == NOW + timedelta(hours=1)
     assert not has_expired(until - timedelta(microseconds=1), until)
     assert has_expired(until, until)
+
+
+@pytest.mark.parametrize("char", ["\ufe00", "\ufe07", "\ufe0f", "\U000e0100", "\U000e0155", "\U000e01ef"])
+def test_variation_selectors_are_shown_as_what_they_are(char: str) -> None:
+    assert strip_controls(f"a{char}b") == f"a\\u{{{ord(char):x}}}b"
+    assert strip_controls("a\ufe10b") == "a\ufe10b"
+
+
+def test_bounds_are_within() -> None:
+    answer = f"allow{' ' * (ANSWER_CHARS_MAX - 9)}abcd"
+    assert len(answer) == ANSWER_CHARS_MAX
+    assert parse_answer(answer) == Answer("abcd", allow=True)
+    assert parse_answer(f" {answer}") is None

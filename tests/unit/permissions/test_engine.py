@@ -224,6 +224,9 @@ def test_a_nearer_layer_is_asked_first() -> None:
         (ProfileSource(allow=(".*",), deny=("tool:bash:.+",)), False),
         (ProfileSource(allow=(".*",), deny=("tool:bash:(?!ls).*",)), False),
         (ProfileSource(allow=(".*",), deny=(".*x",)), False),
+        (ProfileSource(allow=("(?s:tool:(?!(ba|re)).*)",)), True),
+        (ProfileSource(allow=("(?s:tool:(?!bash:r).*)",)), False),
+        (ProfileSource(allow=("tool:(?!.*h:.*x).*",)), False),
     ],
 )
 def test_a_tool_is_hidden_when_nothing_of_it_can_be_allowed_or_asked(source: ProfileSource, is_hidden: bool) -> None:

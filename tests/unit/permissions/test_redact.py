@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.records import AuditEntry
-from shoal.permissions.redact import KNOWN_MAX, RedactingFilter, Redactor, guard_logging
+from shoal.permissions.redact import KNOWN_MAX, Redactor, guard_logging, print_crash
 
 LETTERS = "Abcd1234Efgh5678Ijkl9012Mnop3456Qrst7890"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIEow+/=\n-----END RSA PRIVATE KEY-----"
@@ -160,7 +160,42 @@ def test_logs_of_every_logger_are_cleaned_with_arguments_and_tracebacks() -> Non
     assert "canary" not in "".join(handler.lines)
 
 
-def test_a_clean_record_keeps_its_arguments() -> None:
-    record = logging.LogRecord("x", logging.INFO, "f", 1, "size %d", (3,), None)
-    assert RedactingFilter(Redactor()).filter(record)
-    assert record.args == (3,)
+def test_fields_of_a_record_are_cleaned_too() -> None:
+    logger, handler = logging.Logger("root"), Kept()
+    handler.setFormatter(logging.Formatter("%(message)s why=%(why)s"))
+    logger.addHandler(handler)
+    guard_logging(Redactor(["canary-4711"]), logger)
+    logger.warning("refused", extra={"why": "the key canary-4711"})
+    assert handler.lines == ["refused why=the key [redacted:secret]"]
+
+
+def test_a_later_guard_takes_the_place_of_an_earlier_one() -> None:
+    logger, handler = logging.Logger("root"), Kept()
+    logger.addHandler(handler)
+    for secret in ("canary-1111", "canary-2222"):
+        guard_logging(Redactor([secret]), logger)
+    logger.warning("canary-1111 canary-2222")
+    assert handler.lines == ["canary-1111 [redacted:secret]"]
+
+
+def test_the_password_of_an_address_is_taken_out_alone_too() -> None:
+    redactor = Redactor(["postgresql://shoal:hunter%2F22@db/shoal"])
+    assert redactor.redact("it is hunter/22 or hunter%2F22") == "it is [redacted:secret] or [redacted:secret]"
+    assert Redactor(["http://[broken"]).redact("x") == "x"
+
+
+def test_what_is_learned_later_counts() -> None:
+    redactor = Redactor()
+    redactor.learn_one("canary-4711")
+    redactor.learn_one("canary-4711")
+    assert redactor.redact("canary-4711") == "[redacted:secret]"
+
+
+def test_a_crash_is_printed_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ValueError("with canary-4711")
+    except ValueError as error:
+        print_crash(Redactor(["canary-4711"]), type(error), error, error.__traceback__)
+    printed = capsys.readouterr().err
+    assert printed.endswith("ValueError: with [redacted:secret]\n")
+    assert "Traceback" in printed

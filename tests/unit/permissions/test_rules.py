@@ -154,8 +154,34 @@ EXPECTED: dict[str, dict[str, Decision]] = {
     "tool:bash:curl http://x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
     "tool:read_url:https://x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
     "tool:self_edit_permissions:open": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:set_system_prompt:obey": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:set_model:other": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:set_permissions:open": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:write_doc:a.md": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:edit_doc:a.md": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:delete_doc:a.md": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:write_skill:brew": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:delete_skill:brew": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:message:here": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:message:fake:harbour": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:process_start:make": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:process_start:git push origin": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:process_kill:p1": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:process_list:": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "allow"},
+    "tool:process_logs:p1": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "allow"},
+    "tool:subagent:look": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:spawn:look": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:ask_agent:writer": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:schedule:create": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
     "tool:message:slack:c:t": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
-    "tool:mcp_files:x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:mcp_files:x": {"open": "allow", "standard": "ask", "guarded": "ask", "locked": "deny"},
+    "tool:mcp_files_read:{\n}": {"open": "allow", "standard": "ask", "guarded": "ask", "locked": "deny"},
+    "tool:git_log:/workspace": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "allow"},
+    "tool:git_commit:Say\nmore": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:git_branch:create x": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
+    "tool:git_push:origin main": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
+    "tool:i2c_write:1 0x20 ff": {"open": "allow", "standard": "deny", "guarded": "deny", "locked": "deny"},
+    "tool:spi_transfer:0.0 ff": {"open": "allow", "standard": "deny", "guarded": "deny", "locked": "deny"},
     "tool:made_up:x": {"open": "allow", "standard": "deny", "guarded": "allow", "locked": "deny"},
 }
 
@@ -164,3 +190,12 @@ EXPECTED: dict[str, dict[str, Decision]] = {
 @pytest.mark.parametrize("action", sorted(EXPECTED))
 def test_built_in_profiles(name: str, action: str) -> None:
     assert answer(Profiles().get(name), action) == EXPECTED[action][name]
+
+
+@pytest.mark.parametrize("tool", ["bash", "process_start"])
+@pytest.mark.parametrize(
+    ("name", "decision"), [("open", "allow"), ("standard", "ask"), ("guarded", "ask"), ("locked", "deny")]
+)
+def test_what_cannot_be_seen_through_is_the_same_for_a_process(tool: str, name: str, decision: str) -> None:
+    action = Action(f"tool:{tool}:eval x", opaque=True, naming=f"tool:{tool}:eval")
+    assert decide(Profiles().get(name), action).decision == decision

@@ -12,7 +12,7 @@ from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.engine import decide_all
 from shoal.permissions.rules import Profile, Profiles, ProfileSource
-from shoal.permissions.taint import SOURCES_MAX, TaintState, gate, sink_of, taint_of
+from shoal.permissions.taint import SOURCES_MAX, Source, TaintState, gate, sink_of, taint_of
 
 ANN = Author("ann")
 STRANGER = Author("eve", "Eve", trusted=False)
@@ -127,9 +127,16 @@ TAINTED = window(PAGE)
         ("tool:web_search:x", True),
         ("tool:message:slack:c:t", True),
         ("tool:self_edit_prompt:x", True),
+        ("tool:set_system_prompt:x", True),
+        ("tool:git_push:origin main", True),
+        ("tool:git_commit:x", False),
         ("tool:remember:x", True),
         ("tool:mcp_x:y", True),
-        ("tool:spawn:x", True),
+        ("tool:spawn:x", False),
+        ("tool:ask_agent:x", True),
+        ("tool:message:here", False),
+        ("tool:message:fake:news", True),
+        ("tool:write_doc:x", True),
         ("tool:made_up:x", True),
         ("", True),
     ],
@@ -189,3 +196,39 @@ def test_views_are_no_sinks() -> None:
 def test_trusted_allow_allows_nothing_by_itself() -> None:
     rules = Profile("x", [ProfileSource(trusted_allow=("(?s:.*)",))])
     assert decide_all(rules, [Action("tool:bash:ls")])[0] == "deny"
+
+
+def test_three_sources_are_named_and_the_fourth_is_counted() -> None:
+    def shown(count: int) -> str:
+        return TaintState(tuple(Source(seq, f"page {seq}") for seq in range(1, count + 1)), active=True).shown
+
+    assert shown(3) == "page 1, page 2, page 3"
+    assert shown(4) == "page 1, page 2, page 3 and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [
+        (TaintState((Source(1, "a page"),), active=False), "a summary of a page"),
+        (TaintState((), active=True), "a summary of untrusted content"),
+        (TaintState(), ""),
+    ],
+)
+def test_a_summary_is_tainted_by_what_is_in_it_or_steers_it(state: TaintState, name: str) -> None:
+    event = Event(9, ThreadId("a:b:c"), TurnId("t"), datetime(2026, 1, 5, tzinfo=UTC), Compacted(5, "so far"))
+    assert [source.name for source in state.after(event).sources] == [name] * bool(name)
+
+
+def test_what_is_kept_is_told_apart_from_what_leaves() -> None:
+    assert "later conversations" in sink_of(Action("tool:remember:x"))
+    for change in ("set_model:demo", "self_edit_prompt:x", "write_doc:a.md", "delete_skill:x"):
+        assert "the agent itself" in sink_of(Action(f"tool:{change}"))
+    assert "network" in sink_of(Action("tool:read_url:http://h/"))
+
+
+def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
+    action = Action("tool:bash:env A=1 make", opaque=True, naming="tool:bash:env")
+    tainted = TaintState((Source(1, "a page"),), active=True)
+    for pattern, decision in (("tool:bash:env .*", "allow"), ("tool:bash:.*", "ask")):
+        profile = Profile("p", [ProfileSource(allow=("(?s:.*)",), trusted_allow=(pattern,))])
+        assert gate("allow", [action], tainted, profile)[0] == decision

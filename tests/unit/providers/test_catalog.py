@@ -101,8 +101,13 @@ def test_prices_are_known_or_unknown_but_never_guessed(tmp_path: Path) -> None:
     known = models.usd(models.route("openai/gpt-5"), USE)
     assert known == pytest.approx(500 * 1.25e-6 + 500 * 0.125e-6 + 100 * 10e-6)
     assert models.usd(models.route("behind-proxy/gpt-5"), USE) == known
-    for name in ("openai/no-such-model-9", "ollama/qwen9", "local/m", "demo"):
+    for name in ("openai/no-such-model-9", "ollama/qwen9", "local/m"):
         assert models.usd(models.route(name), USE) is None
+
+
+def test_demo_costs_nothing_so_that_a_ceiling_in_dollars_lets_it_answer(tmp_path: Path) -> None:
+    models = catalog(tmp_path)
+    assert models.usd(models.route("demo"), USE) == 0
 
 
 def test_the_file_has_the_shape_that_others_read(tmp_path: Path) -> None:

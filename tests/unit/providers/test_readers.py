@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import CallId
 from shoal.domain.messages import (
     AssistantMessage,
@@ -21,7 +22,7 @@ from shoal.providers.anthropic import AnthropicWire
 from shoal.providers.gemini import GeminiWire
 from shoal.providers.openai import OpenAiWire
 from shoal.providers.openai_responses import ResponsesWire
-from shoal.providers.wire import Asked, Quirks, Wire
+from shoal.providers.wire import Asked, Quirks, Wire, arguments_object
 
 
 def read(wire: Wire, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone | ModelFailed:
@@ -316,3 +317,15 @@ class TestGemini:
         ]
         found = GeminiWire().models(msgspec.json.encode({"models": rows}))
         assert [(model.id, model.context_tokens) for model in found] == [("a", 9)]
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ' + "[" * 5000, "[" * 100_000, '{"a": ' + "[" * 5000 + "]" * 5000 + "}"])
+def test_arguments_nested_without_end_go_back_as_text(arguments: str) -> None:
+    assert json.loads(arguments_object(arguments)) == {"malformed": arguments}
+
+
+def test_a_reasoning_item_that_is_no_text_is_refused_when_it_comes() -> None:
+    reader = ResponsesWire().reader(Asked("p", "openai-responses:p", frozenset(), lambda: "new"))
+    item = b'{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","id":"\xff"}}'
+    with pytest.raises(UNREADABLE):
+        reader.feed(item)

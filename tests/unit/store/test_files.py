@@ -1,8 +1,6 @@
 """Content by digest: kept once, checked when read, over a folder and over an S3-compatible server."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -10,11 +8,11 @@ from pathlib import Path
 import httpx2
 import obstore
 import pytest
+from tests import s3
 
 from shoal.domain.files import Files, digest_of
 from shoal.store.files import GRACE_SECONDS, LocalFiles, S3Files, S3Settings
 
-ROOT = Path(__file__).resolve().parents[3]
 BIG = 12_000_000
 
 
@@ -47,6 +45,19 @@ class FilesRules:
         assert list(tmp_path.glob("*out*")) == []
         assert files.remove(absent)
 
+    def test_a_place_of_its_own_shares_nothing(self, files: Files) -> None:
+        inner = files.below("a%2Fb")
+        digest = inner.keep(b"inside")
+        assert inner.read(digest) == b"inside"
+        assert not files.has(digest)
+        assert files.below("a%2Fb").has(digest)
+        assert not files.below("other").has(digest)
+
+    def test_a_sweep_leaves_the_young(self, files: Files) -> None:
+        digest = files.keep(b"young")
+        assert files.sweep(()) == 0
+        assert files.has(digest)
+
     def test_what_was_asked_for_lately_stays(self, files: Files) -> None:
         digest = files.keep(b"young")
         assert not files.remove(digest)
@@ -70,6 +81,17 @@ class TestLocalFiles(FilesRules):
         assert [files.remove(digest) for digest in digests] == [True, False]
         assert [files.has(digest) for digest in digests] == [False, True]
 
+    def test_a_sweep_deletes_what_is_old_and_not_used_and_nothing_of_another_place(self, files: LocalFiles) -> None:
+        old = time.time() - GRACE_SECONDS - 1
+        inner = files.below("inner")
+        digests = [files.keep(b"a"), files.keep(b"b")]
+        other = inner.keep(b"a")
+        for path in (files.path(digests[0]), files.path(digests[1]), inner.path(other)):
+            os.utime(path, (old, old))
+        assert files.sweep({digests[1]}) == 1
+        assert [files.has(digest) for digest in digests] == [False, True]
+        assert inner.has(other)
+
     def test_damaged_content_is_not_handed_out(self, files: LocalFiles, tmp_path: Path) -> None:
         digest = files.keep(b"hello")
         files.path(digest).write_bytes(b"hollo")
@@ -82,25 +104,9 @@ class TestLocalFiles(FilesRules):
 
 @pytest.fixture(scope="session")
 def s3_server() -> Generator[str]:
-    """The address of an S3-compatible server, in a process of its own."""
-    made = subprocess.run([ROOT / "scripts" / "s3-server.sh"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "s3-server" / "python")}
-    argv = [sys.executable, "-m", "moto.server", "-p", "0"]
-    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        said: list[str] = []
-        address = ""
-        for line in server.stderr:
-            said.append(line.strip())
-            address = next((word for word in line.split() if word.startswith("http://")), "")
-            if "Running on" in line and address:
-                break
-        if not address:
-            pytest.skip(f"the S3-compatible server did not start: {' / '.join(said[-3:])}")
+    """The address of an S3-compatible server."""
+    with s3.server() as address:
         yield address
-        server.kill()
 
 
 @pytest.mark.slow
@@ -118,6 +124,16 @@ class TestS3Files(FilesRules):
     def files(self, settings: S3Settings) -> S3Files:
         """Files in it."""
         return S3Files(settings)
+
+    def test_a_sweep_deletes_what_is_old_and_not_used_and_nothing_of_another_place(self, settings: S3Settings) -> None:
+        files = S3Files(settings, grace_seconds=0.0)
+        digests = [files.keep(b"x1"), files.keep(b"x2")]
+        other = files.below("inner").keep(b"x1")
+        assert files.sweep({digests[1]}) >= 1
+        assert [files.has(digest) for digest in digests] == [False, True]
+        assert files.below("inner").has(other)
+        assert files.below("inner").sweep(()) == 1
+        assert not files.below("inner").has(other)
 
     def test_machines_share_it(self, files: S3Files, settings: S3Settings) -> None:
         assert S3Files(settings).read(files.keep(b"shared")) == b"shared"

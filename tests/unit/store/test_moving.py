@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Generator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -100,6 +101,48 @@ async def test_everything_arrives_and_work_goes_on(home: Home, target: str) -> N
     await after.journal.open_turn(lease, committed.prompt, opening("T2", committed.prompt))
     await before.close()
     await after.close()
+
+
+async def test_every_table_arrives_row_by_row(home: Home, target: str) -> None:
+    with closing(sqlite3.connect(home.database_file)) as source:
+        names = [name for (name,) in source.execute(TABLES)]
+        for name in names:
+            fill(source, name)
+        source.commit()
+        moved = await migrate_sqlite_to_postgres(home, target)
+        assert sorted(moved) == sorted(names), "a table is known to one of the two dialects only"
+        assert min(moved.values()) > 0
+        with psycopg.connect(target) as connection:
+            connection.execute("set search_path to shoal")
+            for name in names:
+                columns = ", ".join(plain_columns(source, name))
+                arrived = connection.execute(f"select {columns} from {name}".encode()).fetchall()
+                assert sorted(map(repr, arrived)) == sorted(
+                    repr(tuple(v.replace("\0", "") if isinstance(v, str) else v for v in row))
+                    for row in source.execute(f"select {columns} from {name}")
+                )
+
+
+TABLES = """
+select name from sqlite_master where type = 'table' and name not like 'sqlite_%' and name not like 'search%'
+"""
+
+
+def plain_columns(source: sqlite3.Connection, table: str) -> list[str]:
+    """The columns that are written, not computed."""
+    return [row[1] for row in source.execute(f"pragma table_xinfo({table})") if row[6] == 0]
+
+
+def fill(source: sqlite3.Connection, table: str) -> None:
+    """Put a row into a table that has none."""
+    if source.execute(f"select count(*) from {table}").fetchone()[0]:
+        return
+    values = {"text": "x", "integer": 1, "real": 0.5}
+    types = {row[1]: row[2].lower() for row in source.execute(f"pragma table_info({table})")}
+    columns = plain_columns(source, table)
+    marks = ", ".join("?" for _ in columns)
+    row = [values[types[column]] for column in columns]
+    source.execute(f"insert into {table} ({', '.join(columns)}) values ({marks})", row)
 
 
 async def test_threads_with_work_are_woken(home: Home, target: str) -> None:

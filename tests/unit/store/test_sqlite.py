@@ -374,3 +374,11 @@ def test_every_query_says_what_it_is_for() -> None:
 
 def test_expected_failures_are_of_the_one_tree() -> None:
     assert all(issubclass(kind, ShoalError) for kind in (StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer))
+
+
+async def test_nobody_else_may_read_a_new_database(tmp_path: Path) -> None:
+    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    await driver.write(query("setting_put", scope="s", key="k", value="v"))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("shoal.db*")}
+    await driver.close()
+    assert set(modes.values()) == {0o600}, modes

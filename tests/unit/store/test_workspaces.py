@@ -3,6 +3,7 @@
 import asyncio
 import os
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput, StoreCorrupt
+from shoal.domain.files import digest_of
 from shoal.store import tree
-from shoal.store.files import LocalFiles
+from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.tree import Entry
 from shoal.store.views import DatabaseStore
@@ -29,22 +31,28 @@ class Machine:
     def __init__(self, folder: Path, files: LocalFiles, store: DatabaseStore) -> None:
         self.root = folder / "workspace"
         self.root.mkdir(parents=True)
-        self.files = files
+        self.files = files.below("agents%2Fmain")
         self.store = store
-        self._sync = WorkspaceSync(files, store.settings, folder / "memory")
+        self.memory = folder / "memory"
+        self._sync = WorkspaceSync(files, store.settings, self.memory)
 
     def write(self, path: str, text: str) -> None:
         """Write a file."""
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
-    async def push(self) -> None:
+    async def push(self, *skip: str) -> list[str]:
         """Push."""
-        await self._sync.push(NAME, self.root)
+        return await self._sync.push(NAME, self.root, lambda name: name not in skip)
 
-    async def pull(self) -> None:
+    async def pull(self, *skip: str) -> list[str]:
         """Pull."""
-        await self._sync.pull(NAME, self.root)
+        return await self._sync.pull(NAME, self.root, lambda name: name not in skip)
+
+    def forget_the_sweep(self) -> None:
+        """As if the last one were long ago."""
+        for path in self.memory.glob("*.json"):
+            path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "swept_at": 0.0}))
 
     def shows(self) -> dict[str, str]:
         """Every path and what it is."""
@@ -139,12 +147,70 @@ async def test_of_two_changes_to_one_file_both_are_kept(machines: tuple[Machine,
     a.write("f", "of a")
     await a.push()
     b.write("f", "of b")
-    await b.pull()
+    assert await b.pull() == ["f"]
     assert (b.root / "f").read_text() == "of a"
     assert (b.root / "f.conflict").read_text() == "of b"
     await b.push()
     await a.pull()
     assert a.shows() == b.shows()
+
+
+async def test_of_two_pushes_of_one_file_both_are_kept(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("f", "1")
+    await a.push()
+    await b.pull()
+    a.write("f", "of a")
+    b.write("f", "of b")
+    assert await a.push() == []
+    assert await b.push() == ["f"]
+    for machine in (a, b):
+        assert await machine.pull() == []
+        assert (machine.root / "f").read_text() == "of b"
+        assert (machine.root / "f.conflict").read_text() == "of a"
+
+
+async def test_what_both_changed_alike_is_no_conflict(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    for machine in machines:
+        machine.write("f", "same")
+        assert await machine.push() == []
+    assert await b.pull() == await a.pull() == []
+    assert b.shows().keys() == a.shows().keys() == {"f"}
+
+
+async def test_what_is_a_machines_own_stays_there(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("log", "of a")
+    a.write("deep/log", "shared")
+    await a.push("log")
+    b.write("log", "of b")
+    assert await b.pull("log") == []
+    assert b.shows().keys() == {"log", "deep", "deep/log"}
+    assert (b.root / "log").read_text() == "of b"
+
+
+async def test_what_no_manifest_names_is_deleted_once_a_day(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("f", "1")
+    await a.push()
+    a.write("f", "2")
+    await a.push()
+    a.write("g", "3")
+    old = time.time() - GRACE_SECONDS - 1
+    for path in [path for path in (tmp_of(a)).rglob("*") if path.is_file()]:
+        os.utime(path, (old, old))
+    a.forget_the_sweep()
+    await a.push()
+    assert not a.files.has(digest_of(b"1"))
+    assert a.files.has(digest_of(b"2")), "the newest manifest names it"
+    await b.pull()
+    assert b.shows() == a.shows()
+
+
+def tmp_of(machine: Machine) -> Path:
+    """Where the content of its workspace lies."""
+    return machine.files.path("x" * 32).parents[1]
 
 
 async def test_a_change_survives_the_removal_elsewhere(machines: tuple[Machine, Machine]) -> None:

@@ -156,7 +156,7 @@ async def test_a_schedule_that_never_comes_is_told(tmp_path: Path) -> None:
             raise InvalidInput(f"{trigger.schedule} never comes")
 
     context = tool_context(tmp_path)
-    context = msgspec.structs.replace(context, services=Refusing(context.clock))
+    context = msgspec.structs.replace(context, services=Refusing(context.clock, context.services.artifacts))
     with pytest.raises(ToolError, match=r"0 0 30 2 \* never comes"):
         await run(RemindTool(), context, when="0 0 30 2 *", text="x")
 

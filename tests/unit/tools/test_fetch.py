@@ -176,3 +176,14 @@ async def test_an_answer_that_is_no_http_is_told() -> None:
     async with server(always(b"garbage\r\n\r\n")) as (port, _):
         with pytest.raises(FetchError, match="does not answer"):
             await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
+
+
+@pytest.mark.parametrize(
+    "location", ["http://[bad", "//[", "http://[::1%25lo]/", "http://user@h/", "file:///etc/passwd"]
+)
+async def test_a_redirect_to_what_is_no_address_is_refused(location: str) -> None:
+    async with server(always(reply(status="302 Found", Location=location))) as (port, seen):
+        fetcher = GuardedFetcher(Names(site=[["127.0.0.1"]]), LOOPBACK)
+        with pytest.raises(FetchError):
+            await fetcher.fetch(FetchRequest(f"http://site.example:{port}/"))
+        assert len(seen) == 1

@@ -1,19 +1,24 @@
 """The tools for files: what they show, what they do, and what they say when they cannot."""
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 
 import pytest
+from PIL import Image as Picture
 
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.builtin.edit import EditTool, StrReplaceTool
-from shoal.tools.builtin.files import IMAGE_BYTES_MAX, CreateFileTool, ListTool, ReadTool, ViewTool, WriteTool
+from shoal.tools.builtin.files import CreateFileTool, ListTool, ReadTool, ViewTool, WriteTool
 from shoal.tools.locks import PathLocks
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""The smallest picture."""
 THREADS = 20
 FILES = 5
 
@@ -78,10 +83,18 @@ async def test_an_image_is_handed_over_as_it_was(context: ToolContext) -> None:
     assert not any(kept.is_relative_to(mount.host) for mount in context.mounts)
 
 
-async def test_an_image_that_is_too_large_is_refused(context: ToolContext) -> None:
-    (context.agent.workspace / "picture.png").write_bytes(PNG + bytes(IMAGE_BYTES_MAX))
-    with pytest.raises(ToolError, match="Make it smaller"):
+async def test_an_image_that_is_damaged_is_refused(context: ToolContext) -> None:
+    (context.agent.workspace / "picture.png").write_bytes(PNG[:40])
+    with pytest.raises(ToolError, match=r"picture\.png cannot be shown: it is damaged"):
         await run(ReadTool(), context, path="picture.png")
+
+
+async def test_a_wide_image_is_shown_smaller(context: ToolContext) -> None:
+    Picture.new("RGB", (2000, 10)).save(context.agent.workspace / "picture.png")
+    output = await run(ReadTool(), context, path="picture.png")
+    with Picture.open(output.images[0].path) as shown:
+        assert shown.size[0] == 1568
+    assert [image.media_type for image in output.images] == ["image/jpeg"]
 
 
 async def test_write_shows_and_writes_the_content(context: ToolContext, locks: PathLocks) -> None:

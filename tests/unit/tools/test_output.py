@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.tools.artifacts import DIGEST_CHARS, ArtifactFiles
+from shoal.domain.files import DIGEST_CHARS
+from shoal.store.files import LocalFiles
 from shoal.tools.output import (
     ARTIFACT_BYTES_MAX,
     BoundedOutput,
@@ -25,12 +26,12 @@ NOTICE_CHARS_MAX = 400
 
 def bound(text: str, folder: Path) -> BoundedOutput:
     """Stored from 600 characters, an excerpt of 1000."""
-    return bound_output(text, BOUNDS, ArtifactFiles(folder / "artifacts").keep)
+    return bound_output(text, BOUNDS, LocalFiles(folder / "artifacts").keep)
 
 
 def stored(folder: Path, bounded: BoundedOutput) -> str:
     """What the artifact holds."""
-    return ArtifactFiles(folder / "artifacts").read(bounded.artifact).decode()
+    return LocalFiles(folder / "artifacts").read(bounded.artifact).decode()
 
 
 def test_short_output_is_itself_and_makes_no_file(tmp_path: Path) -> None:

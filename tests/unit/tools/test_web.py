@@ -1,12 +1,15 @@
 """`read_url` and `web_search`: text of the web, tainting and marked, with what could do harm taken out."""
 
+import io
 import json
+import zlib
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pypdf import PdfWriter
 
 from shoal.domain.errors import FetchError, ToolError
 from shoal.domain.ports import ToolOutput
@@ -36,6 +39,30 @@ class Pages:
         return msgspec.structs.replace(self.answer, url=request.url)
 
 
+def pdf(*pages: str, packed: bytes = b"") -> bytes:
+    """A PDF with a line of text on each page, or one page with this packed content."""
+    streams = [zlib.compress(f"BT /F 12 Tf 9 700 Td ({text}) Tj ET".encode()) for text in pages] or [packed]
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(streams)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Count {len(streams)} /Kids [{kids}] >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for number, stream in enumerate(streams):
+        resources = f"/Resources << /Font << /F 3 0 R >> >> /Contents {5 + 2 * number} 0 R"
+        objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] {resources} >>".encode())
+        head = f"<< /Length {len(stream)} /Filter /FlateDecode >>\nstream\n".encode()
+        objects.append(head + stream + b"\nendstream")
+    out, offsets = bytearray(b"%PDF-1.7\n"), list[int]()
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += f"{number} 0 obj\n".encode() + body + b"\nendobj\n"
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    size = len(objects) + 1
+    tail = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
+    return bytes(out) + f"{tail}startxref\n{len(out)}\n%%EOF\n".encode()
+
+
 async def read(tmp_path: Path, pages: Pages, url: str = "https://example.org/a#part") -> ToolOutput:
     call = ReadUrlTool(pages).prepare(json.dumps({"url": url}), tool_context(tmp_path))
     return await call.run()
@@ -52,7 +79,7 @@ async def test_a_page_becomes_marked_markdown_that_taints(tmp_path: Path) -> Non
     pages = Pages(b"<h1>Tides</h1><p>High at <a href='/noon'>noon</a>.</p><script>evil()</script>")
     output = await read(tmp_path, pages)
     assert pages.asked[0].url == "https://example.org/a"
-    assert output.text.startswith('<untrusted source="https://example.org/a">')
+    assert output.text.startswith("<untrusted source='https://example.org/a'>")
     assert output.text.endswith("</untrusted>")
     assert "# Tides" in output.text
     assert "[noon](/noon)" in output.text
@@ -92,7 +119,7 @@ async def test_long_pages_are_cut_and_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pages", "why"),
     [
-        (Pages(b"%PDF-1.7", "application/pdf"), "PDF"),
+        (Pages(b"%PDF-1.7", "application/pdf"), "PDF cannot be read"),
         (Pages(b"\x89PNG", "image/png"), "image/png"),
         (Pages(b"", status=404), "404"),
     ],
@@ -114,6 +141,54 @@ async def test_what_the_guard_refuses_is_told(tmp_path: Path) -> None:
 async def test_charsets_are_respected_and_invented_ones_survived(tmp_path: Path) -> None:
     assert "Ebbe für" in (await read(tmp_path, Pages("Ebbe für".encode("latin-1"), "text/plain; charset=latin-1"))).text
     assert "Ebbe" in (await read(tmp_path, Pages(b"<p>Ebbe</p>", "text/html; charset=nonsense"))).text
+
+
+async def test_a_byte_order_mark_names_the_charset(tmp_path: Path) -> None:
+    assert "Grüße" in (await read(tmp_path, Pages("Grüße".encode("utf-16"), "text/plain"))).text
+    assert "source='https://example.org/a'>" in (await read(tmp_path, Pages(b"\xef\xbb\xbfx", "text/plain"))).text
+
+
+async def test_a_pages_own_charset_counts_when_the_header_has_none(tmp_path: Path) -> None:
+    page = "<meta charset=windows-1251><p>Прилив".encode("cp1251")
+    assert "Прилив" in (await read(tmp_path, Pages(page, "text/html"))).text
+
+
+@pytest.mark.parametrize("codec", ["punycode", "idna", "zlib", "unicode_escape", "undefined"])
+async def test_what_is_no_charset_is_not_used_as_one(tmp_path: Path, codec: str) -> None:
+    assert "a-b" in (await read(tmp_path, Pages(b"a-b" * 400_000, f"text/plain; charset={codec}"))).text
+
+
+async def test_a_pdf_becomes_its_text(tmp_path: Path) -> None:
+    output = await read(tmp_path, Pages(pdf("High at noon.", "Low at six."), "application/pdf"))
+    assert "High at noon.\n\nLow at six." in output.text
+    assert output.tainted_by == "the page https://example.org/a"
+    assert "High at noon." in (await read(tmp_path, Pages(pdf("High at noon."), "application/octet-stream"))).text
+
+
+async def test_a_long_pdf_is_cut_and_says_so(tmp_path: Path) -> None:
+    output = await read(tmp_path, Pages(pdf(*["tide " * 500] * 30), "application/pdf"))
+    assert "[The PDF goes on.]" in output.text
+    assert len(output.text) < 50_500
+
+
+async def test_a_pdf_that_unpacks_without_end_ends_as_an_error(tmp_path: Path) -> None:
+    bomb = pdf(packed=zlib.compress(b"(x) Tj " * 15_000_000, 9))
+    assert len(bomb) < 1_000_000
+    with pytest.raises(ToolError, match=r"too much memory or time|damaged"):
+        await read(tmp_path, Pages(bomb, "application/pdf"))
+
+
+async def test_a_pdf_that_is_too_long_or_encrypted_is_told(tmp_path: Path) -> None:
+    pages = Pages(pdf("x"), "application/pdf")
+    pages.answer = msgspec.structs.replace(pages.answer, cut=True)
+    with pytest.raises(ToolError, match="more than"):
+        await read(tmp_path, pages)
+    writer = PdfWriter(clone_from=io.BytesIO(pdf("secret")))
+    writer.encrypt("password", algorithm="RC4-128")
+    hidden = io.BytesIO()
+    writer.write(hidden)
+    with pytest.raises(ToolError, match="encrypted"):
+        await read(tmp_path, Pages(hidden.getvalue(), "application/pdf"))
 
 
 async def test_without_a_key_duckduckgo_is_asked(tmp_path: Path) -> None:
@@ -153,3 +228,9 @@ async def test_more_results_than_twenty_are_refused_and_trouble_is_told(tmp_path
         await search(tmp_path, Pages(b"<html>"), "key")
     with pytest.raises(ToolError, match="DuckDuckGo"):
         await search(tmp_path, Pages(status=202))
+
+
+@pytest.mark.parametrize("charset", ["idna", "punycode", "undefined", "rot13", "no-such-thing"])
+async def test_a_page_in_an_odd_encoding_is_read_all_the_same(tmp_path: Path, charset: str) -> None:
+    output = await read(tmp_path, Pages(b"a--b \xff", f"text/plain; charset={charset}"))
+    assert "a--b" in output.text

@@ -276,3 +276,45 @@ async def test_files_are_found_at_the_start_and_while_watching(stand: Stand, tmp
     with pytest.raises(asyncio.CancelledError):
         await task
     assert [prompt.author.name for prompt in inbox.prompts] == ["event first", "event second"]
+
+
+@pytest.mark.parametrize("content", ["[" * 60_000, '{"type": "immediate", "text": ' + "[" * 5000])
+async def test_a_file_nested_without_end_fails_alone(files: Files, content: str) -> None:
+    files.put("deep.json", content)
+    files.put("fine.json", IMMEDIATE)
+    await files.watching.scan()
+    assert "does not have the form it needs" in files.reason("deep.json")
+    assert len(files.stand.inbox.prompts) == 1
+
+
+async def test_a_name_that_leaves_no_room_for_the_reasons_name_is_cut_in_it(files: Files) -> None:
+    name = "é" * 120 + ".json"
+    files.put(name, {"type": "never"})
+    await files.watching.scan()
+    assert len(files.names("failed")) == 2
+    assert name in files.names("failed")
+
+
+async def test_a_name_that_is_no_text_is_left_alone(files: Files) -> None:
+    name = os.fsdecode(b"\xff.json")
+    files.put(name, WEEKDAYS)
+    await files.watching.scan()
+    assert files.names() == [name]
+    assert await files.stand.store.triggers.all() == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+async def test_what_takes_a_files_place_while_it_is_read_is_not_read(files: Files, tmp_path: Path, kind: str) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(IMMEDIATE), "utf-8")
+    path = files.put("hook.json", "")
+    task = asyncio.create_task(files.watching.scan())
+    await files.stand.clock.sleepers()
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(other)
+    else:
+        os.mkfifo(path)
+    await files.stand.clock.advance_to_next()
+    await task
+    assert files.stand.inbox.prompts == []

@@ -9,13 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from shoal.chat.commands import COMMANDS, asker_of, settle, take_in
-from shoal.chat.telegram.api import BadRequest, Parameters, TelegramApi, Value
+from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.telegram.api import BadRequest, Moved, Parameters, TelegramApi, Value
 from shoal.chat.telegram.inbound import (
     ALLOWED_UPDATES,
     CallbackQuery,
     FileRef,
     Message,
+    MessageReaction,
     Update,
     User,
     author_of,
@@ -28,12 +29,15 @@ from shoal.chat.telegram.outbound import CAPTION_CHARS_MAX, LIMITS, keyboard_of,
 from shoal.domain.backoff import retry_delay
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
+from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import ConfigError, PlatformError, StoreError
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part, make_thread_id
+from shoal.domain.ids import ThreadId, encode_part, make_thread_id, thread_address
 from shoal.domain.markup import measure
-from shoal.domain.messages import Attachment, Prompt
-from shoal.domain.ports import Button, ChatLimits, InboxPort, OutboundPost
+from shoal.domain.messages import Attachment, Edit, Prompt, Reaction
+from shoal.domain.ports import InboxPort
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.store import Settings
 
 log = logging.getLogger(__name__)
@@ -73,6 +77,7 @@ class TelegramAdapter:
         self._me = User(0)
         self._inbox: InboxPort | None = None
         self._failures = 0
+        self._moved: dict[str, int] = {}
         self.connected = asyncio.Event()
 
     # ---- in ----
@@ -100,7 +105,7 @@ class TelegramAdapter:
             return HttpAnswer(401, b'{"error":"unauthorized","message":"The secret header is missing or wrong."}')
         try:
             update = msgspec.json.decode(body, type=Update)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return HttpAnswer(400, b'{"error":"bad_request","message":"The body is no update."}')
         inbox = self._inbox
         if inbox is None:
@@ -161,7 +166,9 @@ class TelegramAdapter:
         elif update.callback_query is not None:
             await self._take_click(update.callback_query, inbox)
         elif update.edited_message is not None:
-            log.debug("an edit came too late", extra={"platform": self.platform})
+            await self._take_edit(update.edited_message, inbox)
+        elif update.message_reaction is not None:
+            await self._take_reaction(update.message_reaction, inbox)
 
     async def _take_message(self, message: Message, inbox: InboxPort) -> None:
         sender = message.sender
@@ -182,6 +189,21 @@ class TelegramAdapter:
         told = await take_in(prompt, self._me.username, inbox)
         if told:
             await self._tell(prompt, told)
+
+    async def _take_edit(self, message: Message, inbox: InboxPort) -> None:
+        prompt = prompt_of(self.platform, message, self._me)
+        if prompt is not None and prompt.text and not prompt.author.is_bot:
+            await inbox.send(Edit(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id))
+
+    async def _take_reaction(self, reaction: MessageReaction, inbox: InboxPort) -> None:
+        """Telegram does not say in which topic the message stands; it is one of ours."""
+        message_id, chat = str(reaction.message_id), str(reaction.chat.id)
+        if reaction.user is None or reaction.user.is_bot or not reaction.new_reaction:
+            return
+        thread = await inbox.thread_of(f"{make_thread_id(self.platform, chat, '0').rpartition(':')[0]}:", message_id)
+        if thread is not None:
+            emoji = reaction.new_reaction[-1].emoji
+            await inbox.send(Reaction(thread, emoji, author_of(reaction.user), message_id))
 
     async def _is_meant(self, message: Message, thread: ThreadId) -> bool:
         """Direct messages are; in groups what addresses the bot, and all of a topic once it was addressed there."""
@@ -235,9 +257,22 @@ class TelegramAdapter:
 
     async def post(self, post: OutboundPost) -> str:
         """Post and return the message's id. Raises PlatformError."""
-        where = place_of(post.thread)
+        try:
+            return await self._post(post)
+        except Moved as moved:
+            log.warning("%s", moved, extra={"platform": self.platform, "channel": thread_address(post.thread).channel})
+            self._moved[thread_address(post.thread).channel] = moved.chat
+            return await self._post(post)
+
+    def _place(self, thread: ThreadId) -> dict[str, Value]:
+        """Where a thread is now."""
+        where = dict(place_of(thread))
+        moved = self._moved.get(thread_address(thread).channel)
+        return where if moved is None else {**where, "chat_id": moved}
+
+    async def _post(self, post: OutboundPost) -> str:
         given: Parameters = {
-            **where,
+            **self._place(post.thread),
             "reply_parameters": reply_to(post.reply_to),
             "reply_markup": keyboard_of(post.buttons),
         }
@@ -256,7 +291,7 @@ class TelegramAdapter:
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Change a message; one that says so already is left. Raises PlatformError."""
         given: Parameters = {
-            "chat_id": place_of(thread)["chat_id"],
+            "chat_id": self._place(thread)["chat_id"],
             "message_id": int(message_id),
             "reply_markup": keyboard_of(buttons),
         }
@@ -269,7 +304,7 @@ class TelegramAdapter:
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show `typing` for five seconds; it ends by itself. Raises PlatformError."""
         if status:
-            await self._api.call("sendChatAction", bool, {**place_of(thread), "action": "typing"})
+            await self._api.call("sendChatAction", bool, {**self._place(thread), "action": "typing"})
 
     async def open_thread(self, channel: str, text: str) -> ThreadId:
         """Post to a chat; in Telegram that is the chat's own thread. Raises PlatformError."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, Union
 import msgspec
 
 from shoal.domain.errors import PlatformError
+from shoal.domain.foreign import UNREADABLE
 
 if TYPE_CHECKING:
     import httpx2
@@ -39,6 +40,14 @@ class BadRequest(PlatformError):
     def __init__(self, description: str) -> None:
         super().__init__(f"Telegram refused: {description}", permanent=True)
         self.description = description.lower()
+
+
+class Moved(PlatformError):
+    """A group became a supergroup and has another id now."""
+
+    def __init__(self, chat: int) -> None:
+        super().__init__(f"The group has become {chat}. Name that in platforms.telegram.channels.")
+        self.chat = chat
 
 
 class TelegramApi:
@@ -119,7 +128,7 @@ class TelegramApi:
     def _result(self, status: int, body: bytes, kind: type[T]) -> T:
         try:
             answer = msgspec.json.decode(body, type=_Answer[kind])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             reason = f"Telegram answered {status} with something else than the Bot API's JSON."
             raise PlatformError(reason, outcome_unknown=True) from error
         if answer.ok and answer.result is not msgspec.UNSET:
@@ -138,6 +147,8 @@ class TelegramApi:
             return PlatformError(
                 f"Another program receives the updates of {self._account!r}. End it: a bot has one receiver."
             )
+        if hints.migrate_to_chat_id is not None:
+            return Moved(hints.migrate_to_chat_id)
         if 400 <= code < 500:
             return BadRequest(description)
         return PlatformError(f"Telegram failed with {code}: {description}", outcome_unknown=True)

@@ -10,7 +10,9 @@ from shoal.domain.messages import Author, Prompt
 
 NO_TOPIC = "0"
 """The thread part of chats without topics, and of a forum's general topic."""
-ALLOWED_UPDATES = ("message", "edited_message", "callback_query")
+_DATE_MAX = 253_402_300_799
+"""The last second of the year 9999; a later one no calendar knows."""
+ALLOWED_UPDATES = ("message", "edited_message", "message_reaction", "callback_query")
 
 
 class User(msgspec.Struct):
@@ -80,12 +82,28 @@ class CallbackQuery(msgspec.Struct):
     data: str = ""
 
 
+class Emoji(msgspec.Struct):
+    """A reaction; `emoji` is empty for those of other kinds."""
+
+    emoji: str = ""
+
+
+class MessageReaction(msgspec.Struct):
+    """Somebody changed what they put to a message."""
+
+    chat: Chat
+    message_id: int
+    user: User | None = None
+    new_reaction: tuple[Emoji, ...] = ()
+
+
 class Update(msgspec.Struct):
     """One thing that happened."""
 
     update_id: int
     message: Message | None = None
     edited_message: Message | None = None
+    message_reaction: MessageReaction | None = None
     callback_query: CallbackQuery | None = None
 
 
@@ -132,8 +150,9 @@ def prompt_of(platform: str, message: Message, me: User) -> Prompt | None:
         key=f"{message.chat.id}/{message.message_id}",
         text=text,
         author=author_of(message.sender),
-        at=datetime.fromtimestamp(message.date, UTC),
+        at=datetime.fromtimestamp(min(max(message.date, 0), _DATE_MAX), UTC),
         reply_to=str(replied.message_id) if replied is not None else "",
+        joins=replied is not None and replied.sender is not None and replied.sender.id == me.id,
         message_id=str(message.message_id),
     )
 

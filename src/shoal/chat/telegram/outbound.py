@@ -5,7 +5,7 @@ from shoal.chat.telegram.inbound import NO_TOPIC
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import render_markup
-from shoal.domain.ports import Button, ChatLimits, Window
+from shoal.domain.posts import Button, ChatLimits, Window
 
 CAPTION_CHARS_MAX = 1024
 BUTTON_BYTES_MAX = 64

@@ -19,17 +19,21 @@ with due as materialized (
     order by o.number limit :limit /*pg: for update of o skip locked */)
 update outbox set
     maybe_sent = case when state = 'sending' then 1 else maybe_sent end,
-    state = 'sending', due_at = :claimed_until
+    state = 'sending', due_at = :claimed_until, claims = claims + 1
 where number in (select number from due)
-returning number, id, thread, payload, part, attempts, created_at, maybe_sent;
+returning number, id, thread, payload, part, attempts, created_at, maybe_sent, claims;
+
+-- name: outbox_extend
+-- A claimed post takes longer.
+update outbox set due_at = :claimed_until where id = :id and state = 'sending';
 
 -- name: outbox_release
 -- Whoever delivered for a platform is gone: what it held is due at once.
 update outbox set due_at = :now where platform = :platform and state = 'sending';
 
 -- name: outbox_part
--- A piece was posted.
-update outbox set part = :part, attempts = 0, maybe_sent = 0 where id = :id;
+-- A piece was posted, which is so whoever holds the claim by now.
+update outbox set part = :part, attempts = 0, maybe_sent = 0 where id = :id and part < :part and state <> 'sent';
 
 -- name: outbox_sent
 -- All of it was posted.
@@ -39,20 +43,20 @@ update outbox set state = 'sent', part = :part, error = '', maybe_sent = 0 where
 -- Remember the platform's message id of a piece.
 insert into posted (platform, message_id, thread, post, part, at)
 values (:platform, :message_id, :thread, :post, :part, :now)
-on conflict (platform, message_id, thread) do nothing;
+on conflict (platform, message_id, thread) do update set post = excluded.post, part = excluded.part;
 
 -- name: posted_of
 -- The platform's message ids of a post.
 select message_id from posted where post = :post order by part;
 
 -- name: outbox_retry
--- Put a post back until its time.
+-- Put a post back until its time, unless another sender has claimed or sent it meanwhile.
 update outbox set state = 'pending', attempts = attempts + 1, due_at = :due_at, error = :error, maybe_sent = :maybe_sent
-where id = :id;
+where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_fail
--- Give a post up.
-update outbox set state = 'failed', error = :error where id = :id;
+-- Give a post up, unless another sender has claimed or sent it meanwhile.
+update outbox set state = 'failed', error = :error where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_next_due
 -- When the next post of a platform is due.
@@ -64,8 +68,10 @@ select count(*), min(created_at) from outbox where state in ('pending', 'sending
 
 -- name: approval_insert
 -- Ask a person.
-insert into approvals (id, thread, turn, call_id, tool, actions, digest, shown, asked_by, reason, created_at, expires_at)
-values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_by, :reason, :now, :expires_at);
+insert into approvals (id, thread, turn, call_id, tool, actions, digest, shown, asked_by, reason, shown_in,
+    created_at, expires_at)
+values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_by, :reason, :shown_in,
+    :now, :expires_at);
 
 -- name: approval_settle
 -- Decide a pending approval; nothing when it is not pending any more.
@@ -81,20 +87,20 @@ update approvals set state = 'used' where id = :id and state = 'allow' returning
 -- The turn ended: its open questions are void.
 update approvals set state = 'cancelled', decided_at = :now
 where thread = :thread and turn = :turn and state = 'pending'
-returning id, call_id, shown;
+returning id, call_id, shown, shown_in;
 
 -- name: approval_one
 -- One approval.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason
+    decided_by, decided_at, reason, shown_in
 from approvals where id = :id;
 
 -- name: approvals_search
 -- Approvals, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason
+    decided_by, decided_at, reason, shown_in
 from approvals
-where (:pending = 0 or state = 'pending') and (:thread = '' or thread = :thread)
+where (:pending = 0 or state = 'pending') and (:thread = '' or thread = :thread or shown_in = :thread)
 order by created_at desc, id desc limit :limit;
 
 -- name: approval_granted

@@ -24,6 +24,24 @@ delete from inbox where id = :id;
 -- Whether a message was accepted before.
 select 1 from inbox where platform = :platform and key = :key;
 
+-- name: inbox_one
+-- A message by its key.
+select id, state, payload, thread from inbox where platform = :platform and key = :key;
+
+-- name: inbox_replace
+-- What a message says now, and whether it still waits.
+update inbox set payload = :payload, state = :state where id = :id;
+
+-- name: inbox_thread
+-- The thread of a message by its key.
+select thread from inbox where platform = :platform and key = :key and substr(thread, 1, length(:channel)) = :channel;
+
+-- name: posted_thread
+-- The thread of one of our messages.
+select thread from posted
+where platform = :platform and message_id = :message_id and substr(thread, 1, length(:channel)) = :channel
+order by at desc limit 1;
+
 -- name: inbox_oldest
 -- The prompt to answer next.
 select payload from inbox where thread = :thread and state = 'pending' and lane = 'prompt' order by id limit 1;

@@ -72,3 +72,13 @@ update triggers set
     error = :error,
     state = case when :disable = 1 then 'failed' else state end
 where id = :id;
+
+-- name: trigger_pause
+-- Let a trigger rest.
+update triggers set state = 'paused' where id = :id and state = 'active' returning id;
+
+-- name: trigger_resume
+-- Let a trigger come again.
+update triggers set state = 'active', next_at = :next_at, failures = 0, error = ''
+where id = :id and state in ('paused', 'failed')
+returning id;

@@ -1,23 +1,22 @@
 """`shoal agents`: the named agents of this home directory. Each is a folder `agents/NAME/` with an `agent.toml`."""
 
-import re
-import tomllib
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import msgspec
 
-from shoal.agents.registry import AgentDefaults, AgentFile, Agents
+from shoal.agents.folder import NAME, checked_name, make_folder, remove_folder, set_key
+from shoal.agents.registry import AgentDefaults, Agents
 from shoal.config import default_model
-from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.surfaces.cli.init import make_agent, make_home
+from shoal.domain.registry import Binding
+from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import json_option, print_json, print_table
 from shoal.surfaces.cli.place import Place
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-FILE = "agent.toml"
+BY = "terminal:owner"
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -28,6 +27,12 @@ class AgentView(msgspec.Struct, frozen=True):
     profile: str
     tools: tuple[str, ...]
     path: str
+    channels: tuple[str, ...] = ()
+    error: str = ""
+
+
+class _Destroyed(msgspec.Struct):
+    files: str
 
 
 @click.group()
@@ -41,12 +46,23 @@ def agents() -> None:
 def list_(place: Place, as_json: bool) -> None:
     """List the agents."""
     registry = open_agents(place)
-    views = [_view(registry.spec(name)) for name in registry.names()]
+    bindings = place.read(lambda store: store.registry.bindings())
+    views = [_view(registry, name, bindings) for name in registry.names()]
     if as_json:
         print_json(views)
         return
-    rows = [(view.name, view.model, view.profile, ", ".join(view.tools) or "all", view.path) for view in views]
-    print_table(("name", "model", "profile", "tools", "folder"), rows, "There are no agents.")
+    rows = [
+        (
+            view.name,
+            view.error or view.model,
+            view.profile,
+            ", ".join(view.tools) or "all",
+            ", ".join(view.channels),
+            view.path,
+        )
+        for view in views
+    ]
+    print_table(("name", "model", "profile", "tools", "channels", "folder"), rows, "There are no agents.")
 
 
 @agents.command()
@@ -57,17 +73,24 @@ def list_(place: Place, as_json: bool) -> None:
 @click.pass_obj
 def create(place: Place, name: str, model: str | None, profile: str | None, system_prompt: str | None) -> None:
     """Make an agent from template/."""
-    if not NAME.fullmatch(name):
-        raise InvalidInput(f"{name!r} is no name for an agent: take small letters, digits, - and _, at most 64.")
+    from shoal.surfaces.cli.remote import find_remote
+
+    checked_name(name)
     if place.home.agent(name).exists():
         raise Conflict(f"There is an agent {name} already. `shoal agents config {name} KEY VALUE` changes it.")
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}
     settings = {key: value for key, value in given.items() if value is not None}
-    _check_profile(place, profile)
+    remote = find_remote(place)
+    if remote is not None:
+        asyncio.run(remote.call("POST", "/api/agents", {"name": name, "settings": settings}))
+        print(f"Made {place.home.agent(name)}. Edit AGENTS.md there to say how it works.")
+        return
+    _check(place, "profile", profile or "")
+    _check(place, "model", model or "")
     make_home(place.home)
-    make_agent(place.home, name, [])
+    make_folder(place.home, name)
     for key, value in settings.items():
-        _set(place.home.agent(name) / FILE, key, value)
+        set_key(place.home.agent(name), key, value)
     print(f"Made {place.home.agent(name)}. Edit AGENTS.md there to say how it works.")
 
 
@@ -78,15 +101,21 @@ def create(place: Place, name: str, model: str | None, profile: str | None, syst
 @click.pass_obj
 def config(place: Place, name: str, key: str, value: str) -> None:
     """Set KEY of an agent: model, profile, system_prompt, tools, fallback, max_output_tokens, temperature,
-    restrict_to_workspace, taint.
+    restrict_to_workspace, taint, idle_minutes, budget.usd_per_turn, budget.usd_per_day, budget.tokens_per_turn,
+    budget.tokens_per_day.
 
     VALUE is TOML where the key can hold it, else text. An empty VALUE takes the key out. It counts from the agent's
     next turn.
     """
-    file = _existing(place, name) / FILE
-    if key == "profile" and value:
-        _check_profile(place, value)
-    _set(file, key, value)
+    from shoal.surfaces.cli.remote import find_remote, part
+
+    folder = _existing(place, name)
+    remote = find_remote(place)
+    if remote is not None:
+        asyncio.run(remote.call("PATCH", f"/api/agents/{part(name)}", {"settings": {key: value}}))
+    else:
+        _check(place, key, value)
+        set_key(folder, key, value)
     print(f"{name}: {key} is {value or 'left to the default'} from the next turn on.")
 
 
@@ -96,22 +125,70 @@ def config(place: Place, name: str, key: str, value: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def destroy(place: Place, name: str, keep_files: bool, yes: bool) -> None:
-    """Remove an agent. Its conversations stay in the journal."""
+    """Remove an agent: its turns are stopped, its channels go to the default agent, its conversations stay."""
+    from shoal.surfaces.cli.remote import find_remote, part
+
     folder = _existing(place, name)
     if name == place.config().agents.default_agent:
         raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
     if not keep_files and not yes:
         click.confirm(f"Delete {folder} with its workspace?", abort=True)
-    if keep_files:
-        target = place.root / "removed" / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-        target.parent.mkdir(exist_ok=True)
-        folder.rename(target)
-        print(f"Removed {name}; its files are in {target}.")
-        return
-    import shutil
+    remote = find_remote(place)
+    if remote is not None:
+        path = f"/api/agents/{part(name)}?keep_files={'true' if keep_files else 'false'}"
+        files = msgspec.json.decode(asyncio.run(remote.call("DELETE", path)), type=_Destroyed).files
+        target = place.root / files
+    else:
+        place.write(lambda store: store.registry.retire(name))
+        target = remove_folder(place.home, name, datetime.now(UTC), keep=keep_files)
+    print(f"Removed {name}; its files are in {target}." if keep_files else f"Removed {name} and its files.")
 
-    shutil.rmtree(folder)
-    print(f"Removed {name} and its files.")
+
+@agents.command()
+@click.argument("name")
+@click.argument("channel", metavar="PLATFORM:CHANNEL")
+@click.pass_obj
+def bind(place: Place, name: str, channel: str) -> None:
+    """Let an agent answer in a channel from its next message on, such as discord:1234567890."""
+    from shoal.domain.clock import SystemClock
+    from shoal.surfaces.cli.remote import find_remote
+
+    _existing(place, name)
+    platform, identity = _channel(channel)
+    remote = find_remote(place)
+    if remote is not None:
+        body = {"platform": platform, "channel": identity, "agent": name}
+        asyncio.run(remote.call("PUT", "/api/bindings", body))
+    else:
+        binding = Binding(platform, identity, name, BY, SystemClock().now())
+        place.write(lambda store: store.registry.bind(binding))
+    print(f"{name} answers in {channel} from the next message on.")
+
+
+@agents.command()
+@click.argument("channel", metavar="PLATFORM:CHANNEL")
+@click.pass_obj
+def unbind(place: Place, channel: str) -> None:
+    """Let the default agent answer in a channel again."""
+    from shoal.surfaces.cli.remote import find_remote, part
+
+    platform, identity = _channel(channel)
+    remote = find_remote(place)
+    if remote is not None:
+        asyncio.run(remote.call("DELETE", f"/api/bindings/{part(platform)}/{part(identity)}"))
+    elif not place.write(lambda store: store.registry.unbind(platform, identity)):
+        raise NotFound(f"{channel} is bound to no agent. `shoal agents list` shows what is bound.")
+    print(f"{channel} is bound to no agent any more.")
+
+
+@agents.command()
+@click.argument("name")
+@click.pass_obj
+def undo(place: Place, name: str) -> None:
+    """Take back the newest change that an agent made to itself. Again takes back the one before."""
+    from shoal.agents.self_edit import undo_in
+
+    print(undo_in(_existing(place, name)))
 
 
 def open_agents(place: Place) -> Agents:
@@ -125,8 +202,20 @@ def open_agents(place: Place) -> Agents:
     return Agents(place.home, defaults)
 
 
-def _view(agent: AgentSpec) -> AgentView:
-    return AgentView(agent.name, agent.model, agent.profile, agent.tools, str(agent.home))
+def _view(registry: Agents, name: str, bindings: list[Binding]) -> AgentView:
+    channels = tuple(one.place for one in bindings if one.agent == name)
+    try:
+        agent = registry.spec(name)
+    except InvalidInput as error:
+        return AgentView(name, "", "", (), "", channels, str(error))
+    return AgentView(name, agent.model, agent.profile, agent.tools, str(agent.home), channels)
+
+
+def _channel(text: str) -> tuple[str, str]:
+    platform, _, channel = text.partition(":")
+    if not platform or not channel:
+        raise InvalidInput(f"{text[:80]!r} is no channel: write PLATFORM:CHANNEL.")
+    return platform, channel
 
 
 def _existing(place: Place, name: str) -> Path:
@@ -137,40 +226,23 @@ def _existing(place: Place, name: str) -> Path:
     return folder
 
 
-def _check_profile(place: Place, name: str | None) -> None:
-    from shoal.surfaces.cli.permissions import load_profile
+def _check(place: Place, key: str, value: str) -> None:
+    """Refuse a model or profile that does not exist, as far as is known without asking anybody."""
+    if key == "profile" and value:
+        from shoal.surfaces.cli.permissions import load_profile
 
-    if name:
-        load_profile(place, name)
+        load_profile(place, value)
+    elif key == "model" and value:
+        asyncio.run(_check_model(place, value))
 
 
-def _set(file: Path, key: str, value: str) -> None:
-    """Set a key of an agent.toml in place, comments kept; an empty value takes it out.
+async def _check_model(place: Place, name: str) -> None:
+    from shoal.domain.clock import SystemClock
+    from shoal.factories import make_catalog
+    from shoal.providers.known import existing_model
 
-    Raises InvalidInput when the key is unknown or cannot hold the value; the file is then as it was.
-    """
-    fields = [field.name for field in msgspec.structs.fields(AgentFile)]
-    if key not in fields:
-        raise InvalidInput(f"{key!r} is not a key of an agent. Keys: {', '.join(fields)}.")
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    lines = [line for line in text.splitlines() if not re.match(rf"\s*{key}\s*=", line)]
-    if value:
-        lines.append(f"{key} = {_literal(key, value)}")
-    content = "\n".join(lines) + "\n"
+    catalog = make_catalog(place.config(), place.home, SystemClock())
     try:
-        msgspec.convert(tomllib.loads(content), AgentFile)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InvalidInput(f"{key} cannot be {value!r}: {error}.") from error
-    temporary = file.with_suffix(".new")
-    temporary.write_text(content, encoding="utf-8")
-    temporary.replace(file)
-
-
-def _literal(key: str, value: str) -> str:
-    """The value as TOML: as it is if the key can hold it so, else as text."""
-    try:
-        parsed = tomllib.loads(f"{key} = {value}")
-        msgspec.convert(parsed, AgentFile)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError):
-        return msgspec.json.encode(value).decode()
-    return value if set(parsed) == {key} else msgspec.json.encode(value).decode()
+        existing_model(catalog, name)
+    finally:
+        await catalog.close()

@@ -4,6 +4,7 @@ from typing import Literal
 
 import click
 
+from shoal.domain.errors import NotFound
 from shoal.domain.ids import ApprovalId, parse_thread_id
 from shoal.domain.records import Settlement
 from shoal.domain.store import Store
@@ -33,6 +34,25 @@ def list_(place: Place, everything: bool, thread: str | None, as_json: bool) -> 
         for approval in found
     ]
     print_table(("id", "state", "expires", "thread", "what would run"), rows, "Nothing waits for an answer.")
+
+
+@approvals.command()
+@click.argument("id")
+@json_option
+@click.pass_obj
+def show(place: Place, id: str, as_json: bool) -> None:
+    """Show one question whole: what exactly would run, who asked, and why it is asked."""
+    found = place.read(lambda store: store.approvals.get(ApprovalId(id)))
+    if found is None:
+        raise NotFound(f"There is no approval {id}. `shoal approvals list` shows the open ones.")
+    if as_json:
+        print_json(found)
+        return
+    print(f"{found.id}  {found.state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)}")
+    print(f"in {found.thread}")
+    if found.reason:
+        print(printable(found.reason))
+    print(f"\n{printable(found.shown)}")
 
 
 @approvals.command()

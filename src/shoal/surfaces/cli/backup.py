@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt
+from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
 from shoal.domain.home import Home
 from shoal.surfaces.cli.place import Place
 
@@ -122,10 +122,12 @@ def _lift(place: Place) -> None:
 
 
 def schema_version(database: Path) -> int:
-    """The number of the last migration that the database has had. Raises StoreCorrupt."""
+    """The number of the last migration that the database has had. Raises StoreError, StoreCorrupt for a broken file."""
     try:
         with sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True) as connection:
             return int(connection.execute("pragma user_version").fetchone()[0])
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"{database} cannot be read: {error}. Check its disk and its rights.") from error
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(f"{database} cannot be read: {error}. Move it away and restore a backup.") from error
 

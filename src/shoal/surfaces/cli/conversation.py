@@ -23,7 +23,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Usage
-from shoal.domain.ports import OutboundPost
+from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.output import printable
 from shoal.surfaces.cli.transcript import call_line, event_lines, result_lines
 
@@ -42,6 +42,8 @@ HELP = """\
 /new             start anew: the agent forgets this conversation, the journal does not
 /status          how things stand
 /allow, /deny    answer the oldest question; /allow thread allows the same for the whole thread
+/context, /thread, /tasks, /model, /agent, /settings
+                 as in any chat; each alone tells what it can do
 /quit            leave"""
 
 ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "n": "deny", "no": "deny"}
@@ -147,12 +149,18 @@ class Conversation:
             case "/help":
                 self.screen.line(HELP)
             case _:
-                self.screen.line(f"There is no command {printable(name)}. /help lists them.")
+                answer = await self.link.command(text)
+                if answer:
+                    self.screen.line(printable(answer))
         return True
 
     async def _send(self, text: str) -> None:
         self.quiet.clear()
-        sent = await self.link.send(text, self.agent)
+        try:
+            sent = await self.link.send(text, self.agent)
+        except ShoalError:
+            self._settle()
+            raise
         if sent.accepted:
             self._sent.add(sent.message_id)
         else:

@@ -24,14 +24,14 @@ FREE_BYTES_MIN = 268_435_456
 """Less free disk than this is a warning."""
 
 EXTRAS = {
-    "telegram": ("telegram", "telegram"),
+    "telegram": ("", ""),
     "discord": ("discord", "discord"),
-    "slack": ("slack_sdk", "slack"),
-    "matrix": ("nio", "matrix"),
+    "slack": ("websockets", "slack"),
+    "matrix": ("", ""),
     "teams": ("jwt", "teams"),
     "google_chat": ("jwt", "google_chat"),
 }
-"""For each platform the package it needs and the extra that brings it."""
+"""For each platform the package it needs and the extra that brings it; empty where it needs none."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ async def _database(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     from shoal.surfaces.cli.backup import schema_version
 
     if config.database.url:
-        yield Finding("database", "ok", "PostgreSQL is configured; starting Shoal shows whether it answers.")
+        yield await _postgres(config.database.url)
         return
     file = place.home.database_file
     if not file.exists():
@@ -126,8 +126,12 @@ async def _database(place: Place, config: "Config") -> AsyncGenerator[Finding]:
             found = str(connection.execute("pragma quick_check(1)").fetchone()[0])
         finally:
             connection.close()
-    except (StoreError, sqlite3.Error) as error:
-        yield Finding("database", "fail", f"{file} cannot be read: {error}.", "Restore a backup with `shoal restore`.")
+    except StoreError as error:
+        what, _, todo = str(error).partition(". ")
+        yield Finding("database", "fail", f"{what}.", todo)
+        return
+    except sqlite3.Error as error:
+        yield Finding("database", "fail", f"{file} cannot be read: {error}.", "Check its disk and its rights.")
         return
     if found != "ok":
         yield Finding("database", "fail", f"{file} is damaged: {found}.", "Restore a backup with `shoal restore`.")
@@ -141,6 +145,16 @@ async def _database(place: Place, config: "Config") -> AsyncGenerator[Finding]:
         yield Finding("database", "ok", f"{file} is whole ({file.stat().st_size // 1024:,} KiB, schema {version}).")
 
 
+async def _postgres(url: Secret) -> Finding:
+    try:
+        from shoal.store.postgres import answering
+
+        version = await answering(url.reveal())
+    except ShoalError as error:
+        return Finding("database", "fail", str(error), "Correct database.url or DATABASE_URL.")
+    return Finding("database", "ok", f"PostgreSQL {version} answers.")
+
+
 async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     from shoal.config import default_model
     from shoal.domain.errors import InvalidInput
@@ -152,7 +166,7 @@ async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:
         yield Finding("models", "fail", str(error), "Correct it; docs/configuration.md lists every key.")
         return
     try:
-        if not config.providers:
+        if not config.providers and not config.model.name:
             message = "no provider is configured; a running Ollama answers, else the stand-in `demo`."
             yield Finding("models", "warn", message, "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key.")
             return
@@ -201,6 +215,10 @@ async def _platforms(_: Place, config: "Config") -> AsyncGenerator[Finding]:
             found = found or account.enabled
             for finding in _account(name, account, package, extra):
                 yield finding
+    for name, account in config.platforms.webhook.items():
+        found = found or account.enabled
+        for finding in _account("webhook", msgspec.structs.replace(account, account=name), "", ""):
+            yield finding
     if not found:
         yield Finding("platforms", "ok", "none is configured; the page, the terminal and the API always work.")
 
@@ -210,7 +228,7 @@ def _account(platform: str, account: Account, package: str, extra: str) -> Gener
     if not account.enabled:
         yield Finding(check, "ok", "is switched off.")
         return
-    if find_spec(package) is None:
+    if package and find_spec(package) is None:
         yield Finding(check, "fail", "the package it needs is missing.", f"Install shoal[{extra}].")
         return
     for field in msgspec.structs.fields(account):
@@ -228,6 +246,17 @@ def _account(platform: str, account: Account, package: str, extra: str) -> Gener
         yield Finding(check, "ok", f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
 
 
+async def _mcp(place: Place, config: "Config") -> AsyncGenerator[Finding]:
+    from shoal.servers import probe
+
+    for state in await probe(config, place.home):
+        check = f"mcp {state.server}"
+        if state.status == "up":
+            yield Finding(check, "ok", f"{len(state.tools)} tools: {', '.join(state.tools)}.")
+        else:
+            yield Finding(check, "fail", state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")
+
+
 async def _skills(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     from shoal.surfaces.cli.skills import read_skills
 
@@ -242,6 +271,8 @@ async def _agents(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     from shoal.surfaces.cli.agents import open_agents
     from shoal.surfaces.cli.permissions import load_profile
 
+    if not place.root.is_dir():  # looking at an agent makes its workspace
+        return
     registry = open_agents(place)
     for name in registry.names():
         try:
@@ -253,4 +284,4 @@ async def _agents(place: Place, config: "Config") -> AsyncGenerator[Finding]:
             yield Finding(f"agent {name}", "ok", f"model {agent.model}, profile {agent.profile}.")
 
 
-CHECKS = (_database, _providers, _agents, _sandbox, _platforms, _skills)
+CHECKS = (_database, _providers, _agents, _sandbox, _platforms, _mcp, _skills)

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asyncco
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shoal.domain.events import Event, LiveEvent, Scope
-from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId
 from shoal.domain.messages import Abort, Author, Prompt, Steer
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import OutboundPost
+from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.place import Place
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class Link(Protocol):
         """Settle an approval and return what it became. Raises NotFound, Conflict or Gone."""
         ...
 
+    async def command(self, text: str) -> str:
+        """Do what a slash command of the chats does, and return its answer."""
+        ...
+
     def watch(self, after: int) -> AsyncIterator[Event | LiveEvent]:
         """Events with a higher number than `after`, then whatever happens, without gaps."""
         ...
@@ -102,7 +106,9 @@ async def open_link(place: Place, thread: ThreadId | None, *, channel: str) -> A
 
     make_home(place.home)
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_app(place.config()))
+        config = place.config()
+        place.guard()
+        app = await stack.enter_async_context(open_app(config))
         yield LocalLink(app, chosen), chosen
 
 
@@ -128,7 +134,8 @@ class LocalLink:
         if agent and not app.agents.exists(agent):
             raise InvalidInput(f"There is no agent {agent!r}. There are: {', '.join(app.agents.names())}.")
         key = app.clock.new_id()
-        prompt = Prompt(self._thread, key, text, OWNER, app.clock.now(), agent=agent, message_id=key)
+        alone = self._thread.partition(":")[0] in OWN_PLATFORMS
+        prompt = Prompt(self._thread, key, text, OWNER, app.clock.now(), agent=agent, message_id=key, direct=alone)
         receipt = await app.orchestrator.send(prompt)
         return Sent(receipt.status != "busy", key)
 
@@ -145,6 +152,18 @@ class LocalLink:
     async def clear(self) -> None:
         """Start the model's window anew."""
         await self._app.orchestrator.clear(self._thread, OWNER.id)
+
+    async def command(self, text: str) -> str:
+        """Do what a slash command of the chats does."""
+        from shoal.chat.commands import parse_command
+        from shoal.domain.commands import Asked
+
+        clock, spoken = self._app.clock, parse_command(text)
+        if spoken is None:
+            return f"There is no command {text.split(maxsplit=1)[0]}. /help lists them."
+        key, at = clock.new_id(), clock.now()
+        asked = Asked(self._thread, OWNER, spoken.name, spoken.argument, key, at, direct=True, by=ASKER)
+        return await self._app.orchestrator.command(asked)
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
         """Settle an approval."""

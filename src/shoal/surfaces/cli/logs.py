@@ -11,8 +11,12 @@ from shoal.domain.clock import from_micros, iso
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-OTHERS = ("uvicorn", "httpx2", "httpcore2", "asyncio")
+OTHERS = ("uvicorn", "httpx2", "httpcore2", "asyncio", "watchfiles")
 """Packages whose logs are of interest only when they warn."""
+
+
+DRIVERS = ("psycopg", "procrastinate")
+"""Packages that warn of each connection an outage costs; what it means is said by those who use them."""
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
@@ -61,6 +65,8 @@ def start_logging(level: str, *, as_json: bool = False) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in OTHERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in DRIVERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _time(record: logging.LogRecord) -> str:

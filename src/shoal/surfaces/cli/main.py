@@ -3,9 +3,12 @@
 A subcommand's module is imported when it is used; help needs none of them.
 """
 
+import errno
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple, cast
 
 import click
@@ -16,6 +19,13 @@ from shoal.surfaces.cli.place import Place
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+REMEDIES = {
+    errno.ENOSPC: "Free some space, then try again.",
+    errno.EDQUOT: "Free some space, then try again.",
+    errno.EROFS: "Name another place, or make it writable.",
+}
+"""What to do about failures of the operating system that are no matter of rights."""
 
 
 class _Entry(NamedTuple):
@@ -38,8 +48,12 @@ COMMANDS = {
     "agents": _Entry("agents", "agents", "Agents: list, create, config, destroy."),
     "permissions": _Entry("permissions", "permissions", "What a permission profile decides."),
     "approvals": _Entry("approvals", "approvals", "Questions that wait for a person: list, allow, deny."),
+    "pair": _Entry("pair", "pair", "Let strangers in who have a code: CODE, list, remove."),
     "audit": _Entry("audit", "audit", "The audit log: tail, verify."),
-    "triggers": _Entry("triggers", "triggers", "What starts turns by the clock: list, add, remove, next."),
+    "triggers": _Entry(
+        "triggers", "triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."
+    ),
+    "processes": _Entry("processes", "processes", "What agents run beside their turns: list, logs, kill."),
     "models": _Entry("models", "models", "Models of the configured providers: list, refresh."),
     "skills": _Entry("skills", "skills", "Skills: list, check."),
     "memory": _Entry("memory", "memory", "What the agents remember."),
@@ -102,14 +116,16 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
 def shoal(context: click.Context, home: Path | None, debug: bool) -> None:
     """A self-hosted runtime for AI agents that live in chats."""
     chosen = home or Path(os.environ.get("SHOAL_HOME") or "~/.shoal")
-    context.obj = Place(Path(os.path.abspath(chosen.expanduser())), debug=debug)
+    place = context.ensure_object(Place)
+    place.root, place.debug = Path(os.path.abspath(chosen.expanduser())), debug
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str], place: Place | None = None) -> int:
     """Run the command line and return the exit code: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    place = place or Place(Path())
     debug = "--debug" in arguments
     try:
-        code: object = shoal.main(arguments, prog_name="shoal", standalone_mode=False)
+        code: object = shoal.main(arguments, prog_name="shoal", standalone_mode=False, obj=place)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -121,14 +137,14 @@ def run(arguments: list[str]) -> int:
     except (ShoalError, OSError) as error:
         if debug:
             raise
-        _complain(error)
+        _complain(place, error)
         return EXIT_FAILED
     except ExceptionGroup as group:  # a service of the running system failed and took the others along
         errors = _leaves(group)
         if debug or not all(isinstance(error, (ShoalError, OSError)) for error in errors):
             raise
         for error in errors:
-            _complain(error)
+            _complain(place, error)
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
 
@@ -141,20 +157,31 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [leaf for one in inner for leaf in _leaves(one)]
 
 
-def _complain(error: BaseException) -> None:
-    """One line on stderr; a configuration has one for each problem."""
+def _complain(place: Place, error: BaseException) -> None:
+    """One line on stderr, without secrets; a configuration has one for each problem."""
     match error:
         case ConfigError():
             lines = error.problems
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
-            lines = [f"{where}{error.strerror or error}. Check that it exists and is yours."]
+            todo = REMEDIES.get(error.errno or 0, "Check that it exists and is yours.")
+            lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:
             lines = [" ".join(str(error).split())]
+    redactor = place.redactor()
     for line in lines:
-        print(f"shoal: {line}", file=sys.stderr)
+        print(f"shoal: {redactor.redact(line)}", file=sys.stderr)
+
+
+def _crashed(place: Place, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error that nobody foresaw, without secrets."""
+    from shoal.permissions.redact import print_crash
+
+    print_crash(place.redactor(), kind, error, trace)
 
 
 def main() -> None:
     """The entry point of the distribution."""
-    sys.exit(run(sys.argv[1:]))
+    place = Place(Path())
+    sys.excepthook = partial(_crashed, place)
+    sys.exit(run(sys.argv[1:], place))

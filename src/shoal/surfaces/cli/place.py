@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from shoal.config import Config
     from shoal.domain.home import Home
     from shoal.domain.store import Store
+    from shoal.permissions.redact import Redactor
 
 T = TypeVar("T")
 NO_OVERRIDES: Mapping[str, object] = {}
@@ -20,6 +21,8 @@ class Place:
     def __init__(self, root: Path, *, debug: bool = False) -> None:
         self.root = root
         self.debug = debug
+        self._config: Config | None = None
+        self._redactor: Redactor | None = None
 
     @property
     def home(self) -> "Home":
@@ -32,7 +35,25 @@ class Place:
         """Read the configuration. Raises ConfigError with every problem."""
         from shoal.config import load_config
 
-        return load_config(self.root, os.environ, overrides)
+        self._config, self._redactor = load_config(self.root, os.environ, overrides), None
+        return self._config
+
+    def redactor(self) -> "Redactor":
+        """What takes the secrets of the configuration that was read out of texts, those looked up later too."""
+        from shoal.config.known import watch_secrets
+        from shoal.permissions.redact import Redactor
+
+        if self._redactor is None:
+            self._redactor = Redactor()
+            if self._config is not None:
+                watch_secrets(self._config, self._redactor.learn_one)
+        return self._redactor
+
+    def guard(self) -> None:
+        """Keep secrets out of the log of this process."""
+        from shoal.permissions.redact import guard_logging
+
+        guard_logging(self.redactor())
 
     def read(self, work: "Callable[[Store], Awaitable[T]]") -> T:
         """Do something with the database as it is, also while a server runs; nothing is changed.

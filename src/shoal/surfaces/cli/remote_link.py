@@ -9,7 +9,7 @@ import msgspec
 from shoal.domain.errors import NotFound, ShoalError
 from shoal.domain.events import Event, LiveEvent, Scope, StatusChanged, TextStreamed, decode_data
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.ports import OutboundPost
+from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.link import Sent, Standing
 from shoal.surfaces.cli.remote import Busy, Remote, part
 
@@ -35,6 +35,10 @@ class _Delivered(msgspec.Struct):
 
 class _Decided(msgspec.Struct):
     state: str
+
+
+class _Answered(msgspec.Struct):
+    answer: str
 
 
 class _Item(msgspec.Struct):
@@ -87,6 +91,11 @@ class RemoteLink:
         body = {"decision": "allow" if allow else "deny", "scope": scope}
         answer = await self._remote.call("POST", f"/api/approvals/{part(approval)}", body)
         return msgspec.json.decode(answer, type=_Decided).state
+
+    async def command(self, text: str) -> str:
+        """Do what a slash command of the chats does."""
+        answer = await self._remote.call("POST", f"{self._path}/command", {"text": text})
+        return msgspec.json.decode(answer, type=_Answered).answer
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
         """The live stream, taken up where it broke off when the server was restarted."""

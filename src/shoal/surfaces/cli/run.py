@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -69,6 +68,7 @@ def _prepare(place: Place, host: str | None, port: int | None, concurrency: int 
     make_home(place.home)
     config = place.config({key: value for key, value in given.items() if value is not None})
     start_logging(config.logging.level, as_json=config.logging.json)
+    place.guard()
     return config
 
 
@@ -140,36 +140,23 @@ class _Signals:
 
 
 def _web_options(place: Place, config: "Config") -> "WebOptions":
+    from shoal.factories import make_hooks
     from shoal.surfaces.http.core import WebOptions
 
     token = config.web.token.reveal() or place.home.token_file.read_text(encoding="utf-8").strip()
     if not token:
         raise ConfigError([f"{place.home.token_file} is empty. Delete it, and a new token is made at the next start."])
     return WebOptions(
-        token=token, host=config.web.host, port=config.web.port, allowed_origins=config.web.allowed_origins
+        token=token,
+        host=config.web.host,
+        port=config.web.port,
+        allowed_origins=config.web.allowed_origins,
+        hooks=make_hooks(config),
     )
 
 
 def start_up_lines(place: Place, app: "App") -> list[str]:
     """What is up, one line each, and last what the operator should know."""
-    from shoal.config import default_model
-    from shoal.surfaces.cli.skills import read_skills
+    from shoal.agents.info import info_lines
 
-    main = app.config.agents.default_agent
-    skills = [skill.name for skill in read_skills(place, main, None).found]
-    providers = ", ".join(app.config.providers) or "none set up"
-    sandbox = app.sandbox.name if app.sandbox.isolated else f"{app.sandbox.name} (not isolated)"
-    return [
-        f"home      {place.root}",
-        f"agents    {_listed(app.agents.names())}",
-        f"tools     {_listed(app.tools.names())}",
-        f"skills    {_listed(skills)}",
-        f"model     {default_model(app.config)}; providers: {providers}",
-        f"platforms {_listed(list(app.adapters))}",
-        f"sandbox   {sandbox}",
-        *(f"note      {note}" for note in app.notes),
-    ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{len(names)}: {', '.join(names)}" if names else "none"
+    return [f"home      {place.root}", *info_lines(app.info())]

@@ -109,6 +109,42 @@ def remove(place: Place, id: str) -> None:
     print(f"Removed {id}.")
 
 
+@triggers.command()
+@click.argument("id")
+@click.pass_obj
+def pause(place: Place, id: str) -> None:
+    """Let a trigger rest until it is resumed."""
+    from shoal.surfaces.cli.remote import find_remote, part
+
+    remote = find_remote(place)
+    if remote is not None:
+        asyncio.run(remote.call("POST", f"/api/triggers/{part(id)}/pause"))
+    elif not place.write(lambda store: store.triggers.pause(id)):
+        raise NotFound(f"There is no active trigger {id}. `shoal triggers list` shows them.")
+    print(f"Paused {id}.")
+
+
+@triggers.command()
+@click.argument("id")
+@click.pass_obj
+def resume(place: Place, id: str) -> None:
+    """Let a trigger come again that rests or was switched off."""
+    from shoal.domain.clock import SystemClock
+    from shoal.surfaces.cli.remote import find_remote, part
+    from shoal.triggers.schedule import first_time
+
+    remote = find_remote(place)
+    if remote is not None:
+        asyncio.run(remote.call("POST", f"/api/triggers/{part(id)}/resume"))
+        print(f"Resumed {id}.")
+        return
+    spec = next((one.spec for one in place.read(lambda store: store.triggers.all()) if one.id == id), None)
+    at = first_time(spec, SystemClock().now()) if spec is not None else None
+    if at is None or not place.write(lambda store: store.triggers.resume(id, at)):
+        raise NotFound(f"There is no trigger {id} that rests. `shoal triggers list` shows them.")
+    print(f"Resumed {id}: next at {when(at)} UTC.")
+
+
 @triggers.command("next")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 @json_option

@@ -16,12 +16,13 @@ from binascii import Error as Base64Error
 from collections.abc import AsyncIterator, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Protocol
 
 import anyio.to_thread
 import msgspec
 
 from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly
+from shoal.domain.files import Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.messages import Attachment
@@ -148,12 +149,25 @@ class _Part:
         os.close(self._folder)
 
 
+class Place(Protocol):
+    """Where files are stored, and how they come from other machines."""
+
+    @property
+    def home(self) -> Home: ...
+
+    @property
+    def folders(self) -> Folders: ...
+
+
 async def take_attachments(
-    home: Home, thread: ThreadId, refs: Sequence[AttachmentRef], message_id: str
+    place: Place, thread: ThreadId, refs: Sequence[AttachmentRef], message_id: str
 ) -> tuple[Attachment, ...]:
     """The files of a message, stored below the thread. Raises InvalidInput when one is missing or malformed."""
+    home = place.home
+    if any(ref.file for ref in refs):  # it may have been uploaded to another process
+        await place.folders.pull(thread)
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
-    return tuple([await _take_one(home, thread, ref, f"{stem}.{place}") for place, ref in enumerate(refs)])
+    return tuple([await _take_one(home, thread, ref, f"{stem}.{number}") for number, ref in enumerate(refs)])
 
 
 async def _take_one(home: Home, thread: ThreadId, ref: AttachmentRef, fresh_id: str) -> Attachment:

@@ -134,7 +134,7 @@ async def begin(web: Web, request: Request, conversation: Conversation) -> Begun
     thread, known = await _find_thread(web, conversation, message_id)
     info = await web.core.store.journal.thread(thread)
     text = last if info is not None else _opening(conversation)
-    attachments = await take_attachments(web.core.home, thread, conversation.attachments, message_id)
+    attachments = await take_attachments(web.core, thread, conversation.attachments, message_id)
     prompt = make_prompt(web, thread, text, message_id, agent=conversation.agent, attachments=attachments)
     receipt = await submit(web, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0

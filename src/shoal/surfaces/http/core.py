@@ -1,5 +1,6 @@
 """What the HTTP surface needs of a running Shoal, as Protocols, and what its handlers share."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
@@ -7,21 +8,28 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from shoal.domain.agents import AgentSpec
+from shoal.domain.calls import Webhook
 from shoal.domain.clock import Clock
+from shoal.domain.commands import Asked
 from shoal.domain.events import Event, LiveEvent, Scope
+from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter
+from shoal.domain.ports import ChatAdapter, Engine
 from shoal.domain.records import NewTrigger, Snapshot, Trigger
 from shoal.domain.store import Store
 
 if TYPE_CHECKING:
+    from shoal.actors.pairing import Pairing
+    from shoal.agents.info import Info
+    from shoal.agents.roster import Roster
     from shoal.surfaces.http.auth import Gate
     from shoal.surfaces.http.metrics import Counters
     from shoal.surfaces.http.page import Page
     from shoal.surfaces.http.streams import Streams
+    from shoal.tools.processes.service import ProcessService
 
 OWNER = Author(id="owner")
 """Whoever holds the token; the token is the owner's, so there is nobody else."""
@@ -62,7 +70,7 @@ class Orchestrator(Protocol):
         ...
 
     async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+        self, platform: str, channel: str, text: str, author: Author, agent: str = "", tainted_by: str = ""
     ) -> ThreadId:
         """Post to a channel, which opens a thread, and let its agent answer."""
         ...
@@ -73,6 +81,10 @@ class Orchestrator(Protocol):
 
     async def clear(self, thread: ThreadId, by: str) -> None:
         """Start the model's window anew. Raises NotFound."""
+        ...
+
+    async def command(self, asked: Asked) -> str:
+        """Do what a slash command asks; returns what to tell the person."""
         ...
 
 
@@ -127,10 +139,32 @@ class Core(Protocol):
     def snapshots(self) -> Snapshots: ...
 
     @property
+    def pairing(self) -> "Pairing": ...
+
+    @property
+    def artifacts(self) -> Files: ...
+
+    @property
+    def folders(self) -> Folders: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
     def hub(self) -> Hub: ...
 
     @property
     def agents(self) -> Agents: ...
+
+    @property
+    def roster(self) -> "Roster": ...
+
+    @property
+    def processes(self) -> "ProcessService": ...
+
+    def info(self) -> "Info":
+        """What is up."""
+        ...
 
     @property
     def adapters(self) -> Mapping[str, ChatAdapter]: ...
@@ -140,15 +174,23 @@ class Core(Protocol):
         """`running` when the engine serves; anything else says what it does instead."""
         ...
 
+    def due(self, what: str) -> None:
+        """Something became due: `triggers`, or a platform's post."""
+        ...
+
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
         ...
+
+
+NO_HOOKS: Mapping[str, Webhook] = {}
 
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the surface is served.
 
     `allowed_origins` are further origins (scheme://host[:port]) under which a browser may use it, e.g. of a proxy.
+    `hooks` are the webhooks by name.
     """
 
     token: str
@@ -160,12 +202,13 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     slow_reader_seconds: float = 60.0
     body_seconds: float = 60.0
     upload_seconds: float = 600.0
+    hooks: Mapping[str, Webhook] = NO_HOOKS
 
 
 class Web:
     """What every handler gets beside its request."""
 
-    __slots__ = ("core", "counters", "describe", "gate", "options", "page", "probed", "streams")
+    __slots__ = ("core", "counters", "describe", "gate", "options", "page", "probed", "probing", "streams")
 
     def __init__(
         self,
@@ -186,3 +229,4 @@ class Web:
         self.page = page
         self.describe = describe
         self.probed: tuple[float, str] | None = None
+        self.probing = asyncio.Lock()

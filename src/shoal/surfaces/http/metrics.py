@@ -31,8 +31,8 @@ class Counters:
             case _:
                 pass
 
-    def render(self, backlog: Backlog, outbox_depth: int, now: datetime) -> str:
-        """All figures as text. Ages are seconds."""
+    def render(self, backlog: Backlog, outbox_depth: int, advancing: int, now: datetime) -> str:
+        """All figures as text. Ages are seconds; `advancing` is of this process, what waits or is open is of all."""
         age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
         turns = {outcome: self._turns[outcome] for outcome in ("done", "aborted", "failed", "limit")}
         calls = {result: self._tool_calls[result] for result in ("done", "error")}
@@ -46,6 +46,7 @@ class Counters:
                 _plain("shoal_outbox_depth", "gauge", "Posts on their way to platforms.", outbox_depth),
                 _plain("shoal_prompts_queued", "gauge", "Messages that no turn has taken yet.", backlog.prompts),
                 _plain("shoal_turns_running", "gauge", "Turns that are open, waiting ones included.", backlog.turns),
+                _plain("shoal_threads_advancing", "gauge", "Threads that this process works on now.", advancing),
                 _plain("shoal_oldest_prompt_seconds", "gauge", "Age of the longest waiting message.", age),
             )
         )

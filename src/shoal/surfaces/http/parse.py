@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from shoal.domain.errors import InvalidInput
+from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.surfaces.http.core import BODY_BYTES_MAX
 from shoal.surfaces.http.errors import ApiError
@@ -31,7 +32,7 @@ async def read_json(request: Request, kind: type[T], *, seconds: float, optional
         _check_json_type(request)
     try:
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise InvalidInput(f"The body is not what this call takes: {error}. See GET /openapi.json.") from error
 
 

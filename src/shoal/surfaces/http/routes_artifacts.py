@@ -12,7 +12,6 @@ from shoal.domain.records import Artifact
 from shoal.surfaces.http.core import Web
 from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
 from shoal.surfaces.http.parse import path_part, path_thread
-from shoal.tools.artifacts import ArtifactFiles
 
 
 class ArtifactView(msgspec.Struct, frozen=True):
@@ -50,7 +49,7 @@ async def _artifact(web: Web, request: Request) -> Response:
     if found is None:
         raise NotFound("The thread has no such artifact. GET /api/threads/{thread}/artifacts lists them.")
     try:
-        content = await anyio.to_thread.run_sync(ArtifactFiles(web.core.home.artifacts).read, found.digest)
+        content = await anyio.to_thread.run_sync(web.core.artifacts.read, found.digest)
     except FileNotFoundError as error:
         raise NotFound(f"Artifact {found.digest} is gone: it was too old to be kept.") from error
     return Response(content, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "private, no-cache"})

@@ -1,4 +1,4 @@
-"""Calls about approvals, triggers, agents, use and the audit log."""
+"""Calls about approvals, triggers, use and the audit log."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, parse_thread_id
 from shoal.domain.records import Approval, AuditEntry, AuditRow, NewTrigger, Trigger, UsageRow
@@ -15,6 +15,7 @@ from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
 from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
 from shoal.surfaces.http.parse import checked_text, path_part, read_json, read_query
 from shoal.surfaces.http.routes_threads import check_agent
+from shoal.triggers.schedule import first_time
 
 LIST_MAX = 1000
 
@@ -105,17 +106,6 @@ class Removed(msgspec.Struct, frozen=True):
     """It is gone."""
 
     removed: bool
-
-
-class AgentView(msgspec.Struct, frozen=True):
-    """An agent. Empty `tools` are all; `error` says what is wrong with its file, then the rest is empty."""
-
-    name: str
-    model: str = ""
-    profile: str = ""
-    tools: tuple[str, ...] = ()
-    fallback: tuple[str, ...] = ()
-    error: str = ""
 
 
 class TokensView(msgspec.Struct, frozen=True):
@@ -270,30 +260,33 @@ async def _add_trigger(web: Web, request: Request) -> Response:
     return json_answer(trigger_view(await web.core.add_trigger(trigger)), 201)
 
 
+async def _pause_trigger(web: Web, request: Request) -> Response:
+    trigger = await _trigger(web, path_part(request, "id"))
+    if not await web.core.store.triggers.pause(trigger.id):
+        raise Conflict(f"Trigger {trigger.id} is {trigger.state}: there is nothing to pause.")
+    return json_answer(trigger_view(await _trigger(web, trigger.id)))
+
+
+async def _resume_trigger(web: Web, request: Request) -> Response:
+    trigger = await _trigger(web, path_part(request, "id"))
+    if not await web.core.store.triggers.resume(trigger.id, first_time(trigger.spec, web.core.clock.now())):
+        raise Conflict(f"Trigger {trigger.id} is {trigger.state}: there is nothing to resume.")
+    web.core.due("triggers")
+    return json_answer(trigger_view(await _trigger(web, trigger.id)))
+
+
+async def _trigger(web: Web, id: str) -> Trigger:
+    for trigger in await web.core.store.triggers.all():
+        if trigger.id == id:
+            return trigger
+    raise NotFound(f"There is no trigger {id[:80]}. GET /api/triggers lists them.")
+
+
 async def _remove_trigger(web: Web, request: Request) -> Response:
     trigger = path_part(request, "id")
     if not await web.core.store.triggers.remove(trigger):
         raise NotFound(f"There is no trigger {trigger[:80]}. GET /api/triggers lists them.")
     return json_answer(Removed(True))
-
-
-def _agent_view(web: Web, name: str) -> AgentView:
-    try:
-        spec = web.core.agents.spec(name)
-    except InvalidInput as error:
-        return AgentView(name, error=str(error))
-    return AgentView(spec.name, spec.model, spec.profile, spec.tools, spec.fallback)
-
-
-async def _agents(web: Web, _: Request) -> Response:
-    return json_answer([_agent_view(web, name) for name in web.core.agents.names()])
-
-
-async def _agent(web: Web, request: Request) -> Response:
-    name = path_part(request, "name")
-    if name not in web.core.agents.names():
-        raise NotFound(f"There is no agent {name[:80]!r}. GET /api/agents lists them.")
-    return json_answer(_agent_view(web, name))
 
 
 def _usage_view(row: UsageRow) -> UsageView:
@@ -359,12 +352,12 @@ ENDPOINTS = (
         summary="Remove a trigger.", answer=Answer("It is gone.", Removed),
     ),
     Endpoint(
-        method="GET", path="/api/agents", handler=_agents,
-        summary="The agents.", answer=Answer("Agents.", list[AgentView]),
+        method="POST", path="/api/triggers/{id}/pause", handler=_pause_trigger,
+        summary="Let a trigger rest.", answer=Answer("The trigger.", TriggerView),
     ),
     Endpoint(
-        method="GET", path="/api/agents/{name}", handler=_agent,
-        summary="One agent.", answer=Answer("The agent.", AgentView),
+        method="POST", path="/api/triggers/{id}/resume", handler=_resume_trigger,
+        summary="Let a trigger come again that rests or was switched off.", answer=Answer("The trigger.", TriggerView),
     ),
     Endpoint(
         method="GET", path="/api/usage", handler=_usage, query=UsageQuery,

@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from shoal.domain.errors import StoreUnavailable
 from shoal.surfaces.http.attachments import FileView, list_thread_files, open_thread_file, store_upload
 from shoal.surfaces.http.core import ATTACHMENT_BYTES_MAX, Web
 from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
@@ -40,17 +41,21 @@ async def _upload(web: Web, request: Request) -> Response:
     name = checked_text(read_query(request, UploadQuery).name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=web.options.upload_seconds)
     stored = await store_upload(web.core.home, thread, name, web.core.clock.new_id(), pieces)
+    if notices := await web.core.folders.push(thread):
+        raise StoreUnavailable(notices[0])
     file = stored.path.rpartition("/")[2]
     return json_answer(Uploaded(file, stored.name, stored.media_type, stored.size_bytes, stored.digest), 201)
 
 
 async def _list(web: Web, request: Request) -> Response:
     thread = path_thread(request)
+    await web.core.folders.pull(thread)
     return json_answer(await anyio.to_thread.run_sync(list_thread_files, web.core.home, thread))
 
 
 async def _fetch(web: Web, request: Request) -> Response:
     thread, path = path_thread(request), path_part(request, "path")
+    await web.core.folders.pull(thread)
     found = await anyio.to_thread.run_sync(open_thread_file, web.core.home, thread, path)
     shown = "inline" if found.media_type in _INLINE else "attachment"
     headers = {

@@ -1,5 +1,6 @@
 """Calls about the process itself: alive, ready, figures, and the description of the API."""
 
+import asyncio
 from typing import Literal
 
 import msgspec
@@ -10,6 +11,8 @@ from shoal.domain.errors import StoreError
 from shoal.surfaces.http.core import Web
 from shoal.surfaces.http.endpoints import JSON, Answer, AnyObject, Endpoint, json_answer
 
+PROBE_SECONDS_MAX = 2.0
+"""How long the store may take to answer."""
 PROBE_SECONDS = 1.0
 """How long an answer about the store counts, so that nobody can make it write without end."""
 
@@ -33,23 +36,32 @@ async def _healthz(_: Web, __: Request) -> Response:
 
 
 async def _readyz(web: Web, _: Request) -> Response:
-    state = web.core.state
-    readiness = Readiness(False, await _store_state(web), "ok" if state == "running" else state)
+    readiness = Readiness(False, await _store_state(web), _engine_state(web))
     ready = readiness.store == readiness.engine == "ok"
     return json_answer(msgspec.structs.replace(readiness, ready=ready), 200 if ready else 503)
 
 
+def _engine_state(web: Web) -> str:
+    """`unregistered` is a worker whose signs of life do not reach the database."""
+    state = web.core.state
+    if state != "running":
+        return state
+    return "ok" if web.core.engine.is_ready else "unregistered"
+
+
 async def _store_state(web: Web) -> str:
-    now = web.core.clock.monotonic()
-    if web.probed is None or now - web.probed[0] >= PROBE_SECONDS:
-        web.probed = (now, await _probe(web))
-    return web.probed[1]
+    async with web.probing:
+        now = web.core.clock.monotonic()
+        if web.probed is None or now - web.probed[0] >= PROBE_SECONDS:
+            web.probed = (now, await _probe(web))
+        return web.probed[1]
 
 
 async def _probe(web: Web) -> str:
     try:
-        await web.core.store.settings.put("http", "probe", web.core.clock.now().isoformat())
-    except StoreError as error:
+        async with asyncio.timeout(PROBE_SECONDS_MAX):
+            await web.core.store.settings.put("http", "probe", web.core.clock.now().isoformat())
+    except (StoreError, TimeoutError) as error:
         return type(error).__name__
     return "ok"
 
@@ -57,7 +69,7 @@ async def _probe(web: Web) -> str:
 async def _metrics(web: Web, _: Request) -> Response:
     backlog = await web.core.store.inbox.backlog()
     depth = await web.core.store.outbox.depth()
-    text = web.counters.render(backlog, depth, web.core.clock.now())
+    text = web.counters.render(backlog, depth, web.core.engine.running, web.core.clock.now())
     return Response(text, media_type="text/plain; version=0.0.4")
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.events import Event, encode_event
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId
 from shoal.domain.messages import Abort, Attachment, Origin, Prompt, Receipt, Steer
 from shoal.domain.records import StoredStep, ThreadInfo
 from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
@@ -184,6 +184,7 @@ def make_prompt(
         agent=agent,
         message_id=message_id,
         origin=origin,
+        direct=thread.partition(":")[0] in OWN_PLATFORMS,
     )
 
 
@@ -193,7 +194,7 @@ async def _send_message(web: Web, request: Request) -> Response:
     text = body.text if body.attachments and not body.text else checked_text(body.text)
     agent = check_agent(web, body.agent)
     message_id = _checked_id(body.message_id) or web.core.clock.new_id()
-    attachments = await take_attachments(web.core.home, thread, body.attachments, message_id)
+    attachments = await take_attachments(web.core, thread, body.attachments, message_id)
     origin: Origin = "person" if request.state.credential == "cookie" else "api"
     prompt = make_prompt(web, thread, text, message_id, origin=origin, agent=agent, attachments=attachments)
     receipt = await submit(web, prompt)

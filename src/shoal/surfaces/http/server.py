@@ -19,11 +19,15 @@ from shoal.surfaces.http import (
     compat,
     compat_chat,
     compat_responses,
+    routes_access,
+    routes_agents,
     routes_artifacts,
     routes_control,
     routes_files,
     routes_health,
+    routes_hooks,
     routes_platforms,
+    routes_processes,
     routes_snapshots,
     routes_threads,
 )
@@ -47,11 +51,15 @@ BACKLOG = 512
 API: tuple[Endpoint, ...] = (
     *routes_health.ENDPOINTS,
     *routes_platforms.ENDPOINTS,
+    *routes_hooks.ENDPOINTS,
     *routes_threads.ENDPOINTS,
     *routes_artifacts.ENDPOINTS,
     *routes_files.ENDPOINTS,
     *routes_snapshots.ENDPOINTS,
     *routes_control.ENDPOINTS,
+    *routes_processes.ENDPOINTS,
+    *routes_access.ENDPOINTS,
+    *routes_agents.ENDPOINTS,
     *compat.ENDPOINTS,
     *compat_chat.ENDPOINTS,
     *compat_responses.ENDPOINTS,
@@ -97,7 +105,7 @@ def _described() -> bytes:
 
 
 def _is_open(path: str) -> bool:
-    return path in _OPEN or path.startswith(routes_platforms.PREFIX) or is_open(path)
+    return path in _OPEN or path.startswith((routes_platforms.PREFIX, routes_hooks.PREFIX)) or is_open(path)
 
 
 _OPEN = frozenset(endpoint.path for endpoint in API if endpoint.is_open)

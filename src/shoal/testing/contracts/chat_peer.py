@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from shoal.domain.clock import Clock
+from shoal.domain.commands import Asked
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.messages import Inbound, Prompt, Receipt
@@ -17,9 +18,13 @@ from shoal.domain.ports import ChatAdapter
 WAIT_SECONDS = 20.0
 """How long a test waits for what has to come; it does not depend on it."""
 
-Lack: TypeAlias = Literal["people", "troubles", "connection", "files_in", "view"]
+Lack: TypeAlias = Literal[
+    "people", "troubles", "connection", "files_in", "view", "edits", "deletions", "reactions", "bots", "replies"
+]
 """`people`: messages come in by another way than the adapter. `troubles`: its posts cannot fail. `connection`: it has
-none that could drop. `files_in`: people cannot send files. `view`: what is posted is seen elsewhere."""
+none that could drop. `files_in`: people cannot send files. `view`: what is posted is seen elsewhere. `edits`,
+`deletions`, `reactions`: the platform does not tell bots of them. `bots`: it has no other bots. `replies`: its messages
+name none that they answer, but the thread they stand in."""
 
 
 class Shown(msgspec.Struct):
@@ -49,6 +54,18 @@ class Counterpart(Protocol):
 
     async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
         """Somebody writes in the conversation; returns the platform's message id."""
+        ...
+
+    async def changes(self, message_id: str, text: str) -> None:
+        """Ada edits what she wrote."""
+        ...
+
+    async def deletes(self, message_id: str) -> None:
+        """Ada deletes what she wrote."""
+        ...
+
+    async def reacts(self, message_id: str, emoji: str) -> None:
+        """Ada puts an emoji to a message."""
         ...
 
     async def sends_file(self, name: str, content: bytes) -> None:
@@ -90,7 +107,8 @@ class Inbox:
     def __init__(self) -> None:
         self.came: list[Inbound] = []
         self.decided: list[tuple[ApprovalId, bool, Asker, Scope]] = []
-        self.cleared: list[ThreadId] = []
+        self.commands: list[Asked] = []
+        self.threads: dict[str, ThreadId] = {}
         self.answer: Literal["accepted", "busy"] = "accepted"
         self.strangers: set[str] = set()
         self._changed = asyncio.Condition()
@@ -115,14 +133,15 @@ class Inbox:
         await self._tell()
         return "allow" if allow else "deny"
 
-    async def clear(self, thread: ThreadId, by: str) -> None:
+    async def command(self, asked: Asked) -> str:
         """Note it."""
-        self.cleared.append(thread)
+        self.commands.append(asked)
         await self._tell()
+        return f"Did /{asked.name}."
 
-    async def status(self, thread: ThreadId) -> str:
-        """Always the same."""
-        return "Idle."
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """What `threads` says of the message's id, or its key."""
+        return self.threads.get(message_id) or self.threads.get(key)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something is so; what it looks at are this inbox's notes."""

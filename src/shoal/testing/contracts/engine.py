@@ -209,6 +209,27 @@ class EngineContract:
         recorder.let_go(named("a"))
         await quiet(engine, recorder)
 
+    async def test_it_is_ready_from_its_start_to_its_drain(self, cluster: Cluster) -> None:
+        """And whoever waits for that is told."""
+        recorder = Recorder()
+        engine = await cluster.start(recorder)
+        await engine.started()
+        assert engine.is_ready
+        await engine.drain(0)
+        assert not engine.is_ready
+
+    async def test_a_thread_that_runs_here_is_confirmed(self, cluster: Cluster) -> None:
+        """It may go on."""
+        recorder = Recorder()
+        recorder.hold(named("a"))
+        engine = await cluster.start(recorder)
+        await engine.wake(named("a"))
+        await recorder.started(named("a"))
+        await engine.confirm(named("a"))
+        assert engine.running == 1
+        recorder.let_go(named("a"))
+        await quiet(engine, recorder)
+
     async def test_draining_lets_running_threads_finish(self, cluster: Cluster) -> None:
         """And starts no others."""
         recorder = Recorder()

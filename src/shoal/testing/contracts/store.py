@@ -9,12 +9,26 @@ class TestMine(StoreContract):
 
 from shoal.testing.contracts.store_approvals import ApprovalRules
 from shoal.testing.contracts.store_budget import BudgetRules
+from shoal.testing.contracts.store_children import ChildRules
 from shoal.testing.contracts.store_delivery import DeliveryRules
 from shoal.testing.contracts.store_journal import JournalRules
 from shoal.testing.contracts.store_mailbox import MailboxRules
+from shoal.testing.contracts.store_processes import ProcessRules
 from shoal.testing.contracts.store_records import RecordRules
+from shoal.testing.contracts.store_registry import RegistryRules
 from shoal.testing.contracts.store_search import SearchRules
 
 
-class StoreContract(MailboxRules, JournalRules, DeliveryRules, ApprovalRules, BudgetRules, RecordRules, SearchRules):
+class StoreContract(
+    MailboxRules,
+    ProcessRules,
+    JournalRules,
+    DeliveryRules,
+    ApprovalRules,
+    BudgetRules,
+    ChildRules,
+    RecordRules,
+    RegistryRules,
+    SearchRules,
+):
     """Every rule of the store; a subclass gives the fixtures `store` and `clock`."""

@@ -107,3 +107,16 @@ class BudgetRules:
         assert (await purse.reserve("r1", 0, 20)).blocked is None
         await clock.advance(86_400)
         assert (await purse.reserve("r2", 0, 20)).blocked is not None
+
+    async def test_a_call_beside_turns_settles_by_itself_and_counts_once(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """However often it is told."""
+        purse = Purse(store, clock, day=(1.0, 0))
+        lease = await opened(store)
+        await purse.reserve("summary:1", 0.9, 5000)
+        spend = Spend("summary:1", "main", "", "demo", Usage(100, 20), 0.25, reservation="summary:1")
+        for _ in range(2):
+            await store.ledger.record(lease.thread, TurnId(""), spend)
+        assert await purse.spent("day") == (25, 120)
+        assert [row.calls for row in await store.ledger.usage()] == [1]

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ids import ThreadId, TurnId, make_thread_id
 from shoal.domain.records import OutboxRow
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import OTHER, THREAD, post
+from shoal.testing.contracts.steps import OTHER, THREAD, post, prompt
 
 CLAIM_SECONDS = 60.0
 RACERS = 8
@@ -110,6 +110,35 @@ class DeliveryRules:
         (row,) = await claimed(store)
         assert row.maybe_sent
 
+    async def test_a_claim_that_is_extended_lasts(self, store: Store, clock: ManualClock) -> None:
+        """What was put back, sent or given up meanwhile is not claimed by that."""
+        await store.outbox.put(post("a"))
+        await store.outbox.put(post("b", OTHER))
+        (_, other) = await claimed(store)
+        await clock.advance(CLAIM_SECONDS - 1)
+        await store.outbox.retry(other, clock.now(), "slow down")
+        await store.outbox.extend(["a", "b", "unknown"], CLAIM_SECONDS)
+        await clock.advance(CLAIM_SECONDS - 1)
+        assert [row.id for row in await claimed(store)] == ["b"]
+        await clock.advance(1)
+        assert [row.id for row in await claimed(store)] == ["a"]
+
+    async def test_a_former_holder_puts_nothing_back(self, store: Store, clock: ManualClock) -> None:
+        """It was frozen while another took over; only that a piece is posted counts from whoever says so."""
+        await store.outbox.put(post("a"))
+        (former,) = await claimed(store)
+        await store.outbox.release("web")
+        (row,) = await claimed(store)
+        await store.outbox.retry(former, clock.now(), "late")
+        await store.outbox.fail(former, "late")
+        assert await claimed(store) == []
+        await store.outbox.posted(row, 0, "p0", last=True)
+        await store.outbox.retry(former, clock.now(), "late")
+        await store.outbox.retry(row, clock.now(), "late too")
+        await store.outbox.posted(former, 0, "p0", last=False)
+        assert await claimed(store) == []
+        assert await store.outbox.depth() == 0
+
     async def test_a_post_given_up_lets_the_next_pass(self, store: Store) -> None:
         """It is not tried again."""
         await store.outbox.put(post("a"))
@@ -132,3 +161,18 @@ class DeliveryRules:
         await store.outbox.put(whole)
         (row,) = await claimed(store)
         assert (row.post, row.thread, row.part, row.attempts) == (whole, THREAD, 0, 0)
+
+    async def test_a_message_leads_to_its_thread(self, store: Store) -> None:
+        """One of ours by its id, a prompt by its key, each only within its channel; a preview becomes the answer."""
+        await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
+        assert await store.outbox.posted_ids("preview:T1") == ["m1"]
+        assert await store.outbox.thread_of("web:lobby:", "m1") == THREAD
+        await store.outbox.put(post("a"))
+        (row,) = await claimed(store)
+        await store.outbox.posted(row, 0, "m1", last=True)
+        assert await store.outbox.posted_ids("preview:T1") == []
+        assert await store.outbox.thread_of("web:lobby:", "m1") == THREAD
+        await store.inbox.accept(prompt("k1", OTHER), 5)
+        assert await store.outbox.thread_of("web:lobby:", "", "k1") == OTHER
+        for channel in ("web:lob:", "web:lobby2:", "terminal:lobby:"):
+            assert await store.outbox.thread_of(channel, "m1", "k1") is None

@@ -3,8 +3,9 @@
 import asyncio
 
 from shoal.domain.errors import InvalidInput
+from shoal.domain.events import Revised
 from shoal.domain.ids import TurnId, make_thread_id
-from shoal.domain.messages import Abort
+from shoal.domain.messages import Abort, Author, Deletion, Edit
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import (
@@ -216,3 +217,42 @@ class MailboxRules:
             said = (await closed(store, lease, f"T{number}")).prompt
         assert said is None
         assert (await types(store)).count("turn_started") == 4
+
+    async def test_an_edit_replaces_what_still_waits(self, store: Store) -> None:
+        """And a deletion takes it out of the mailbox; the key stays known."""
+        for key in ("a", "b"):
+            await store.inbox.accept(prompt(key), 5)
+        revision = await store.inbox.revise(Edit(THREAD, "a", "better", PERSON, "m1"))
+        assert (revision.receipt.status, revision.events) == ("accepted", ())
+        assert (await store.inbox.revise(Deletion(THREAD, "b", PERSON))).receipt.status == "accepted"
+        lease = await leased(store)
+        assert lease.prompt is not None
+        assert lease.prompt.text == "better"
+        await store.journal.open_turn(lease, lease.prompt, opening("T1", lease.prompt))
+        assert (await closed(store, lease)).prompt is None
+        assert (await store.inbox.accept(prompt("b"), 5)).status == "duplicate"
+
+    async def test_an_edit_of_what_was_taken_is_journaled_once(self, store: Store) -> None:
+        """So is a deletion, after which nothing changes it any more."""
+        await opened(store, key="a")
+        edit = Edit(THREAD, "a", "better", PERSON, "m1")
+        assert (await store.inbox.revise(edit)).receipt.status == "delivered"
+        assert (await store.inbox.revise(edit)).receipt.status == "duplicate"
+        (event,) = (await store.inbox.revise(Deletion(THREAD, "a", PERSON, "m1"))).events
+        assert isinstance(event.data, Revised)
+        assert event.data.deleted
+        assert (await store.inbox.revise(edit)).receipt.status == "dropped"
+        assert await types(store) == ["turn_started", "user_message", "revised", "revised"]
+
+    async def test_nobody_changes_what_another_wrote(self, store: Store) -> None:
+        """Nor what nobody wrote."""
+        await store.inbox.accept(prompt("a"), 5)
+        stranger = Author("u2", "Other")
+        for message in (
+            Edit(THREAD, "a", "mine", stranger),
+            Deletion(THREAD, "a", stranger),
+            Edit(THREAD, "x", "", PERSON),
+        ):
+            assert (await store.inbox.revise(message)).receipt.status == "dropped"
+        lease = await leased(store)
+        assert lease.prompt == prompt("a")

@@ -112,6 +112,22 @@ class RecordRules:
         assert await store.triggers.claim(trigger, clock.now() + timedelta(hours=1), missed=True) is not None
         assert [found.state for found in await store.triggers.all()] == ["active"]
 
+    async def test_a_paused_trigger_is_not_due_until_it_is_resumed(self, store: Store, clock: ManualClock) -> None:
+        """Then it is as new; one that was switched off too."""
+        trigger = await added(store, clock, 0)
+        assert await store.triggers.pause(trigger.id)
+        assert not await store.triggers.pause(trigger.id)
+        assert await store.triggers.due() == []
+        assert await store.triggers.claim(trigger, None) is None
+        assert await store.triggers.resume(trigger.id, clock.now())
+        assert not await store.triggers.resume(trigger.id, clock.now())
+        assert [one.id for one in await store.triggers.due()] == [trigger.id]
+        await store.triggers.settle(trigger, error="no", disable=True)
+        later = clock.now() + timedelta(hours=1)
+        assert await store.triggers.resume(trigger.id, later)
+        (found,) = await store.triggers.all()
+        assert (found.state, found.next_at, found.failures, found.error) == ("active", later, 0, "")
+
     async def test_a_trigger_remembers_its_failures(self, store: Store, clock: ManualClock) -> None:
         """Until it works again; a disabled one is never due."""
         trigger = await added(store, clock, 0)

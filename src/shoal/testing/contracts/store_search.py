@@ -41,6 +41,13 @@ class SearchRules:
         assert len(await store.search.said("quote")) == 1
         assert len(await store.search.said("stripe")) == 1
 
+    async def test_scripts_without_spaces_are_searched_by_their_characters(self, store: Store) -> None:
+        """Neighbours in the search have to be neighbours in the text."""
+        await said(store, "今日の東京は雨です", "GPT模型和工具", "東と京", "서울의 날씨")
+        assert [spoken(event) for event in await store.search.said("東京")] == ["今日の東京は雨です"]
+        assert [spoken(event) for event in await store.search.said("gpt模型 工具")] == ["GPT模型和工具"]
+        assert [spoken(event) for event in await store.search.said("날씨")] == ["서울의 날씨"]
+
     async def test_a_search_stays_within_a_channel(self, store: Store) -> None:
         """By the beginning of the thread's id."""
         await said(store, "treasure")

@@ -18,11 +18,13 @@ import pytest
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ToolError
+from shoal.domain.files import Files
 from shoal.domain.home import Home
 from shoal.domain.ids import CallId, TurnId, make_thread_id
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext
 from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
 
 THREAD = make_thread_id("web", "lobby", "one")
@@ -37,7 +39,8 @@ RUBBISH = (
 class FakeServices:
     """Keeps what tools ask of Shoal."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, artifacts: Files) -> None:
+        self.artifacts: Files = artifacts
         self.posts: list[NewPost] = []
         self.triggers: list[NewTrigger] = []
         self._clock = clock
@@ -107,7 +110,7 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
         ),
         sandbox=sandbox or FakeSandbox(),
         clock=clock,
-        services=FakeServices(clock),
+        services=FakeServices(clock, LocalFiles(home.artifacts)),
     )
 
 

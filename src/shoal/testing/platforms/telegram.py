@@ -45,6 +45,8 @@ class FakeTelegram:
         self.troubles: deque[Trouble] = deque()
         self.token_refused = False
         self.calls: list[tuple[str, Given]] = []
+        self.updates: list[Given] = []
+        self.moved: dict[int, int] = {}
         self.webhook: Given = {}
         self.answers: list[str] = []
         self.chats: dict[int, tuple[str, set[int]]] = {}
@@ -99,6 +101,23 @@ class FakeTelegram:
         await self._happens("message", message)
         return sent.id
 
+    async def changes(self, message_id: int, text: str) -> None:
+        """Who wrote a message edits it."""
+        sent = next(found for found in self.messages if found.id == message_id)
+        sent.text = text
+        message: dict[str, Json] = {**self._message(sent), "from": user_of(sent.user), "edit_date": STARTED_AT}
+        await self._happens("edited_message", message)
+
+    async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
+        """Somebody puts an emoji to a message."""
+        sent = next(found for found in self.messages if found.id == message_id)
+        message = self._message(sent)
+        reaction: dict[str, Json] = {
+            "chat": message["chat"], "message_id": sent.id, "user": user_of(user), "date": STARTED_AT,
+            "old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": emoji}],
+        }  # fmt: skip
+        await self._happens("message_reaction", reaction)
+
     async def sends_file(self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "") -> int:
         """Somebody sends a document."""
         sent = self._keep(Sent(0, chat, 0, user, caption, file=(name, content)))
@@ -114,6 +133,7 @@ class FakeTelegram:
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
             "id": f"click-{self._fresh()}", "from": user_of(user), "message": self._message(sent), "data": value,
+            "chat_instance": str(sent.chat),
         }  # fmt: skip
         await self._happens("callback_query", click)
 
@@ -206,6 +226,7 @@ class FakeTelegram:
     async def _happens(self, kind: str, content: dict[str, Json]) -> None:
         self._last = {"update_id": self._fresh(), kind: content}
         self._updates.append(self._last)
+        self.updates.append(self._last)
         await self._tell()
 
     async def _tell(self) -> None:
@@ -296,7 +317,9 @@ class FakeTelegram:
     def _check_place(self, given: Given) -> None:
         chat = self.chats.get(int_of(given, "chat_id"))
         if chat is None:
-            raise Refused(400, "Bad Request: chat not found")
+            moved = self.moved.get(int_of(given, "chat_id"), 0)
+            why = "group chat was upgraded to a supergroup chat" if moved else "chat not found"
+            raise Refused(400, f"Bad Request: {why}", migrate_to=moved)
         topic = int_of(given, "message_thread_id")
         if topic and topic not in chat[1]:
             raise Refused(400, "Bad Request: message thread not found")

@@ -17,10 +17,11 @@ Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
 class Refused(Exception):
     """An error answer."""
 
-    def __init__(self, code: int, description: str, retry_after: float = 0.0) -> None:
+    def __init__(self, code: int, description: str, retry_after: float = 0.0, migrate_to: int = 0) -> None:
         super().__init__(description)
         self.code = code
         self.retry_after = retry_after
+        self.migrate_to = migrate_to
 
 
 class Sent(msgspec.Struct):
@@ -101,6 +102,8 @@ def refusal_of(refused: Refused) -> Answered:
     content: dict[str, Json] = {"ok": False, "error_code": refused.code, "description": str(refused)}
     if refused.retry_after:
         content["parameters"] = {"retry_after": refused.retry_after}
+    if refused.migrate_to:
+        content["parameters"] = {"migrate_to_chat_id": refused.migrate_to}
     return Answered(refused.code, msgspec.json.encode(content))
 
 

@@ -117,7 +117,9 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 def _encoded(answer: Answered) -> bytes:
-    headers = (("content-type", "application/json"), *answer.headers, ("content-length", str(len(answer.body))))
+    typed = any(name == "content-type" for name, _ in answer.headers)
+    kind = () if typed else (("content-type", "application/json"),)
+    headers = (*kind, *answer.headers, ("content-length", str(len(answer.body))))
     lines = [f"HTTP/1.1 {answer.status} Answer", *(f"{name}: {value}" for name, value in headers)]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + answer.body
 

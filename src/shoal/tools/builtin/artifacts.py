@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
+from shoal.domain.files import DIGEST_CHARS, Files
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.records import Artifact
 from shoal.domain.store import Artifacts
-from shoal.tools.artifacts import DIGEST_CHARS, ArtifactFiles
 from shoal.tools.threads import in_thread
 from shoal.tools.typed import Prepared, TypedTool, canonical
 
@@ -49,7 +49,7 @@ class ReadArtifactTool(TypedTool[ReadArtifactArguments]):
     read_only: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
 
-    def __init__(self, artifacts: Artifacts, files: ArtifactFiles) -> None:
+    def __init__(self, artifacts: Artifacts, files: Files) -> None:
         super().__init__(ReadArtifactArguments)
         self._artifacts = artifacts
         self._files = files

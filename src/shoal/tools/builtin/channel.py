@@ -52,7 +52,7 @@ class UploadTool(TypedTool[UploadArguments]):
             kept = await in_thread(lambda: keep_copy(context.home, context.thread, name, content))
             stem = hashlib.sha256(f"{context.turn}\0{context.call_id}".encode()).hexdigest()[:26]
             await context.services.post(
-                NewPost(id=stem, thread=context.thread, text=arguments.comment, kind="file", file=str(kept))
+                NewPost(id=stem, thread=context.chat, text=arguments.comment, kind="file", file=str(kept))
             )
             return ToolOutput(f"Posted {place.shown} ({len(content):,} bytes).")
 

@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from shoal.domain.errors import ToolError
+from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import Image
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.tools.images import fit_image
 from shoal.tools.jail import Jail, Place, jail_of
 from shoal.tools.keep import keep_copy
 from shoal.tools.locks import PathLocks
@@ -206,13 +207,13 @@ def _image_type(content: bytes) -> str:
 
 
 def _image(place: Place, content: bytes, media_type: str, context: ToolContext) -> ToolOutput:
-    if len(content) > IMAGE_BYTES_MAX:
-        raise ToolError(
-            f"{place.shown} is an image of {len(content):,} bytes; the most is {IMAGE_BYTES_MAX:,}. Make it smaller."
-        )
-    kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, content)
+    try:
+        image = fit_image(content, media_type, IMAGE_BYTES_MAX)
+    except InvalidInput as problem:
+        raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
+    kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image.content)
     text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
-    return ToolOutput(text, images=(Image(str(kept), media_type),))
+    return ToolOutput(text, images=(Image(str(kept), image.media_type),))
 
 
 def _list(jail: Jail, place: Place) -> ToolOutput:

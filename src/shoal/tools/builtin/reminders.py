@@ -18,7 +18,7 @@ from shoal.tools.typed import Prepared, TypedTool, canonical
 _IN = re.compile(r"in\s+(\d{1,6}|an?)\s*(s|sec|second|m|min|minute|h|hour|d|day|w|week)s?", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _CRON_FIELD = re.compile(r"[\w*/,#?-]+")
-_FORMS = (
+WHEN_FORMS = (
     "an ISO 8601 time (2027-03-01T09:00), a wait (in 10 minutes, in 2 hours, in 3 days) "
     "or a cron line (0 9 * * 1-5 for 9:00 on weekdays)"
 )
@@ -27,7 +27,7 @@ _FORMS = (
 class RemindArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `remind` takes."""
 
-    when: Annotated[str, Meta(description=f"When: {_FORMS}.")]
+    when: Annotated[str, Meta(description=f"When: {WHEN_FORMS}.")]
     text: Annotated[
         str, Meta(description="What you are told then, as a message in this conversation.", max_length=4000)
     ]
@@ -49,37 +49,54 @@ class RemindTool(TypedTool[RemindArguments]):
 
     def plan(self, arguments: RemindArguments, context: ToolContext) -> Invocation:
         """Work out the schedule. Raises ToolError when it is none, is past, or the text is empty."""
-        text = arguments.text.strip()
-        if not text:
+        reminder = Reminder(arguments.when, arguments.text, arguments.timezone, context)
+        return reminder.prepared(self.name, reminder.detail)
+
+
+class Reminder:
+    """A trigger for the conversation of a call, as the model asks for it. Raises ToolError for one that cannot be."""
+
+    def __init__(self, when: str, text: str, timezone: str, context: ToolContext) -> None:
+        self.text = text.strip()
+        if not self.text:
             raise ToolError("There is nothing to be reminded of: the text is empty.")
-        find_zone(arguments.timezone)
-        when = " ".join(arguments.when.split())
-        is_cron = _is_cron(when)
-        if not is_cron:
-            schedule_of(when, arguments.timezone, context.clock.now())
+        find_zone(timezone)
+        self.when = " ".join(when.split())
+        self.timezone = timezone
+        self._context = context
+        self._is_cron = _is_cron(self.when)
+        if not self._is_cron:
+            schedule_of(self.when, timezone, context.clock.now())
 
-        async def work() -> ToolOutput:
-            schedule = when if is_cron else schedule_of(when, arguments.timezone, context.clock.now())
-            trigger = NewTrigger(
-                kind="periodic" if is_cron else "one-shot",
-                schedule=schedule,
-                text=text,
-                thread=context.thread,
-                timezone=arguments.timezone,
-                agent=context.agent.name,
-                created_by=context.asker.user,
-            )
-            try:
-                added = await context.services.add_trigger(trigger)
-            except InvalidInput as error:
-                raise ToolError(f"That schedule cannot be used: {error}") from error
-            next_at = f", next at {iso(added.next_at)}" if added.next_at else ""
-            return ToolOutput(f"Reminder {added.id} is set{next_at}: {text}")
+    @property
+    def detail(self) -> str:
+        """What it does, in a line."""
+        return f"{self.when} {self.timezone} {' '.join(self.text.split())}"
 
-        detail = f"{when} {arguments.timezone} {' '.join(text.split())}"
-        shown = f"{self.name} {when} ({arguments.timezone})\n\n{text}"
-        effect = canonical(self.name, when=when, timezone=arguments.timezone, text=text, thread=context.thread)
-        return Prepared((Action(f"tool:{self.name}:{detail}"),), shown, effect, work)
+    def prepared(self, tool: str, detail: str) -> Prepared:
+        """As a call of a tool."""
+        shown = f"{tool} {self.when} ({self.timezone})\n\n{self.text}"
+        thread = self._context.chat
+        effect = canonical(tool, when=self.when, timezone=self.timezone, text=self.text, thread=thread)
+        return Prepared((Action(f"tool:{tool}:{detail}"),), shown, effect, self._add)
+
+    async def _add(self) -> ToolOutput:
+        context = self._context
+        trigger = NewTrigger(
+            kind="periodic" if self._is_cron else "one-shot",
+            schedule=self.when if self._is_cron else schedule_of(self.when, self.timezone, context.clock.now()),
+            text=self.text,
+            thread=context.chat,
+            timezone=self.timezone,
+            agent=context.agent.name,
+            created_by=context.asker.user,
+        )
+        try:
+            added = await context.services.add_trigger(trigger)
+        except InvalidInput as error:
+            raise ToolError(f"That schedule cannot be used: {error}") from error
+        next_at = f", next at {iso(added.next_at)}" if added.next_at else ""
+        return ToolOutput(f"Reminder {added.id} is set{next_at}: {self.text}")
 
 
 def _is_cron(when: str) -> bool:
@@ -96,7 +113,7 @@ def schedule_of(when: str, timezone: str, now: datetime) -> str:
     try:
         at = datetime.fromisoformat(when)
     except ValueError as error:
-        raise ToolError(f"{when!r} is no time. Give {_FORMS}.") from error
+        raise ToolError(f"{when!r} is no time. Give {WHEN_FORMS}.") from error
     at = at.replace(tzinfo=find_zone(timezone)) if at.tzinfo is None else at
     try:
         at = at.astimezone(UTC)

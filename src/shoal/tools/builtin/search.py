@@ -1,7 +1,7 @@
 """The tools `search_history` and `search_channel`: what was said before, as far as whoever asks may see it.
 
-A channel's conversations are open to whoever speaks in it; those of other channels only to the owner, who speaks on the
-page, by the API or in this machine's terminal.
+A channel's conversations are open to whoever speaks in it. Those of other channels are open only to the owner, and only
+where nobody else reads the answer: on the page, by the API, in this machine's terminal, or in a direct conversation.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from shoal.domain.errors import PlatformError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
-from shoal.domain.messages import Author
+from shoal.domain.messages import Author, Judge, Prompt
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.domain.store import Search
@@ -63,13 +63,19 @@ class SearchHistoryTool(TypedTool[SearchArguments]):
 
     def plan(self, arguments: SearchArguments, context: ToolContext) -> Invocation:
         """Settle how far the search may go."""
-        within = "" if f"{context.asker.platform}:{context.asker.user}" in self._owners else channel_of(context)
+        within = "" if self._may_see_all(context) else channel_of(context)
 
         async def work() -> ToolOutput:
             found = await self._search.said(arguments.query, within=within, limit=arguments.limit + 1)
             return _output([_hit(event) for event in found if event.turn != context.turn], arguments)
 
         return _prepared(self.name, arguments, within, work)
+
+    def _may_see_all(self, context: ToolContext) -> bool:
+        """Whether the owner asks, and no group gets to read what other channels said."""
+        asker = context.asker
+        alone = asker.kind == "direct" or asker.identity in self._owners
+        return alone and not self._owners.isdisjoint(asker.identities)
 
 
 class SearchChannelTool(TypedTool[SearchArguments]):
@@ -80,10 +86,11 @@ class SearchChannelTool(TypedTool[SearchArguments]):
     read_only: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
 
-    def __init__(self, search: Search, adapters: Mapping[str, ChatAdapter]) -> None:
+    def __init__(self, search: Search, adapters: Mapping[str, ChatAdapter], judge: Judge) -> None:
         super().__init__(SearchArguments)
         self._search = search
         self._adapters = adapters
+        self._judge = judge
 
     def plan(self, arguments: SearchArguments, context: ToolContext) -> Invocation:
         """The channel is that of the thread."""
@@ -106,22 +113,19 @@ class SearchChannelTool(TypedTool[SearchArguments]):
         if adapter is None or not adapter.limits.has_history:
             return [], ""
         words = [word.casefold() for word in _WORD.findall(arguments.query)]
-        hits: list[_Hit] = []
+        found: list[Prompt] = []
+        note = ""
         try:
             async with asyncio.timeout(PLATFORM_SECONDS_MAX):
-                messages = adapter.history(context.thread, None, PLATFORM_MESSAGES_MAX)
-                hits.extend(
-                    [
-                        _Hit(message.at, message.author, message.text, context.thread)
-                        async for message in messages
-                        if all(word in message.text.casefold() for word in words)
-                    ]
-                )
+                past = adapter.history(context.thread, None, PLATFORM_MESSAGES_MAX)
+                found = [one async for one in past if all(word in one.text.casefold() for word in words)]
         except PlatformError as error:
-            return hits, f"[The platform's own history could not be searched: {error}]"
+            note = f"[The platform's own history could not be searched: {error}]"
         except TimeoutError:
-            return hits, "[The platform's own history took too long; only the journal was searched.]"
-        return hits, ""
+            note = "[The platform's own history took too long; only the journal was searched.]"
+        authors = [await self._judge(context.thread, message.author) for message in found]
+        there = zip(found, authors, strict=True)
+        return [_Hit(message.at, author, message.text, context.thread) for message, author in there], note
 
 
 def channel_of(context: ToolContext) -> str:

@@ -52,15 +52,7 @@ class BashTool(TypedTool[BashArguments]):
 
     def plan(self, arguments: BashArguments, context: ToolContext) -> Invocation:
         """Take the command apart and bound its time. Raises ToolError when it is empty, too long or has a NUL."""
-        text = arguments.command
-        if not text.strip() or "\0" in text:
-            raise ToolError(
-                "The command is empty." if not text.strip() else "A command cannot contain a NUL character."
-            )
-        if len(text.encode("utf-8", errors="replace")) > COMMAND_BYTES_MAX:
-            raise ToolError(
-                f"The command is longer than {COMMAND_BYTES_MAX:,} bytes. Write a script file and run that."
-            )
+        text = checked_command(arguments.command)
         timeout_seconds = self._timeout_seconds(arguments)
         command = Command(
             text=text,
@@ -85,6 +77,15 @@ class BashTool(TypedTool[BashArguments]):
         if wanted > self._bounds.timeout_seconds_max:
             raise ToolError(f"timeout_seconds can be at most {self._bounds.timeout_seconds_max:g}.")
         return wanted
+
+
+def checked_command(text: str) -> str:
+    """The command. Raises ToolError when it is empty, too long or has a NUL."""
+    if not text.strip() or "\0" in text:
+        raise ToolError("The command is empty." if not text.strip() else "A command cannot contain a NUL character.")
+    if len(text.encode("utf-8", errors="replace")) > COMMAND_BYTES_MAX:
+        raise ToolError(f"The command is longer than {COMMAND_BYTES_MAX:,} bytes. Write a script file and run that.")
+    return text
 
 
 def told(result: CommandResult, timeout_seconds: float) -> ToolOutput:

@@ -96,3 +96,12 @@ def test_a_real_wire_answers_and_its_use_is_counted(shoal: Shoal, home: Path, mo
     (row,) = json.loads(shoal("usage", "--json").out)
     assert (row["model"], row["calls"]) == ("openai/fake-1", 1)
     assert row["usage"]["output_tokens"] == answer["usage"]["output_tokens"]
+
+
+def test_a_broken_agent_file_is_told_without_a_traceback(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    (home / "agents" / "main" / "agent.toml").write_text("model = [\n")
+    ran = shoal("ask", "hi")
+    assert ran.code == 1
+    assert "Correct the file; it counts at once." in ran.err
+    assert "Traceback" not in ran.err

@@ -16,15 +16,18 @@ def asked(shoal: Shoal) -> None:
 
 
 def change(home: Path, statement: str) -> None:
-    """Tamper with the database."""
+    """Tamper with the thread's chain in the database."""
     connection = sqlite3.connect(home / "shoal.db")
+    statement = statement.replace(" where ", " where chain = 'terminal:ask:mine' and ")
     with connection:
         assert connection.execute(statement).rowcount > 0
     connection.close()
 
 
 def test_entries_are_shown_the_newest_last(shoal: Shoal) -> None:
-    rows = json.loads(shoal("audit", "tail", "--json").out)
+    every = json.loads(shoal("audit", "tail", "--json").out)
+    assert [row["at"] for row in every] == sorted(row["at"] for row in every)
+    rows = [row for row in every if row["chain"] == "terminal:ask:mine"]
     assert len(rows) >= 4
     assert [row["number"] for row in rows] == sorted(row["number"] for row in rows)
     assert rows[0]["entry"]["action"].startswith("tool:time:")
@@ -49,7 +52,7 @@ def test_a_whole_chain_is_ok(shoal: Shoal) -> None:
         ("update audit set hash = upper(hash) where number = 1", "entry 1 of "),
         ("update audit set previous = upper(hash) where number = 2", "entry 2 of "),
         ("delete from audit where number = 2", "entry 2 is missing"),
-        ("delete from audit where number = (select max(number) from audit)", "entries were cut off or added"),
+        ("delete from audit where number = (select max(number) from audit where 1)", "entries were cut off or added"),
         ("update audit set number = number + 100 where number > 2", "entry 3 is missing"),
     ],
 )

@@ -30,6 +30,13 @@ def test_each_line_of_a_pipe_is_answered(shoal: Shoal) -> None:
     assert ran.out.index("Hello!") < ran.out.index("→ time")
 
 
+def test_a_line_that_cannot_be_sent_is_told_and_the_next_is_answered(shoal: Shoal) -> None:
+    ran = shoal("chat", stdin="\udcff\nhello\n")
+    assert ran.code == 0
+    assert ran.out.startswith("! This cannot be stored")
+    assert "Hello! I am the demo model" in ran.out
+
+
 def test_a_question_is_answered_by_a_letter(shoal: Shoal) -> None:
     allowed = shoal("chat", stdin="run echo hi\ny\n")
     assert allowed.code == 0
@@ -69,6 +76,8 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[bytes], end: int) -> None:
         self.process = process
         self._end = end
+        self._poll = select.poll()
+        self._poll.register(self._end, select.POLLIN)
         self._seen = b""
 
     def type(self, keys: str) -> None:
@@ -79,7 +88,7 @@ class Terminal:
         """Wait until the words were printed; only what comes after them counts from then on."""
         wanted, until = words.encode(), time.monotonic() + WAIT_SECONDS
         while wanted not in CODES.sub(b"", self._seen):
-            ready, _, _ = select.select([self._end], [], [], max(0.0, until - time.monotonic()))
+            ready = self._poll.poll(max(0.0, until - time.monotonic()) * 1000)
             assert ready, f"{words!r} did not come: {CODES.sub(b'', self._seen)!r}"
             piece = os.read(self._end, 65_536)
             if b"\x1b[6n" in piece:  # where is the cursor?

@@ -2,9 +2,11 @@
 
 import json
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
+from tests.tidy.source import ROOT
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
@@ -103,3 +105,73 @@ def test_broken_agents_and_skills_are_told(shoal: Shoal, home: Path) -> None:
     found = findings(shoal)
     assert found["agent main"]["status"] == "fail"
     assert found["skills"]["status"] == "warn"
+
+
+def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    shoal("init")
+    odd = ROOT / "tests" / "unit" / "tools" / "mcp_servers" / "odd_server.py"
+    (home / "shoal.toml").write_text(
+        f"[mcp.odd]\ncommand = '{sys.executable}'\nargs = ['{odd}']\ntools = ['echo']\n"
+        "[mcp.gone]\ncommand = '/nowhere/server'\n[mcp.off]\nenabled = false\ncommand = '/nowhere/server'\n"
+    )
+    found = findings(shoal)
+    assert found["mcp odd"]["message"] == "1 tools: mcp_odd_echo."
+    assert found["mcp gone"]["status"] == "fail"
+    assert "[mcp.gone]" in found["mcp gone"]["todo"]
+    assert "mcp off" not in found
+
+
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [
+        ("[mcp.odd]\n", "mcp.odd.command is missing"),
+        ("[mcp.odd]\ncommand = 'x'\nurl = 'http://x'\n", "both given"),
+        ("[mcp.Odd_One]\ncommand = 'x'\n", "lower-case letters"),
+        ("[mcp.odd]\nurl = 'http://x'\nsandbox = true\n", "only with a command"),
+    ],
+)
+def test_a_wrong_mcp_section_says_what_is_allowed(shoal: Shoal, home: Path, section: str, why: str) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text(section)
+    assert why in findings(shoal)["config"]["message"]
+
+
+def test_a_model_that_nobody_has_fails_also_without_any_provider(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text("[model]\nname = 'anthropic/claude'\n")
+    assert findings(shoal)["models"]["status"] == "fail"
+    asked = shoal("ask", "hi")
+    assert asked.code == 1
+    assert "No provider has the model" in asked.err
+
+
+def test_a_postgres_that_does_not_answer_fails_without_its_password(shoal: Shoal, home: Path) -> None:
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    shoal("init")
+    address = "postgresql://me:hush-hush@127.0.0.1:1/x"
+    (home / "shoal.toml").write_text(f"[database]\nurl = '{address}'\n")
+    found = findings(shoal)["database"]
+    assert found["status"] == "fail"
+    assert "hush" not in found["message"]
+
+
+def test_a_database_that_cannot_be_opened_is_not_to_be_replaced(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    (home / "shoal.db").mkdir()
+    found = findings(shoal)["database"]
+    assert found["status"] == "fail"
+    assert found["todo"] == "Check its disk and its rights."
+
+
+def test_a_chat_by_webhook_is_looked_at_too(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text("[platforms.webhook.ticker]\nsecret = 'sixteen-letters-or-more'\nowner = 'ada'\n")
+    found = findings(shoal)
+    assert found["webhook ticker"]["status"] == "ok"
+    assert "platforms" not in found
+
+
+def test_looking_at_a_home_that_is_not_there_makes_none(shoal: Shoal, home: Path) -> None:
+    assert findings(shoal)["home"]["status"] == "warn"
+    assert not home.exists()

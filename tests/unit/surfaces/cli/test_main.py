@@ -111,7 +111,9 @@ def test_the_errors_of_a_group_are_told_one_by_one(
     from shoal.domain.errors import StoreFull
 
     def fail(*_: object, **__: object) -> None:
-        inner = ExceptionGroup("inner", [StoreFull("The disk is full. Free some."), OSError(5, "broken", "x")])
+        inner = ExceptionGroup(
+            "inner", [StoreFull("The disk is full. Free some."), OSError(5, "broken", "x"), OSError(28, "No space")]
+        )
         raise ExceptionGroup("services", [inner])
 
     monkeypatch.setattr(main.shoal, "main", fail)
@@ -120,6 +122,7 @@ def test_the_errors_of_a_group_are_told_one_by_one(
     assert ran.err.splitlines() == [
         "shoal: The disk is full. Free some.",
         "shoal: x: broken. Check that it exists and is yours.",
+        "shoal: No space. Free some space, then try again.",
     ]
 
 

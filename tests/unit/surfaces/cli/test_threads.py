@@ -135,3 +135,10 @@ def test_a_conversation_is_saved_and_restored(shoal: Shoal, home: Path) -> None:
 def test_a_thread_without_artifacts_says_so(shoal: Shoal) -> None:
     assert shoal("threads", "artifacts", THREAD).out == "The thread has no artifacts.\n"
     assert json.loads(shoal("threads", "artifacts", THREAD, "--json").out) == []
+
+
+def test_a_number_that_no_database_holds_is_refused_in_a_line(shoal: Shoal) -> None:
+    shoal("ask", "--thread", "terminal:local:x", "hello")
+    ran = shoal("threads", "log", "terminal:local:x", "--after", "9" * 20)
+    assert ran.code == 1
+    assert "numbers below 2^63" in ran.err

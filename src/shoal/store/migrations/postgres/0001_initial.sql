@@ -16,6 +16,7 @@ create table threads (
 );
 create index threads_updated on threads (updated_at);
 create index threads_open on threads (open_turn) where open_turn <> '';
+create index threads_parent on threads (parent) where parent <> '';
 
 create table inbox (
     id       bigint generated always as identity primary key,
@@ -38,9 +39,13 @@ create table events (
     at     bigint not null,
     data   text not null,
     -- What was said, for full text search. The first 50,000 characters; a NUL, which jsonb refuses, counts as a space.
+    -- Scripts that write no spaces are searched by their characters.
     said   tsvector generated always as (
         case when type in ('user_message', 'steered', 'assistant_message') then to_tsvector(
-            'simple'::regconfig, left(replace(data, '\u0000', '\u0020')::jsonb ->> 'text', 50000)
+            'simple'::regconfig, regexp_replace(
+                left(replace(data, '\u0000', '\u0020')::jsonb ->> 'text', 50000),
+                '([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])',
+                ' \1 ', 'g')
         ) end
     ) stored,
     primary key (thread, seq)
@@ -57,6 +62,7 @@ create table outbox (
     part       bigint not null default 0,
     attempts   bigint not null default 0,
     maybe_sent bigint not null default 0,
+    claims     bigint not null default 0,
     due_at     bigint not null,
     created_at bigint not null,
     error      text not null default ''
@@ -86,6 +92,7 @@ create table approvals (
     shown      text not null,
     asked_by   text not null,
     reason     text not null default '',
+    shown_in   text collate "C" not null default '',
     state      text not null default 'pending',
     scope      text not null default 'once',
     decided_by text not null default '',
@@ -95,6 +102,7 @@ create table approvals (
 );
 create index approvals_pending on approvals (expires_at) where state = 'pending';
 create index approvals_thread on approvals (thread, digest);
+create index approvals_shown on approvals (shown_in) where shown_in <> '';
 
 create table audit (
     chain    text collate "C" not null,
@@ -185,6 +193,25 @@ create table snapshots (
 );
 create index snapshots_agent on snapshots (agent, id);
 
+create table agents (
+    name       text collate "C" primary key,
+    state      text not null,
+    digest     text not null,
+    created_at bigint not null,
+    changed_at bigint not null
+);
+
+create table bindings (
+    platform   text collate "C" not null,
+    channel    text collate "C" not null,
+    agent      text collate "C" not null,
+    bound_by   text not null,
+    made       integer not null default 0,
+    created_at bigint not null,
+    primary key (platform, channel)
+);
+create index bindings_agent on bindings (agent);
+
 create table settings (
     scope text collate "C" not null,
     key   text collate "C" not null,
@@ -229,3 +256,23 @@ create table reservations (
     expires_at bigint not null
 );
 create index reservations_lapsing on reservations (expires_at);
+
+create table processes (
+    id         text collate "C" primary key,
+    agent      text collate "C" not null,
+    thread     text collate "C" not null,
+    spec       text not null,
+    state      text not null default 'running',
+    owner      text collate "C" not null,
+    identity   text not null default '',
+    started_at bigint not null,
+    seen_at    bigint not null,
+    ended_at   bigint,
+    exit_code  integer,
+    reason     text not null default '',
+    killed_by  text not null default '',
+    told       integer not null default 0
+);
+create index processes_agent on processes (agent, started_at);
+create index processes_running on processes (owner) where state = 'running';
+create index processes_untold on processes (ended_at) where told = 0;

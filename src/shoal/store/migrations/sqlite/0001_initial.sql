@@ -16,6 +16,7 @@ create table threads (
 ) without rowid;
 create index threads_updated on threads (updated_at);
 create index threads_open on threads (open_turn) where open_turn <> '';
+create index threads_parent on threads (parent) where parent <> '';
 
 create table inbox (
     id       integer primary key,
@@ -41,13 +42,14 @@ create table events (
 ) without rowid;
 
 -- What was said, for full text search; filled with the events, in their transaction. A NUL counts as a space.
+-- `spread` is ours (store/search.py): scripts that write no spaces are searched by their characters.
 create virtual table search using fts5(
     words, thread unindexed, seq unindexed, tokenize = 'unicode61 remove_diacritics 2'
 );
 create trigger events_search after insert on events
 when new.type in ('user_message', 'steered', 'assistant_message') and substr(new.data, 1, 10) <> '{"text":""' begin
     insert into search (words, thread, seq)
-    values (json_extract(replace(new.data, '\u0000', '\u0020'), '$.text'), new.thread, new.seq);
+    values (spread(json_extract(replace(new.data, '\u0000', '\u0020'), '$.text')), new.thread, new.seq);
 end;
 
 create table outbox (
@@ -60,6 +62,7 @@ create table outbox (
     part       integer not null default 0,
     attempts   integer not null default 0,
     maybe_sent integer not null default 0,
+    claims     integer not null default 0,
     due_at     integer not null,
     created_at integer not null,
     error      text not null default ''
@@ -89,6 +92,7 @@ create table approvals (
     shown      text not null,
     asked_by   text not null,
     reason     text not null default '',
+    shown_in   text not null default '',
     state      text not null default 'pending',
     scope      text not null default 'once',
     decided_by text not null default '',
@@ -98,6 +102,7 @@ create table approvals (
 ) without rowid;
 create index approvals_pending on approvals (expires_at) where state = 'pending';
 create index approvals_thread on approvals (thread, digest);
+create index approvals_shown on approvals (shown_in) where shown_in <> '';
 
 create table audit (
     chain    text not null,
@@ -188,6 +193,25 @@ create table snapshots (
 ) without rowid;
 create index snapshots_agent on snapshots (agent, id);
 
+create table agents (
+    name       text primary key,
+    state      text not null,
+    digest     text not null,
+    created_at integer not null,
+    changed_at integer not null
+) without rowid;
+
+create table bindings (
+    platform   text not null,
+    channel    text not null,
+    agent      text not null,
+    bound_by   text not null,
+    made       integer not null default 0,
+    created_at integer not null,
+    primary key (platform, channel)
+) without rowid;
+create index bindings_agent on bindings (agent);
+
 create table settings (
     scope text not null,
     key   text not null,
@@ -220,3 +244,23 @@ create table reservations (
     expires_at integer not null
 ) without rowid;
 create index reservations_lapsing on reservations (expires_at);
+
+create table processes (
+    id         text primary key,
+    agent      text not null,
+    thread     text not null,
+    spec       text not null,
+    state      text not null default 'running',
+    owner      text not null,
+    identity   text not null default '',
+    started_at integer not null,
+    seen_at    integer not null,
+    ended_at   integer,
+    exit_code  integer,
+    reason     text not null default '',
+    killed_by  text not null default '',
+    told       integer not null default 0
+) without rowid;
+create index processes_agent on processes (agent, started_at);
+create index processes_running on processes (owner) where state = 'running';
+create index processes_untold on processes (ended_at) where told = 0;

@@ -27,7 +27,7 @@ async function check(response) {
   throw new ApiError(response.status, code, message);
 }
 
-async function call(method, path, body) {
+async function ask(method, path, body) {
   const options = { method, headers: { Accept: "application/json", "X-Shoal": "1" }, cache: "no-store" };
   if (body instanceof Blob) {
     options.headers["Content-Type"] = "application/octet-stream";
@@ -43,11 +43,25 @@ async function call(method, path, body) {
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
   await check(response);
+  return response;
+}
+
+async function whole(read) {
   try {
-    return response.status === 204 ? null : await response.json();
+    return await read();
   } catch {
     throw new ApiError(0, "unreachable", "The connection broke before the answer was whole.");
   }
+}
+
+async function call(method, path, body) {
+  const response = await ask(method, path, body);
+  return response.status === 204 ? null : whole(() => response.json());
+}
+
+async function readText(path) {
+  const response = await ask("GET", path);
+  return whole(() => response.text());
 }
 
 const at = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
@@ -55,8 +69,17 @@ const at = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 /** Where one of a thread's files can be fetched, by the path the journal has for it; empty for any other file. */
 export function fileAddress(thread, path) {
   const name = /\/(attachments\/[^/]+|scratch\/.+)$/.exec(path || "")?.[1];
-  return name ? `${at(thread)}/files/${name.split("/").map(encodeURIComponent).join("/")}` : "";
+  return name ? threadFileAddress(thread, name) : "";
 }
+
+/** Where a file of a thread can be fetched, by the path that the list of its files has. */
+export const threadFileAddress = (thread, path) => `${at(thread)}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+
+/** Where the whole of a tool's result can be fetched. */
+export const artifactAddress = (thread, artifact) => `${at(thread)}/artifacts/${encodeURIComponent(artifact)}`;
+
+const atTrigger = (id) => `/api/triggers/${encodeURIComponent(id)}`;
+const atProcess = (id) => `/api/processes/${encodeURIComponent(id)}`;
 
 export const api = {
   threads: () => call("GET", "/api/threads"),
@@ -66,13 +89,34 @@ export const api = {
   upload: (thread, file) => call("POST", `${at(thread)}/attachments?name=${encodeURIComponent(file.name)}`, file),
   steer: (thread, text, messageId) => call("POST", `${at(thread)}/steer`, { text, message_id: messageId }),
   abort: (thread) => call("POST", `${at(thread)}/abort`, {}),
+  files: (thread) => call("GET", `${at(thread)}/files`),
+  artifacts: (thread) => call("GET", `${at(thread)}/artifacts`),
+  artifact: (thread, artifact) => readText(artifactAddress(thread, artifact)),
   approvals: () => call("GET", "/api/approvals"),
   decide: (id, decision, scope) => call("POST", `/api/approvals/${encodeURIComponent(id)}`, { decision, scope }),
   triggers: () => call("GET", "/api/triggers"),
   addTrigger: (trigger) => call("POST", "/api/triggers", trigger),
-  removeTrigger: (id) => call("DELETE", `/api/triggers/${encodeURIComponent(id)}`),
+  pauseTrigger: (id) => call("POST", `${atTrigger(id)}/pause`, {}),
+  resumeTrigger: (id) => call("POST", `${atTrigger(id)}/resume`, {}),
+  removeTrigger: (id) => call("DELETE", atTrigger(id)),
+  processes: () => call("GET", "/api/processes"),
+  processLog: (id, tail) => call("GET", `${atProcess(id)}/log?tail=${tail}`),
+  killProcess: (id) => call("DELETE", atProcess(id)),
+  access: () => call("GET", "/api/access"),
+  pair: (code) => call("POST", "/api/access/pair", { code }),
+  unpair: (platform, user) => call("DELETE", `/api/access/${encodeURIComponent(platform)}/${encodeURIComponent(user)}`),
   agents: () => call("GET", "/api/agents"),
+  createAgent: (agent) => call("POST", "/api/agents", agent),
+  changeAgent: (name, settings) => call("PATCH", `/api/agents/${encodeURIComponent(name)}`, { settings }),
+  destroyAgent: (name, keep) => call("DELETE", `/api/agents/${encodeURIComponent(name)}?keep_files=${keep}`),
+  bind: (binding) => call("PUT", "/api/bindings", binding),
+  unbind: (place) => call("DELETE", `/api/bindings/${/^([^:]*):(.*)$/s.exec(place).slice(1).map(encodeURIComponent).join("/")}`),
+  command: (thread, text) => call("POST", `${at(thread)}/command`, { text }),
+  commands: () => call("GET", "/api/commands"),
+  info: () => call("GET", "/api/info"),
   usage: () => call("GET", "/api/usage"),
+  ceilings: () => call("GET", "/api/usage/ceilings"),
+  lift: () => call("POST", "/api/usage/lift", {}),
   audit: async () => (await call("GET", "/api/audit?limit=200")).reverse(),
 
   /** Follow a thread's events after `seq` until the stream ends; throws ApiError when it is refused. */

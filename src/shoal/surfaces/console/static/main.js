@@ -4,20 +4,24 @@ import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } f
 import { threadName } from "./format.js";
 import { newId } from "./outgoing.js";
 import { Session } from "./session.js";
+import { Access } from "./views/access.js";
+import { Agents } from "./views/agents.js";
 import { Approvals } from "./views/approvals.js";
 import { Composer } from "./views/composer.js";
+import { Kept } from "./views/kept.js";
 import { Log } from "./views/log.js";
-import { Agents, Audit, Usage } from "./views/records.js";
+import { Processes } from "./views/processes.js";
+import { Audit, Usage } from "./views/records.js";
 import { Schedules } from "./views/schedules.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
 
 const LAST = "shoal.last";
 const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
-/** Where an address leads: `{place, thread}`; an unknown or empty one to the last thread. Pure but for `last`. */
+/** Where an address leads: `{place, thread, part}`; an unknown or empty one to the last thread. Pure but for `last`. */
 export function routeOf(hash, last) {
-  const [place, thread] = hash.replace(/^#\/?/, "").split("/");
-  if (place === "t" && thread) return { place: "thread", thread: decodeURIComponent(thread) };
+  const [place, thread, part] = hash.replace(/^#\/?/, "").split("/");
+  if (place === "t" && thread) return { place: "thread", thread: decodeURIComponent(thread), part: part === "files" ? part : "" };
   if (PLACES.some(([name]) => name === place)) return { place, thread: "" };
   if (place !== "new" && last) return { place: "thread", thread: last };
   return { place: "thread", thread: `web:lobby:${newId()}`, isNew: true };
@@ -40,14 +44,14 @@ function useRoute() {
   }, []);
   useLayoutEffect(() => {
     if (!route.thread) return;
-    const hash = `#/t/${encodeURIComponent(route.thread)}`;
+    const hash = `${threadAddress(route.thread)}${route.part ? `/${route.part}` : ""}`;
     if (location.hash !== hash) history.replaceState(null, "", hash);
     try {
       localStorage.setItem(LAST, route.thread);
     } catch {
       // the page opens with a new thread then
     }
-  }, [route.thread]);
+  }, [route.thread, route.part]);
   return route;
 }
 
@@ -73,7 +77,7 @@ function App({ session }) {
   useEffect(() => {
     session.open(route.thread, route.isNew);
     setDrawer(false);
-  }, [route.thread, route.place]);
+  }, [route.thread, route.place, route.part]);
   useEffect(() => {
     const place = route.thread ? titleOf(state, route.thread) : PLACES.find(([name]) => name === route.place)[1];
     document.title = `${state.approvals.length ? `(${state.approvals.length}) ` : ""}${place} · Shoal`;
@@ -96,7 +100,7 @@ function App({ session }) {
       <${Rail} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute} />
       <main id="main" inert=${drawer}>
         ${route.thread
-          ? html`<${Thread} state=${state} thread=${route.thread} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`
+          ? html`<${Thread} state=${state} thread=${route.thread} part=${route.part} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`
           : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${() => setDrawer(true)} />`}
       </main>
     </div>
@@ -109,21 +113,30 @@ function skip(event) {
   (document.getElementById("message") || document.getElementById("main")).focus();
 }
 
+const threadAddress = (thread) => `#/t/${encodeURIComponent(thread)}`;
+
 const titleOf = (state, thread) => {
   const info = state.threads?.find((one) => one.thread === thread);
   return info ? threadName(info) : "New thread";
 };
 
-function Thread({ state, thread, session, second, drawer, openRail }) {
+function Thread({ state, thread, part, session, second, drawer, openRail }) {
   const [suggestion, setSuggestion] = useState(null);
   const view = state.views[thread];
   const info = state.threads?.find((one) => one.thread === thread);
   const outgoing = useMemo(() => state.outgoing.filter((message) => message.thread === thread), [state.outgoing, thread]);
   const known = view && (view.loaded || view.missing || outgoing.length > 0);
   const empty = known && !view.state.items.length && !outgoing.length && !view.state.openTurn;
-  return html`
-    <${Bar} title=${titleOf(state, thread)} detail=${info?.agent} openRail=${openRail} railOpen=${drawer} />
+  const top = html`
+    <${Bar} title=${titleOf(state, thread)} detail=${info?.agent} openRail=${openRail} railOpen=${drawer}>
+      ${info?.parent && html`<a class="quiet" href=${threadAddress(info.parent)}>Caller</a>`}
+      ${info && html`<a class="quiet" href=${`${threadAddress(thread)}${part ? "" : "/files"}`}>${part ? "Conversation" : "Files"}</a>`}
+    <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
+  `;
+  if (part) return html`${top}<div class="log"><${Kept} key=${thread} thread=${thread} /></div>`;
+  return html`
+    ${top}
     ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} />`}
     ${!known && html`<div class="log"><p class="faint loading">${state.link === "offline" ? "" : "Loading…"}</p></div>`}
     ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} />`}
@@ -143,7 +156,15 @@ function Welcome({ choose }) {
   `;
 }
 
-const places = { approvals: Approvals, schedules: Schedules, agents: Agents, usage: Usage, audit: Audit };
+const places = {
+  approvals: Approvals,
+  schedules: Schedules,
+  processes: Processes,
+  agents: Agents,
+  access: Access,
+  usage: Usage,
+  audit: Audit,
+};
 
 function OtherPlace({ state, route, session, second, drawer, openRail }) {
   const view = places[route.place];

@@ -284,6 +284,13 @@ export class Session {
     this.keepOutgoing(without(this.state.outgoing, new Set([id])));
   }
 
+  /** What a slash command answers, or what went wrong. */
+  async command(thread, text) {
+    let answer = "";
+    const problem = await this.attempt(async () => ({ answer } = await api.command(thread, text)));
+    return { answer: answer || (problem ? "" : "Done."), problem };
+  }
+
   async stop(thread) {
     await this.attempt(() => api.abort(thread));
   }

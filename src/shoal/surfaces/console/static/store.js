@@ -175,6 +175,7 @@ const steps = {
       output: data.text || "",
       state: refused ? before.state : data.is_error ? "failed" : "done",
       artifact: data.artifact || "",
+      artifactBytes: data.artifact_bytes || 0,
       images: data.images || [],
       durationMs: data.duration_ms || 0,
       taintedBy: data.tainted_by || "",

@@ -1,11 +1,14 @@
 // Where a message is written: sending, queueing, steering, stopping, and files.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
+import { CommandMenu, useCommands } from "./commands.js";
 import { Files } from "./files.js";
 import { icon } from "./icons.js";
+import { Prose } from "./prose.js";
 
 const ROWS_MAX = 10;
 const DRAFT = "shoal.draft:";
+const COMMAND = /^\/[a-z][a-z-]*(\s|$)/;
 
 const readDraft = (thread) => {
   try {
@@ -30,12 +33,14 @@ export function Composer({ thread, running, session, suggestion }) {
   const [files, setFiles] = useState([]);
   const [asking, setAsking] = useState(false);
   const [problem, setProblem] = useState("");
+  const [told, setTold] = useState("");
   const box = useRef(null);
 
   useEffect(() => {
     setText(readDraft(thread));
     setFiles([]);
     setAsking(false);
+    setTold("");
     if (matchMedia("(min-width: 48rem)").matches) box.current.focus();
   }, [thread]);
   useEffect(() => {
@@ -51,12 +56,30 @@ export function Composer({ thread, running, session, suggestion }) {
     setText(value);
     keepDraft(thread, value);
   };
+  const menu = useCommands(text, (value) => {
+    write(value);
+    box.current.focus();
+  });
   const submit = (steering) => {
     if (!text.trim() && !files.length) return;
+    if (!steering && !files.length && COMMAND.test(text)) {
+      command();
+      return;
+    }
     if (steering) session.steer(thread, text);
     else session.send(thread, text, files);
     write("");
     setFiles([]);
+    box.current.focus();
+  };
+  const command = async () => {
+    const given = text;
+    write("");
+    setTold("");
+    const { answer, problem: failed } = await session.command(thread, given);
+    setProblem(failed);
+    setTold(answer);
+    if (failed) write(given);
     box.current.focus();
   };
   const stop = async () => {
@@ -65,7 +88,7 @@ export function Composer({ thread, running, session, suggestion }) {
     box.current.focus();
   };
   const keyed = (event) => {
-    if (event.isComposing) return;
+    if (event.isComposing || menu.keyed(event)) return;
     if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
       event.preventDefault();
       submit(running && (event.ctrlKey || event.metaKey) && !files.length);
@@ -80,10 +103,13 @@ export function Composer({ thread, running, session, suggestion }) {
     <form class="composer" aria-label="Write to the agent" onSubmit=${(event) => (event.preventDefault(), submit(false))}>
       ${asking && html`<${StopQuestion} stop=${stop} keep=${() => (setAsking(false), box.current.focus())} />`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${told && html`<div class="told" role="status"><${Prose} text=${told} /><button type="button" class="quiet" onClick=${() => (setTold(""), box.current.focus())}>Close</button></div>`}
       <div class="box">
+        ${menu.found.length > 0 && html`<${CommandMenu} ...${menu} />`}
         <label class="offscreen" for="message">Message</label>
         <textarea id="message" ref=${box} rows=${lines} value=${text} enterkeyhint="send" autocomplete="off" aria-describedby="keys"
-          placeholder=${running ? "Queue the next message, or steer this turn" : "Write a message"}
+          aria-controls=${menu.found.length ? "commands" : null} aria-activedescendant=${menu.found.length ? `command-${menu.at}` : null}
+          placeholder=${running ? "Queue the next message, or steer this turn" : "Write a message, or / for commands"}
           onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} />

@@ -1,9 +1,9 @@
-// What the plain places share: loading a list, saying that it is empty or failed, and reloading it.
+// What the plain places share: loading a list, saying that it is empty or failed, reloading it, and asking twice.
 
 import { html, useCallback, useEffect, useState } from "../dom.js";
 
-/** `[value, problem, reload]` of an asynchronous question, asked when the view appears. */
-export function useAnswer(ask) {
+/** `[value, problem, reload]` of an asynchronous question, asked when the view appears, and every `everyMs` unless 0. */
+export function useAnswer(ask, everyMs = 0) {
   const [value, setValue] = useState(null);
   const [problem, setProblem] = useState("");
   const reload = useCallback(async () => {
@@ -17,7 +17,29 @@ export function useAnswer(ask) {
   useEffect(() => {
     reload();
   }, []);
+  useEffect(() => {
+    if (!everyMs) return undefined;
+    const timer = setInterval(() => !document.hidden && reload(), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
   return [value, problem, reload];
+}
+
+/** `[attempt, problem]`: do something, then ask for the list anew; `problem` is what went wrong the last time. */
+export function useAttempt(reload) {
+  const [problem, setProblem] = useState("");
+  const attempt = async (action) => {
+    try {
+      await action();
+      setProblem("");
+      await reload();
+      return true;
+    } catch (error) {
+      setProblem(error.message);
+      return false;
+    }
+  };
+  return [attempt, problem];
 }
 
 export function Place({ intro, problem, reload, loading, children }) {
@@ -28,4 +50,18 @@ export function Place({ intro, problem, reload, loading, children }) {
       ${loading && !problem && html`<p class="faint">Loading…</p>`} ${children}
     </div>
   `;
+}
+
+/** A button that asks once more before it acts. `what` is read to those who do not see what it stands beside. */
+export function Sure({ label, what = "", yes, no = "Keep", act }) {
+  const [asking, setAsking] = useState(false);
+  const done = () => {
+    setAsking(false);
+    act();
+  };
+  if (!asking) {
+    return html`<button type="button" class="quiet" aria-label=${what ? `${label} ${what}` : null} onClick=${() => setAsking(true)}>${label}</button>`;
+  }
+  return html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>
+    <button type="button" class="quiet" onClick=${() => setAsking(false)}>${no}</button>`;
 }

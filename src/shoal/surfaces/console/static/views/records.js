@@ -1,31 +1,12 @@
-// Agents, usage and the audit log: what there is to look at, not to change.
+// Usage and the audit log: what there is to look at, not to change.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { clockTime, count, dollars, fullTime, visible } from "../format.js";
 import { Place, useAnswer } from "./lists.js";
+import { Today } from "./today.js";
 
 const AUDIT_COLUMNS = ["Time", "What", "Action", "Decision", "By"];
-
-export function Agents() {
-  const [agents, problem, reload] = useAnswer(api.agents);
-  return html`
-    <${Place} intro="Who can answer in a thread." problem=${problem} reload=${reload} loading=${!agents}>
-      <ul class="cards">
-        ${(agents || []).map(
-          (agent) => html`
-            <li class="card" key=${agent.name}>
-              <p class="card-head"><b>${agent.name}</b> ${agent.profile && html`<span class="tag">${agent.profile}</span>`}</p>
-              <p><code>${agent.model || "the default model"}</code></p>
-              ${agent.fallback.length > 0 && html`<p class="faint">Falls back to ${agent.fallback.join(", ")}</p>`}
-              <p class="faint">${agent.tools.length ? `${agent.tools.length} tools: ${agent.tools.join(", ")}` : "All tools"}</p>
-            </li>
-          `,
-        )}
-      </ul>
-    <//>
-  `;
-}
 
 /** Usage rows summed over a key, largest first. A sum with an unknown price in it is unknown. Pure. */
 export function sumBy(rows, keyOf) {
@@ -46,9 +27,11 @@ export function sumBy(rows, keyOf) {
 export function Usage() {
   const [answer, problem, reload] = useAnswer(api.usage);
   const rows = answer || [];
+  const today = new Date().toISOString().slice(0, 10);
   const days = sumBy(rows, (row) => row.day).sort((one, other) => other.key.localeCompare(one.key));
   return html`
     <${Place} intro="Tokens and money over the last 30 days. An unknown price is said to be unknown, never counted as nothing." problem=${problem} reload=${reload} loading=${!answer}>
+      ${answer && html`<${Today} sum=${days.find((sum) => sum.key === today) || null} />`}
       ${answer && !rows.length && html`<p class="faint empty">No model was called yet.</p>`}
       ${rows.length > 0 &&
       html`

@@ -3,12 +3,13 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { ago, fullTime } from "../format.js";
-import { Place, useAnswer } from "./lists.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 
+const POLL_MS = 15_000;
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
 export function Schedules({ state, lastThread }) {
-  const [triggers, problem, reload] = useAnswer(api.triggers);
+  const [triggers, problem, reload] = useAnswer(api.triggers, POLL_MS);
   return html`
     <${Place} intro="At its time each of these is sent to an agent as a message." problem=${problem} reload=${reload} loading=${!triggers}>
       <ul class="cards">
@@ -20,36 +21,42 @@ export function Schedules({ state, lastThread }) {
   `;
 }
 
+/** What came of a schedule beside its state, or nothing. Pure. */
+export function trouble({ state, failures, error }) {
+  const words = {
+    missed: "Its time passed while nobody could send it.",
+    failed: "It failed too often and was switched off.",
+  }[state];
+  const times = state === "active" && failures > 0 && `Failed ${failures === 1 ? "once" : `${failures} times in a row`}; it is tried again.`;
+  return [words || times, error].filter(Boolean).join(" ");
+}
+
 function Schedule({ trigger, reload }) {
-  const [sure, setSure] = useState(false);
-  const [problem, setProblem] = useState("");
-  const remove = async () => {
-    try {
-      await api.removeTrigger(trigger.id);
-      await reload();
-    } catch (error) {
-      setProblem(error.message);
-    }
-  };
+  const [attempt, problem] = useAttempt(reload);
   const where = trigger.thread || [trigger.platform, trigger.channel].filter(Boolean).join(" ");
+  const said = trouble(trigger);
+  const due = trigger.state === "active" && trigger.next_at;
+  const next = trigger.state === "paused" ? "Rests" : due ? `Next ${ago(due)}` : "Does not come again";
   return html`
     <li class="card">
       <p class="card-head">
-        <b>${trigger.name || trigger.text}</b>
+        <b class="clamped">${trigger.name || trigger.text}</b>
         <span class=${`tag is-${trigger.state}`}>${trigger.state}</span>
       </p>
-      ${trigger.name && html`<p>${trigger.text}</p>`}
+      ${trigger.name && html`<p class="clamped">${trigger.text}</p>`}
       <p class="faint">
         <code>${trigger.schedule}</code> ${trigger.kind === "periodic" && trigger.timezone} ${where && html`into <span class="breakable">${where}</span>`}
       </p>
+      ${said && html`<p class="problem">${said}</p>`}
       <p class="card-foot">
-        <span title=${fullTime(trigger.next_at)}>${trigger.next_at ? `Next ${ago(trigger.next_at)}` : "Does not come again"}</span>
-        ${sure
-          ? html`<button type="button" class="plain danger" onClick=${remove}>Remove it</button>
-              <button type="button" class="quiet" onClick=${() => setSure(false)}>Keep</button>`
-          : html`<button type="button" class="quiet" onClick=${() => setSure(true)}>Remove</button>`}
+        <span class="faint">
+          <span title=${fullTime(trigger.next_at)}>${next}</span>${trigger.last_at && html`<span title=${fullTime(trigger.last_at)}> · last ${ago(trigger.last_at)}</span>`}
+        </span>
+        ${trigger.state === "active" && html`<button type="button" class="quiet" onClick=${() => attempt(() => api.pauseTrigger(trigger.id))}>Pause</button>`}
+        ${["paused", "failed"].includes(trigger.state) && html`<button type="button" class="plain" onClick=${() => attempt(() => api.resumeTrigger(trigger.id))}>Resume</button>`}
+        <${Sure} label="Remove" yes="Remove it" act=${() => attempt(() => api.removeTrigger(trigger.id))} />
       </p>
-      ${trigger.error && html`<p class="problem">${trigger.error}</p>`} ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     </li>
   `;
 }

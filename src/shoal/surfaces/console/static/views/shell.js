@@ -7,18 +7,20 @@ import { icon, mark } from "./icons.js";
 export const PLACES = [
   ["approvals", "Approvals"],
   ["schedules", "Schedules"],
+  ["processes", "Processes"],
   ["agents", "Agents"],
+  ["access", "Access"],
   ["usage", "Usage"],
   ["audit", "Audit"],
 ];
 
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
 
-const ThreadLine = memo(function ThreadLine({ info, current, unread, waiting, minute, detail }) {
+const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, waiting, minute, detail }) {
   const state = waiting ? "waiting" : info.open_turn ? "running" : unread ? "unread" : "";
   const said = { waiting: "needs approval", running: "working", unread: "new" }[state];
   return html`
-    <li>
+    <li style=${depth ? `margin-left: ${Math.min(depth, 3) * 0.9}rem` : null}>
       <a class=${`thread ${state}${unread ? " is-unread" : ""}`} href=${`#/t/${encodeURIComponent(info.thread)}`} aria-current=${current ? "page" : null}>
         <span class="dot" aria-hidden="true"></span>
         <span class="thread-name">${threadName(info)}</span>
@@ -47,7 +49,7 @@ export function Rail({ state, route, open, close, minute }) {
     return () => document.removeEventListener("keydown", keyed);
   }, [open]);
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
-  const lines = withCurrent(state.threads || [], route);
+  const lines = asTree(withCurrent(state.threads || [], route));
   const severalAgents = new Set((state.threads || []).map((info) => info.agent)).size > 1;
   return html`
     <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and places" id="rail">
@@ -59,7 +61,7 @@ export function Rail({ state, route, open, close, minute }) {
       <h2 class="offscreen">Threads</h2>
       <ul class="threads">
         ${lines.map(
-          (info) => html`<${ThreadLine} key=${info.thread} info=${info} minute=${minute} detail=${detailOf(info, severalAgents)} current=${route.thread === info.thread}
+          ({ info, depth }) => html`<${ThreadLine} key=${info.thread} info=${info} depth=${depth} minute=${minute} detail=${detailOf(info, severalAgents)} current=${route.thread === info.thread}
             unread=${info.last_seq > (state.seen?.[info.thread] ?? 0)} waiting=${waiting.has(info.thread)} />`,
         )}
         ${state.threads && !lines.length && html`<li class="faint empty">No threads yet</li>`}
@@ -87,6 +89,18 @@ export function Rail({ state, route, open, close, minute }) {
 function withCurrent(threads, route) {
   if (!route.thread || threads.some((info) => info.thread === route.thread)) return threads;
   return [{ thread: route.thread, agent: "", title: "New thread", last_seq: 0, updated_at: new Date().toISOString() }, ...threads];
+}
+
+/** Subagents' threads below the one that called them; one whose caller is not in the list stands by itself. */
+function asTree(threads) {
+  const known = new Set(threads.map((info) => info.thread));
+  const below = new Map();
+  for (const info of threads) {
+    const parent = known.has(info.parent) && info.parent !== info.thread ? info.parent : "";
+    below.set(parent, [...(below.get(parent) || []), info]);
+  }
+  const walk = (parent, depth) => (below.get(parent) || []).flatMap((info) => [{ info, depth }, ...walk(info.thread, depth + 1)]);
+  return walk("", 0);
 }
 
 export function Bar({ title, detail, openRail, railOpen, children }) {

@@ -5,8 +5,11 @@ import { html, memo, useState } from "../dom.js";
 import { duration, readable, summary, visible } from "../format.js";
 import { ApprovalCard } from "./approval.js";
 import { icon } from "./icons.js";
+import { Artifact } from "./kept.js";
 import { TextBlock } from "./textblock.js";
 
+const CALLING = new Set(["subagent", "spawn", "ask_agent"]);
+const CHILD = /agent:[0-9a-f]{16}:[0-9a-f]{26}/;
 const LABELS = {
   pending: "queued",
   waiting: "needs approval",
@@ -43,6 +46,7 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
 
 function Details({ item, thread }) {
   const [label, text] = readable(item.arguments);
+  const child = CALLING.has(item.name) ? item.output?.match(CHILD)?.[0] : null;
   return html`
     ${item.arguments && html`<${TextBlock} label=${label} text=${text} />`}
     ${item.output !== undefined &&
@@ -52,7 +56,8 @@ function Details({ item, thread }) {
       const address = fileAddress(thread, image.path);
       return address && html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt="From the tool" loading="lazy" /></a>`;
     })}
-    ${item.artifact && html`<p class="faint">The whole output is kept as <code>${item.artifact}</code>.</p>`}
+    ${child && html`<p><a href=${`#/t/${encodeURIComponent(child)}`}>The subagent's thread</a></p>`}
+    ${item.artifact && html`<${Artifact} thread=${thread} artifact=${item.artifact} name=${item.name} sizeBytes=${item.artifactBytes} />`}
     ${item.taintedBy && html`<p class="faint">Came from outside: ${item.taintedBy}</p>`}
   `;
 }

@@ -1,0 +1,128 @@
+"""What long conversations cost: building a request when only the tail changed, and other threads while one compacts."""
+
+import asyncio
+import gc
+import tempfile
+import time
+from pathlib import Path
+
+from bench.rows import Row, middle
+from shoal.app import App
+from shoal.domain.events import AssistantSaid, Compacted, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.ports import Route
+from shoal.domain.records import Commit
+from shoal.testing.model import FakeModel, Gate, Reply
+from shoal.testing.scenario import World, scenario
+from shoal.turn.context import ContextBuilder
+from shoal.turn.session import Session
+
+EVENTS = 5_000
+REQUESTS = 200
+REQUEST_MS_MAX = 5.0
+TOKENS = 200_000
+CHARS_PER_TOKEN = 4
+PAUSE_MS_MAX = 20.0
+TICK_SECONDS = 0.001
+WINDOW = {"context": {"window_hours": 0}}
+WORDS = "The quick brown fox jumps over the lazy dog, again and again. "
+
+
+def measure() -> list[Row]:
+    """Both rows."""
+    return asyncio.run(_measure())
+
+
+async def _measure() -> list[Row]:
+    request_ms, messages = await _request()
+    pause_ms, kept = await _pause()
+    return [
+        Row("request of a 5,000-event thread, tail changed", "ms CPU", request_ms, bound=REQUEST_MS_MAX,
+            note=f"{messages} messages sent"),
+        Row("longest pause of others while 200,000 tokens compact", "ms", pause_ms, bound=PAUSE_MS_MAX,
+            note=f"{kept} entries left"),
+    ]  # fmt: skip
+
+
+async def _fill(world: World, turns: int, text: str) -> None:
+    """Turns of four events each, as the machinery would have written them."""
+    store, thread, ada = world.app.store, world.ada.thread, Author("ada", "ada")
+    for number in range(turns):
+        prompt = Prompt(thread, f"filled {number}", f"{number}: {text}", ada, world.app.clock.now())
+        await store.inbox.accept(prompt, 5)
+        lease = await store.journal.lease(thread)
+        assert lease is not None
+        turn = TurnId(f"T{number}")
+        opening = (TurnStarted("main", "demo"), UserSaid(prompt.text, ada, prompt.key))
+        await store.journal.open_turn(lease, prompt, Commit(turn, opening))
+        ending = (AssistantSaid(f"noted {number}: {text}"), TurnFinished("done"))
+        await store.journal.finish_turn(lease, Commit(turn, ending))
+
+
+async def _request() -> tuple[float, int]:
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
+        gate = Gate()
+        async with scenario(Path(folder), FakeModel("ok", Reply("ok", gate=gate)), settings=WINDOW) as world:
+            session, route, context = await _prepared(world, EVENTS // 4, WORDS)
+            spent: list[float] = []
+            request = context.request(session, route, tools=True)
+            for number in range(REQUESTS):
+                await session.note(UserSaid(f"more {number}", Author("ada", "ada")))
+                began = time.process_time()
+                request = context.request(session, route, tools=True)
+                spent.append((time.process_time() - began) * 1000)
+            gate.open()
+            return middle(spent), len(request.messages)
+
+
+async def _prepared(world: World, turns: int, text: str) -> tuple[Session, Route, ContextBuilder]:
+    """A thread with so much in it and an open turn, and what its requests are built by."""
+    await world.ada.says("hi")
+    await world.ada.sees("ok")
+    app, thread = world.app, world.ada.thread
+    await _fill(world, turns, text)
+    await world.ada.says("go on")
+    await world.model.wait_for_calls(2)
+    session = _session(app, thread)
+    context: ContextBuilder = vars(app.compactor)["_context"]
+    return session, app.models.route(session.who.model), context
+
+
+def _session(app: App, thread: ThreadId) -> Session:
+    session = vars(app.orchestrator)["_actors"][thread].session
+    assert isinstance(session, Session)
+    return session
+
+
+async def _pause() -> tuple[float, int]:
+    """The longest time the event loop did nothing else, from the message that makes it compact to its answer."""
+    turns = 400
+    text = WORDS * (TOKENS * CHARS_PER_TOKEN // (2 * turns * len(WORDS)))
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
+        async with scenario(Path(folder), FakeModel(*["ok"] * 6), settings=WINDOW) as world:
+            await world.ada.says("hi")
+            await world.ada.sees("ok")
+            await _fill(world, turns, text)
+            gc.collect()
+            info = await world.app.store.journal.thread(world.ada.thread)
+            last_seq = info.last_seq if info is not None else 0
+            await world.ada.says("go on")
+            longest = await _longest_pause(world, last_seq)
+            return longest * 1000, len(_session(world.app, world.ada.thread).transcript.entries)
+
+
+async def _longest_pause(world: World, after: int) -> float:
+    """In seconds, until the conversation was summarised."""
+    longest, until = 0.0, time.monotonic() + 20
+    while not await _compacted(world, after) and time.monotonic() < until:
+        for _ in range(20):
+            began = time.perf_counter()
+            await asyncio.sleep(TICK_SECONDS)
+            longest = max(longest, time.perf_counter() - began - TICK_SECONDS)
+    return longest
+
+
+async def _compacted(world: World, after: int) -> bool:
+    events = await world.app.store.journal.events(world.ada.thread, after)
+    return any(isinstance(event.data, Compacted) for event in events)

@@ -1,0 +1,139 @@
+"""Subagents: threads that a tool call begins, that work within its bounds, and whose end it learns.
+
+    the call                      its thread                            its end
+    ---------------------------   -----------------------------------   ---------------------------------------------
+    began, as often as it runs    one, by an id made of turn and call   journaled with what it does to the parent, in
+                                                                        one transaction: wake it, note, or prompt
+    waits: its turn is parked     advanced by any worker                the woken turn runs the call again, which finds
+                                                                        the result in the child's journal
+    its turn is stopped           stopped, before that is journaled     -
+
+So nothing has to be remembered beside the two journals: a crash anywhere leaves a call that is run again.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from shoal.domain.children import ENDED, Task, child_thread
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Abort, Author, Caller, Prompt
+from shoal.domain.ports import Engine, Models, ToolContext, ToolOutput
+from shoal.domain.store import Store
+
+
+class ChildLimits(msgspec.Struct, frozen=True):
+    """How deep calls may nest, how many children of a thread are at work at once, and how many steps one may take."""
+
+    depth_max: int = 3
+    running_max: int = 5
+    steps_max: int = 25
+
+
+class Names(Protocol):
+    """The agents there are."""
+
+    def names(self) -> Sequence[str]:
+        """All of them."""
+        ...
+
+
+class Children:
+    """Begins, watches and stops them. Implements `actors.parts.Family`, and what the tools ask for."""
+
+    def __init__(
+        self, store: Store, engine: Engine, agents: Names, models: Models, clock: Clock, limits: ChildLimits
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._agents = agents
+        self._models = models
+        self._clock = clock
+        self._limits = limits
+
+    def check(self, task: Task, context: ToolContext) -> None:
+        """Raise ToolError for an agent or model that there is not, and where calls are nested too deep."""
+        if task.agent and task.agent not in self._agents.names():
+            raise ToolError(f"There is no agent {task.agent!r}. The agents are: {', '.join(self._agents.names())}.")
+        if task.model:
+            try:
+                self._models.route(task.model)
+            except InvalidInput as error:
+                raise ToolError(str(error)) from error
+        caller = context.purpose.caller
+        if (caller.depth if caller is not None else 0) >= self._limits.depth_max:
+            raise ToolError(f"Subagents may be {self._limits.depth_max} deep, and you are that. Do it yourself.")
+        if caller is not None and task.mode == "wake":
+            raise ToolError("Only a conversation with people can be woken; as a subagent, wait for the result instead.")
+
+    async def begin(self, task: Task, context: ToolContext) -> ThreadId:
+        """Begin the call's child, once however often this is called. Raises ToolError when it may not begin now."""
+        thread = child_thread(context.thread, context.turn, context.call_id)
+        caller = self._caller(task, context)
+        prompt = Prompt(
+            thread,
+            key=thread,
+            text=task.text,
+            author=msgspec.structs.replace(caller.author, name=""),
+            at=self._clock.now(),
+            agent=task.agent or context.agent.name,
+            model=task.model,
+            message_id=thread,
+            origin="agent",
+            caller=caller,
+        )
+        receipt = await self._store.children.begin(prompt, self._limits.running_max)
+        if receipt.status == "busy":
+            most = self._limits.running_max
+            raise ToolError(f"{most} subagents of this conversation are at work, the most there may be. Wait for one.")
+        if receipt.status == "dropped":
+            raise ToolError("The turn is being stopped, so no subagent was started.")
+        await self._engine.woken(thread)
+        return thread
+
+    async def result(self, thread: ThreadId) -> ToolOutput:
+        """What a child answered; pending while it works."""
+        child = await self._store.children.get(thread)
+        if child is None or child.finished is None:
+            if child is not None and child.works:
+                return ToolOutput("", is_pending=True)
+            return ToolOutput(f"The subagent {thread} was stopped before it began.", is_error=True)
+        ended = child.finished
+        head = f"[The subagent {thread} {ENDED[ended.outcome]}.]"
+        is_error = ended.outcome in ("failed", "aborted")
+        return ToolOutput(f"{head}\n{ended.reply}".rstrip(), is_error=is_error, tainted_by=ended.tainted_by)
+
+    async def stop(self, thread: ThreadId) -> int:
+        """Stop a thread's children that are at work, wherever they run; returns how many."""
+        working = await self._store.children.working(thread)
+        for child in working:
+            receipt = await self._store.inbox.abort(Abort(child, Author("shoal"), all_queued=True))
+            if receipt.delivered:
+                await self._engine.signal(child, "abort", TurnId(receipt.turn))
+            await self._engine.woken(child)
+        return len(working)
+
+    async def ended(self, caller: Caller) -> None:
+        """A child's end is durable: let its parent go on."""
+        await self._engine.woken(caller.thread)
+
+    def _caller(self, task: Task, context: ToolContext) -> Caller:
+        """The calling turn's bounds, and its own on top."""
+        agent, purpose, above = context.agent, context.purpose, context.purpose.caller
+        own = (agent.profile, agent.name)
+        bounds = above.bounds if above is not None else ()
+        return Caller(
+            line=((*above.line,) if above is not None else ()) + ((context.thread, context.turn),),
+            call_id=context.call_id,
+            mode=task.mode,
+            author=above.author if above is not None else purpose.author,
+            bounds=bounds if own in bounds else (*bounds, own),
+            tools=agent.tools or None,
+            steps_max=self._limits.steps_max,
+            tainted_by=purpose.tainted_by,
+            gates=agent.taint,
+            direct=context.asker.kind == "direct",
+        )

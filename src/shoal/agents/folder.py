@@ -1,0 +1,204 @@
+"""An agent's directory `agents/NAME/`: made from the template, its agent.toml read and changed key by key, removed."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from shoal.domain.agents import AgentBudget
+from shoal.domain.errors import InvalidInput
+from shoal.domain.home import Home
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+FILE = "agent.toml"
+FILES = (FILE, "AGENTS.md", "SOUL.md", "USER.md", "IDENTITY.md")
+FOLDERS = ("docs", "sessions", "workspace")
+FILE_BYTES_MAX = 65_536
+GIT_SECONDS_MAX = 30.0
+SHIPPED = Path(__file__).with_name("template")
+"""The files an agent starts with where the home directory's template/ has none."""
+_COMMIT = (
+    *("-c", "user.name=Shoal", "-c", "user.email=shoal@localhost", "-c", "commit.gpgSign=false"),
+    *("-c", "core.hooksPath=/dev/null", "commit", "--quiet", "--allow-empty", "--message", "An empty workspace"),
+)
+
+
+class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of `agent.toml`; what is left out is taken from the configuration."""
+
+    model: str = ""
+    profile: str = ""
+    system_prompt: str = ""
+    tools: tuple[str, ...] = ()
+    fallback: tuple[str, ...] | None = None
+    max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    restrict_to_workspace: bool = True
+    taint: bool = True
+    idle_minutes: float = 0.0
+    budget: AgentBudget = AgentBudget()
+
+
+KEYS = (
+    *(name for name in AgentFile.__struct_fields__ if name != "budget"),
+    *(f"budget.{name}" for name in AgentBudget.__struct_fields__),
+)
+"""What can be set one by one."""
+
+
+def checked_name(name: str) -> str:
+    """The name, if an agent may have it. Raises InvalidInput."""
+    if not NAME.fullmatch(name):
+        raise InvalidInput(f"{name[:80]!r} is no name for an agent: take small letters, digits, - and _, at most 64.")
+    return name
+
+
+def read_agent(folder: Path) -> AgentFile:
+    """An agent's settings; those of an agent without a file are empty. Raises InvalidInput for a broken file."""
+    try:
+        text = (folder / FILE).read_text("utf-8")[:FILE_BYTES_MAX]
+        return msgspec.convert(tomllib.loads(text), AgentFile)
+    except FileNotFoundError:
+        return AgentFile()
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{folder.name}/{FILE}: {error}. Correct the file; it counts at once.") from error
+
+
+def digest_of(folder: Path) -> str:
+    """What tells one state of an agent's settings from another."""
+    try:
+        return hashlib.sha256((folder / FILE).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def make_folder(home: Home, name: str) -> list[str]:
+    """Make what is missing of `agents/NAME/` from `template/`, and return it as paths below the home.
+
+    A new workspace becomes a git repository with a first commit where git is installed. Blocks; raises OSError.
+    """
+    folder, made = home.agent(name), list[str]()
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in FILES:
+        source = home.template / file
+        write_new(home, folder / file, (source if source.is_file() else SHIPPED / file).read_bytes(), made)
+    is_new = not (folder / "workspace").exists()
+    for inner in FOLDERS:
+        make_directory(home, folder / inner, made)
+    for source in sorted(home.template.glob("docs/**/*")):
+        if source.is_file():
+            target = folder / source.relative_to(home.template)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_new(home, target, source.read_bytes(), made)
+    if is_new:
+        _start_repository(folder / "workspace")
+    return made
+
+
+def make_template(home: Home) -> list[str]:
+    """Make what is missing of `template/`, and return it. Raises OSError."""
+    made = list[str]()
+    home.template.mkdir(parents=True, exist_ok=True)
+    for file in FILES:
+        write_new(home, home.template / file, (SHIPPED / file).read_bytes(), made)
+    make_directory(home, home.template / "docs", made)
+    return made
+
+
+def make_directory(home: Home, path: Path, made: list[str]) -> None:
+    """Make a directory that is missing and note it. Raises OSError."""
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+        made.append(f"{path.relative_to(home.root)}/")
+
+
+def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int = 0o644) -> None:
+    """Write a file that is not there yet, and note it; two at once make it once. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    made.append(str(path.relative_to(home.root)))
+
+
+def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
+    """Take `agents/NAME/` away, in one step: to `removed/`, where it stays with `keep` and is deleted without.
+
+    Returns where it is, or was. Blocks; raises OSError.
+    """
+    target = home.root / "removed" / f"{name}-{at:%Y%m%d-%H%M%S-%f}"
+    target.parent.mkdir(exist_ok=True)
+    home.agent(name).rename(target)
+    if not keep:
+        shutil.rmtree(target)
+    return target
+
+
+def set_key(folder: Path, key: str, value: str) -> None:
+    """Set a key of an agent.toml in place, comments kept; an empty value takes it out.
+
+    Raises InvalidInput when the key is unknown or cannot hold the value; the file is then as it was. Blocks.
+    """
+    if key not in KEYS:
+        raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
+    file = folder / FILE
+    lines = _without(file.read_text("utf-8").splitlines() if file.exists() else [], key)
+    if value:
+        # after what stands there already, but before the first table: a key below one would belong to it
+        end = next((number for number, line in enumerate(lines) if re.match(r"\s*\[", line)), len(lines))
+        lines.insert(end, f"{key} = {_literal(key, value)}")
+    content = "\n".join(lines) + "\n"
+    try:
+        msgspec.convert(tomllib.loads(content), AgentFile)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InvalidInput(f"{key} cannot be {value[:200]!r}: {error}.") from error
+    temporary = file.with_suffix(".new")
+    temporary.write_text(content, encoding="utf-8")
+    temporary.replace(file)
+
+
+def _without(lines: list[str], key: str) -> list[str]:
+    """The lines without the key's statement, which may span several."""
+    start = next((n for n, line in enumerate(lines) if re.match(rf"\s*{re.escape(key)}\s*=", line)), None)
+    if start is None:
+        return lines
+    for end in range(start + 1, len(lines) + 1):
+        try:
+            tomllib.loads("\n".join(lines[start:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+        return lines[:start] + lines[end:]
+    return lines
+
+
+def _literal(key: str, value: str) -> str:
+    """The value as TOML: as it is if the key can hold it so, else as text."""
+    text = msgspec.json.encode(value).decode()
+    try:
+        parsed = tomllib.loads(f"{key} = {value}")
+        msgspec.convert(parsed, AgentFile)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError):
+        return text
+    return value if set(parsed) == {key.partition(".")[0]} else text
+
+
+def _start_repository(workspace: Path) -> None:
+    git = shutil.which("git")
+    if git is None:
+        return
+    # Variables such as GIT_DIR of the caller must not turn this to another repository.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    for words in (("init", "--quiet", "--template=", "--initial-branch=main"), _COMMIT):
+        subprocess.run(
+            [git, "-C", str(workspace), *words],
+            env=environ, check=False, capture_output=True, timeout=GIT_SECONDS_MAX, stdin=subprocess.DEVNULL,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Discord: the gateway in, the REST API out."""

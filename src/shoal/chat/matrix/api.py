@@ -1,0 +1,246 @@
+"""Matrix' client-server API: one call, its answer or the error it means. Source: spec.matrix.org, v1.15."""
+
+import asyncio
+import mimetypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
+from urllib.parse import quote
+
+import msgspec
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.foreign import UNREADABLE
+from shoal.domain.store import Settings
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+
+CALL_SECONDS = 30.0
+UPLOAD_SECONDS = 300.0
+CLIENT = "/_matrix/client/v3"
+MEDIA = "/_matrix/media/v3"
+AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
+
+Value: TypeAlias = Union[str, int, float, bool, "list[Value]", "dict[str, Value]", None]
+Body: TypeAlias = Mapping[str, Value]
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    errcode: str = ""
+    error: str = ""
+    retry_after_ms: float | None = None
+
+
+class _Uploaded(msgspec.Struct, frozen=True):
+    content_uri: str
+
+
+class Session(msgspec.Struct, frozen=True):
+    """Who we are to the homeserver."""
+
+    user_id: str
+    device_id: str = ""
+    access_token: str = ""
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What an account logs in with; secrets are asked for when they are needed."""
+
+    account: str
+    user: str
+    access_token: Callable[[], str]
+    password: Callable[[], str]
+
+
+class Refused(PlatformError):
+    """The homeserver refuses this call for good; `code` is its error code, e.g. M_FORBIDDEN."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"Matrix refused: {reason} ({code})", permanent=True)
+        self.code = code
+
+
+def path_of(*parts: str, base: str = CLIENT) -> str:
+    """A path of the API; ids are escaped."""
+    return "/".join((base, *(quote(part, safe="") for part in parts)))
+
+
+class MatrixApi:
+    """Calls of one account. It logs in with the first call; the client is made then, and again after `close`."""
+
+    def __init__(self, homeserver: str, credentials: Credentials, store: Settings, scope: str) -> None:
+        self._base = homeserver.rstrip("/")
+        self._credentials = credentials
+        self._store = store
+        self._scope = scope
+        self._session: Session | None = None
+        self._logging_in = asyncio.Lock()
+        self._http: httpx2.AsyncClient | None = None
+
+    async def session(self) -> Session:
+        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError."""
+        async with self._logging_in:
+            if self._session is None:
+                self._session = await self._log_in()
+            return self._session
+
+    async def call(
+        self, method: str, path: str, kind: type[T], body: Body | None = None, *,
+        query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
+    ) -> T:  # fmt: skip
+        """Call a path. Raises PlatformError, Refused for what cannot succeed."""
+        token = (await self.session()).access_token
+        return self._result(await self._send(method, path, token, body, query, seconds), kind)
+
+    async def upload(self, name: str, media_type: str, content: bytes) -> str:
+        """Put a file into the homeserver's media; returns its mxc address. Raises PlatformError."""
+        import httpx2
+
+        headers = {"content-type": media_type, **await self._authorization()}
+        url = f"{self._base}{path_of('upload', base=MEDIA)}"
+        try:
+            answer = await self._client().post(
+                url, params={"filename": name}, content=content, headers=headers, timeout=UPLOAD_SECONDS
+            )
+        except httpx2.TransportError as error:  # nothing is posted yet, so it can be tried again without a doubt
+            raise PlatformError(f"The file {name!r} could not be uploaded: {type(error).__name__}.") from error
+        return self._result(answer, _Uploaded).content_uri
+
+    async def fetch(self, address: str, bytes_max: int) -> bytes:
+        """The content behind an mxc address. Raises PlatformError, also when it is longer than `bytes_max`."""
+        server, _, media = address.removeprefix("mxc://").partition("/")
+        if not address.startswith("mxc://") or not server or not media:
+            raise PlatformError("The file's address is none of Matrix'.", permanent=True)
+        try:
+            return await self._fetch(path_of("download", server, media, base=AUTHENTICATED_MEDIA), bytes_max)
+        except Refused as error:
+            if error.code != "M_UNRECOGNIZED":
+                raise
+        return await self._fetch(path_of("download", server, media, base=MEDIA), bytes_max)  # before Matrix 1.11
+
+    async def close(self) -> None:
+        """Give connections back."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    # ---- parts ----
+
+    def _client(self) -> "httpx2.AsyncClient":
+        if self._http is None:
+            import httpx2
+
+            self._http = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False)
+        return self._http
+
+    async def _authorization(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {(await self.session()).access_token}"}
+
+    async def _log_in(self) -> Session:
+        """With the token, else with the password: always as the same device, so that encrypted rooms know it."""
+        given = self._credentials
+        token = given.access_token()
+        if token:
+            answer = await self._send("GET", path_of("account", "whoami"), token, None, None, CALL_SECONDS)
+            found = self._result(answer, Session)
+            return msgspec.structs.replace(found, access_token=token)
+        known = await self._store.get(self._scope, "device")
+        body: dict[str, Value] = {
+            "type": "m.login.password",
+            "identifier": {"type": "m.id.user", "user": given.user},
+            "password": given.password(),
+            "initial_device_display_name": "Shoal",
+            **({"device_id": known} if known else {}),
+        }
+        found = self._result(await self._send("POST", path_of("login"), "", body, None, CALL_SECONDS), Session)
+        if found.device_id != known:
+            await self._store.put(self._scope, "device", found.device_id)
+        return found
+
+    async def _send(
+        self, method: str, path: str, token: str, body: Body | None, query: Mapping[str, str] | None, seconds: float
+    ) -> "httpx2.Response":
+        import httpx2
+
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        url = f"{self._base}{path}"
+        try:
+            return await self._client().request(method, url, headers=headers, params=query, json=body, timeout=seconds)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise PlatformError(f"The homeserver cannot be reached: {type(error).__name__}.") from error
+        except httpx2.TransportError as error:
+            reason = f"The connection to the homeserver broke: {type(error).__name__}."
+            raise PlatformError(reason, outcome_unknown=True) from error
+
+    async def _fetch(self, path: str, bytes_max: int) -> bytes:
+        import httpx2
+
+        headers = await self._authorization()
+        try:
+            async with self._client().stream(
+                "GET", f"{self._base}{path}", headers=headers, timeout=UPLOAD_SECONDS, follow_redirects=True
+            ) as answer:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    raise self._error(answer)
+                return await _content(answer, bytes_max)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise PlatformError(f"The file did not come: {type(error).__name__}.") from error
+
+    def _result(self, answer: "httpx2.Response", kind: type[T]) -> T:
+        if answer.status_code != 200:
+            raise self._error(answer)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except UNREADABLE as error:
+            reason = "The homeserver answered with something else than its API's JSON."
+            raise PlatformError(reason, outcome_unknown=True) from error
+
+    def _error(self, answer: "httpx2.Response") -> PlatformError:
+        status = answer.status_code
+        try:
+            failure = msgspec.json.decode(answer.content, type=_Failure)
+        except UNREADABLE:
+            failure = _Failure()
+        if status == 429:
+            asked = failure.retry_after_ms / 1000 if failure.retry_after_ms is not None else None
+            seconds = asked if asked is not None else _number(answer.headers.get("retry-after")) or 1.0
+            return PlatformError("The homeserver asks to slow down.", retry_after_seconds=seconds, everywhere=True)
+        if status == 401 or failure.errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
+            self._session = None
+            return self._refused_login()
+        if 400 <= status < 500 and failure.errcode:
+            if failure.errcode == "M_FORBIDDEN" and answer.request.url.path.endswith("/login"):
+                return self._refused_login()
+            return Refused(failure.errcode, failure.error or f"status {status}")
+        return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
+
+    def _refused_login(self) -> PlatformError:
+        return PlatformError(
+            f"The homeserver refused the access token or password for {self._credentials.account!r}. "
+            "Set platforms.matrix.access_token (or MATRIX_ACCESS_TOKEN) or password, then restart."
+        )
+
+
+async def _content(answer: "httpx2.Response", bytes_max: int) -> bytes:
+    content = bytearray()
+    async for part in answer.aiter_bytes():
+        content += part
+        if len(content) > bytes_max:
+            raise PlatformError(f"The file has more than {bytes_max} bytes.", permanent=True)
+    return bytes(content)
+
+
+def media_type_of(path: Path) -> str:
+    """What kind of file a name promises."""
+    return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None

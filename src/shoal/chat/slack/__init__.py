@@ -1,0 +1,1 @@
+"""Slack: Socket Mode or signed events in, the Web API out."""

@@ -1,0 +1,1 @@
+"""Microsoft Teams, by the Bot Framework's REST API."""

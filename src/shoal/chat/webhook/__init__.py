@@ -1,0 +1,1 @@
+"""A chat of your own: signed JSON in, signed JSON out."""

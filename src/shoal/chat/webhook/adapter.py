@@ -1,0 +1,260 @@
+"""The adapter of the webhook chat: whatever speaks its JSON can be a platform. Also implements `HttpInbound`."""
+
+import asyncio
+import base64
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.webhook.wire import (
+    MAIN_THREAD,
+    Call,
+    Clicked,
+    FileIn,
+    Made,
+    Out,
+    Said,
+    author_of,
+    edit_out,
+    place_of,
+    post_out,
+    prompt_of,
+    revision_of,
+    typing_out,
+)
+from shoal.domain.calls import HttpAnswer
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidId, PlatformError, StoreError
+from shoal.domain.foreign import UNREADABLE
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, encode_part, make_thread_id
+from shoal.domain.messages import Attachment, Prompt
+from shoal.domain.ports import InboxPort
+from shoal.domain.posts import Button, ChatLimits, OutboundPost
+from shoal.domain.signing import SECRET_CHARS_MIN, is_genuine, proof
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS = 30.0
+FILES_MAX = 10
+NAME_BYTES_MAX = 120
+FILE_BYTES_MAX = 10_485_760
+LIMITS = ChatLimits(
+    text_chars_max=100_000,
+    idempotent_posts=True,
+    can_edit=True,
+    can_upload=True,
+    has_preview=True,
+    has_buttons=True,
+    has_ephemeral=True,
+    upload_bytes_max=FILE_BYTES_MAX,
+)
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One chat of the owner's own. Without a `post_url` nothing goes out but what the journal shows."""
+
+    secret: Callable[[], str]
+    post_url: str = ""
+    agent: str = ""
+
+
+class WebhookAdapter:
+    """A platform under the name that the configuration gives it."""
+
+    limits: ChatLimits = LIMITS
+
+    def __init__(self, platform: str, settings: WebhookSettings, home: Home, clock: Clock) -> None:
+        self.platform = platform
+        self._settings = settings
+        self._home = home
+        self._clock = clock
+        self._inbox: InboxPort | None = None
+        self._http = _Http(platform, settings, clock)
+        self.connected = asyncio.Event()
+
+    # ---- in ----
+
+    async def run(self, inbox: InboxPort) -> None:
+        """Take calls in until cancelled."""
+        if len(self._settings.secret()) < SECRET_CHARS_MIN:
+            log.warning(
+                "platforms.webhook.%s takes nothing in: its secret has to have %d characters or more",
+                self.platform, SECRET_CHARS_MIN,
+            )  # fmt: skip
+        self._inbox = inbox
+        self.connected.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._inbox = None
+            self.connected.clear()
+            await self._http.close()
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """A call of the other side. 401 unsigned, 400 unreadable, 429 busy, 503 to be sent again, else 200."""
+        if not is_genuine(headers, body, self._settings.secret(), self._clock.now()):
+            return _refusal(401, "unauthorized", "The signature is missing, wrong or too old.")
+        try:
+            call = msgspec.json.decode(body, type=Call)
+            place_of(self.platform, call)
+        except (*UNREADABLE, InvalidId) as error:
+            return _refusal(400, "bad_request", str(error))
+        inbox = self._inbox
+        if inbox is None:
+            return _refusal(503, "unavailable", "Not ready yet; send it again.")
+        try:
+            told = await self._take(call, inbox)
+        except StoreError:
+            return _refusal(503, "unavailable", "It could not be stored; send it again.")
+        return HttpAnswer(200, msgspec.json.encode({"answer": told}))
+
+    async def close(self) -> None:
+        """Give connections back; for who posts without `run`."""
+        await self._http.close()
+
+    async def _take(self, call: Call, inbox: InboxPort) -> str:
+        if call.author.is_bot:
+            return ""
+        if isinstance(call, Clicked):
+            return await settle(call.value, asker_of(place_of(self.platform, call), author_of(call.author)), inbox)
+        if not isinstance(call, Said):
+            await inbox.send(revision_of(self.platform, call))
+            return ""
+        channel = make_thread_id(self.platform, call.channel, MAIN_THREAD).rpartition(":")[0]
+        answered = await inbox.thread_of(f"{channel}:", call.reply_to) if call.reply_to else None
+        now = self._clock.now()
+        prompt = prompt_of(self.platform, call, now, agent=self._settings.agent, joins=answered is not None)
+        if answered is not None:
+            prompt = msgspec.structs.replace(prompt, thread=answered)
+        if not await inbox.admits(prompt):
+            return ""
+        files = [await self._kept(prompt, file, number) for number, file in enumerate(call.files[:FILES_MAX])]
+        return await take_in(msgspec.structs.replace(prompt, attachments=tuple(files)), "", inbox)
+
+    async def _kept(self, prompt: Prompt, file: FileIn, number: int) -> Attachment:
+        if not file.data:
+            return Attachment(file.name, file.media_type, url=file.url)
+        try:
+            content = base64.b64decode(file.data, validate=True)
+            path = await asyncio.to_thread(self._keep, prompt, f"{number}-{file.name}", content)
+        except ValueError:
+            return Attachment(file.name, file.media_type, error="could not be read: its data is not base64")
+        except OSError as error:
+            return Attachment(file.name, file.media_type, error=f"could not be stored: {error.strerror}")
+        return Attachment(file.name, file.media_type, len(content), path=path)
+
+    def _keep(self, prompt: Prompt, name: str, content: bytes) -> str:
+        folder = self._home.attachments(prompt.thread)
+        folder.mkdir(parents=True, exist_ok=True)
+        safe = encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
+        path = folder / f"{self._clock.new_id()}-{safe}"
+        path.write_bytes(content)
+        return str(path)
+
+    # ---- out ----
+
+    async def post(self, post: OutboundPost) -> str:
+        """Send it and return the id the other side gives it, else its key. Raises PlatformError."""
+        content = None
+        if post.file is not None:
+            content = await asyncio.to_thread(_read, post.file)
+        made = await self._http.send(post_out(post, content), post.key)
+        return made.id or post.key
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Change a message. Raises PlatformError."""
+        await self._http.send(edit_out(thread, message_id, markdown, buttons))
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        """Show that the agent works. Raises PlatformError."""
+        await self._http.send(typing_out(thread, status))
+
+    async def open_thread(self, channel: str, text: str) -> ThreadId:
+        """Post to a channel, which opens a thread there. Raises PlatformError."""
+        thread = make_thread_id(self.platform, channel, self._clock.new_id())
+        await self.post(OutboundPost(thread, f"open:{thread}", text))
+        return thread
+
+    async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
+        """Nothing: the other side is not asked for what it has."""
+        for prompt in tuple[Prompt, ...]():
+            yield prompt
+
+
+def _refusal(status: int, code: str, message: str) -> HttpAnswer:
+    return HttpAnswer(status, msgspec.json.encode({"error": code, "message": message}))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        reason = f"The file {path.name!r} cannot be read: {error.strerror}."
+        raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise PlatformError(f"The file {path.name!r} has more than {FILE_BYTES_MAX:,} bytes.", permanent=True)
+    return content
+
+
+class _Http:
+    """Signed calls of the other side; the client is made with the first one."""
+
+    def __init__(self, platform: str, settings: WebhookSettings, clock: Clock) -> None:
+        self._platform = platform
+        self._settings = settings
+        self._clock = clock
+        self._client = None
+
+    async def send(self, out: Out, key: str = "") -> Made:
+        """Send one call. Raises PlatformError."""
+        if not self._settings.post_url:
+            return Made()
+        import httpx2
+
+        if self._client is None:
+            self._client = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False)
+        body = msgspec.json.encode(out)
+        headers = {
+            "content-type": "application/json",
+            "x-shoal-signature": proof(self._settings.secret(), body, self._clock.now()),
+        }
+        if key:
+            headers["idempotency-key"] = key
+        try:
+            answer = await self._client.post(self._settings.post_url, content=body, headers=headers)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise PlatformError(f"{self._platform} cannot be reached: {type(error).__name__}.") from error
+        except httpx2.TransportError as error:
+            reason = f"The connection to {self._platform} broke: {type(error).__name__}."
+            raise PlatformError(reason, outcome_unknown=True) from error
+        if answer.status_code >= 300:
+            raise self._error(answer.status_code, answer.headers.get("retry-after", ""))
+        try:
+            return msgspec.json.decode(answer.content, type=Made)
+        except UNREADABLE:
+            return Made()
+
+    async def close(self) -> None:
+        """Give connections back."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _error(self, status: int, retry_after: str) -> PlatformError:
+        if status in (429, 503):
+            seconds = float(retry_after) if retry_after.isdecimal() else 1.0
+            return PlatformError(f"{self._platform} asks to slow down.", retry_after_seconds=seconds)
+        if status in (401, 403):
+            return PlatformError(
+                f"{self._platform} refused the signature. Give both sides the same platforms.webhook."
+                f"{self._platform}.secret and set their clocks."
+            )
+        if status < 500:
+            return PlatformError(f"{self._platform} refused it with {status}.", permanent=True)
+        return PlatformError(f"{self._platform} failed with {status}.", outcome_unknown=True)

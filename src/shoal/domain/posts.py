@@ -1,0 +1,74 @@
+"""What goes out to chat platforms, and what each platform can do, as data."""
+
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.domain.ids import ThreadId
+
+Markup: TypeAlias = Literal["markdown", "telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain"]
+"""What a platform's messages are written in; `markdown` ones are taken as they are."""
+
+
+WRITING = " …"
+"""What a preview ends with while more of it is to come."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """At most `posts` posts in any `seconds` seconds, counted for a thread, a channel or the whole account."""
+
+    posts: int
+    seconds: float
+    scope: Literal["thread", "channel", "account"] = "channel"
+    groups_only: bool = False
+
+
+class ChatLimits(msgspec.Struct, frozen=True):
+    """What a platform can and cannot do, as data.
+
+    `text_chars_max` is counted in `text_unit` over the text in its `markup`. Channels whose names begin with
+    `group_prefix` are groups; edits there keep `group_edit_seconds_min` apart.
+    """
+
+    text_chars_max: int
+    markup: Markup = "markdown"
+    text_unit: Literal["characters", "utf16", "bytes"] = "characters"
+    edit_seconds_min: float = 0.5
+    group_edit_seconds_min: float = 0.0
+    group_prefix: str = ""
+    windows: tuple[Window, ...] = ()
+    button_bytes_max: int = 0
+    idempotent_posts: bool = False
+    can_edit: bool = False
+    can_upload: bool = False
+    can_stream: bool = False
+    has_preview: bool = False
+    has_buttons: bool = False
+    has_ephemeral: bool = False
+    has_history: bool = False
+    upload_bytes_max: int = 26_214_400
+
+
+class Button(msgspec.Struct, frozen=True):
+    """A choice under a message; `value` comes back with the click."""
+
+    label: str
+    value: str
+
+
+class OutboundPost(msgspec.Struct, frozen=True):
+    """One message for a platform, already short enough. `key` is its idempotency key, stable over retries.
+
+    `maybe_posted`: an earlier try may have reached the platform.
+    """
+
+    thread: ThreadId
+    key: str
+    markdown: str
+    kind: Literal["text", "file", "card", "ephemeral"] = "text"
+    file: Path | None = None
+    buttons: tuple[Button, ...] = ()
+    reply_to: str = ""
+    user: str = ""
+    maybe_posted: bool = False

@@ -1,0 +1,238 @@
+"""The agents' lives and the commands of all platforms put together, and what is up, for the log, the API and people."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Protocol
+
+import anyio
+
+from shoal.actors.orchestrator import Orchestrator
+from shoal.agents.agent_commands import FORBIDDEN, AgentCommands, Desks, agent_here
+from shoal.agents.desk import Desk
+from shoal.agents.info import Info
+from shoal.agents.registry import Agents
+from shoal.agents.roster import Checks, Roster
+from shoal.agents.self_edit import Rules, SelfEditor
+from shoal.agents.snapshots import Snapshots
+from shoal.agents.thread_commands import Conversations, ThreadCommands, describe_work
+from shoal.config import Config, default_model
+from shoal.domain.agents import AgentSpec
+from shoal.domain.clock import Clock
+from shoal.domain.commands import Asked
+from shoal.domain.errors import ConfigError, InvalidInput, PlatformError
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import ChatAdapter, Models, Sandbox
+from shoal.domain.processes import Processes
+from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.domain.registry import Registry
+from shoal.domain.store import Store
+from shoal.permissions.access import is_among
+from shoal.permissions.rules import Profiles
+from shoal.providers.known import existing_model, key_lines, model_names
+from shoal.sandbox import found as machine
+from shoal.tools.builtin.process import process_tools
+from shoal.tools.builtin.schedule import ScheduleTool
+from shoal.tools.builtin.self_edit import self_edit_tools
+from shoal.tools.executor import Executor
+from shoal.tools.mcp.connection import McpConnection
+from shoal.tools.processes.service import ProcessService, ProcessSettings
+from shoal.tools.processes.telling import line_of
+from shoal.tools.registry import Registry as Tools
+from shoal.tools.standard import command_actions
+from shoal.triggers.command import RemindCommand
+from shoal.triggers.schedule import first_time
+from shoal.turn.prompt import PromptBuilder
+
+log = logging.getLogger(__name__)
+
+CHANNELS_AFTER_SECONDS = 20.0
+"""Bound channels are looked for when the platforms have had time to connect."""
+CHANNELS_TRIES = 5
+OTHERS_MAX = 30
+"""Threads at work that an agent is told of, at most."""
+PLACE = make_thread_id("web", "lobby", "info")
+
+
+class Host(Protocol):
+    """What of the backend the processes stand on."""
+
+    @property
+    def recovers(self) -> bool: ...
+
+    def beside(self, serve: Callable[[], Coroutine[object, object, None]], /) -> None:
+        """Have `serve` run in this process."""
+        ...
+
+
+class Running(Protocol):
+    """What of the app the office stands on."""
+
+    config: Config
+    home: Home
+    clock: Clock
+    notes: list[str]
+    tools: Tools
+    agents: Agents
+    models: Models
+    profiles: Profiles
+    sandbox: Sandbox
+    prompts: PromptBuilder
+    snapshots: Snapshots
+    orchestrator: Orchestrator
+    adapters: dict[str, ChatAdapter]
+    roster: Roster
+    mcp: list[McpConnection]
+    executor: Executor
+    processes: ProcessService
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def backend(self) -> Host: ...
+
+    async def post(self, post: NewPost) -> None:
+        """Put a message into the outbox."""
+        ...
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        """Schedule a turn."""
+        ...
+
+
+def open_processes(app: Running) -> ProcessService:
+    """Give the app the service that runs its agents' processes, with the tools for them and for schedules."""
+    settings = ProcessSettings(f"{socket.gethostname()} {machine.identity_of(os.getpid())}", app.backend.recovers)
+    send, redact = app.orchestrator.send, app.executor.redactor.redact
+    service = ProcessService(app.store.processes, app.home, app.clock, send, redact, machine, settings)
+    for tool in (*process_tools(service, command_actions), ScheduleTool(app.store.triggers, first_time)):
+        app.tools.add(tool)
+    app.backend.beside(service.run)
+    return service
+
+
+def open_office(app: Running, people: Sequence[str]) -> None:
+    """Give the app its processes, its roster and its desk.
+
+    `people` beside agents.managers may change agents and settings.
+    """
+    app.processes = open_processes(app)
+    check_model = partial(existing_model, app.models)
+    checks = Checks(check_model, partial(_existing_profile, app.profiles), app.tools.names)
+    app.roster = Roster(app.home, app.store, app.agents, app.clock, checks, app.adapters)
+    app.roster.send = app.orchestrator.send
+    may = partial(_may, (*app.config.agents.managers, *people))
+    editor = SelfEditor(app.store, app.home.agent, Rules(check_model, partial(_existing_profile, app.profiles), may))
+    for tool in self_edit_tools(editor):
+        app.tools.add(tool)
+    agents = AgentCommands(Desks(app.store, app.agents, app.roster, may, partial(key_lines, app.models)))
+    agents.verbs["undo"] = partial(_undo, app, editor, may)
+    threads = ThreadCommands(
+        app.orchestrator,
+        Conversations(
+            store=app.store,
+            agents=app.agents,
+            snapshots=app.snapshots,
+            clock=app.clock,
+            may=may,
+            check_model=check_model,
+            models=partial(model_names, app.models),
+            processes=app.processes.lines,
+        ),
+    )
+    app.orchestrator.desk = Desk(
+        app.orchestrator,
+        {
+            "agent": agents.agent,
+            "settings": agents.settings,
+            "context": threads.context,
+            "thread": threads.thread,
+            "tasks": threads.tasks,
+            "model": threads.model,
+            "remind": RemindCommand(app.store.triggers, app.add_trigger, app.clock).remind,
+        },
+    )
+
+
+async def _undo(app: Running, editor: SelfEditor, may: Callable[[Asker], bool], asked: Asked, name: str) -> str:
+    """`/agent undo [NAME]`."""
+    if not may(asked.asker):
+        return FORBIDDEN
+    agent = name or (await agent_here(app.store, app.agents, asked.thread)).name
+    if not app.agents.exists(agent):
+        raise InvalidInput(f"There is no agent {agent[:80]!r}.")
+    return await editor.undo(agent, asked.author.id)
+
+
+async def others_at_work(registry: Registry, clock: Clock, beside: ThreadId, agent: AgentSpec) -> tuple[str, ...]:
+    """What the agent's other threads do now, on all machines, a line each."""
+    works = await registry.at_work(agent.name, OTHERS_MAX)
+    return tuple(f"{work.thread}: {describe_work(work, clock.now())}" for work in works if work.thread != beside)
+
+
+async def running_processes(rows: Processes, clock: Clock, agent: AgentSpec) -> tuple[str, ...]:
+    """What processes of the agent run now, on all machines, a line each."""
+    return tuple(line_of(process, clock.now()) for process in await rows.search(agent=agent.name, running=True))
+
+
+async def watch_channels(app: Running) -> None:
+    """Look once whether the bound channels are still there, and tell the log, the notes and the owner which are not."""
+    for attempt in range(CHANNELS_TRIES):
+        await app.clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))
+        try:
+            lost = await app.roster.lost_channels()
+        except PlatformError as error:
+            log.info("bound channels cannot be checked yet", extra={"why": str(error)})
+            continue
+        for line in lost:
+            log.warning("%s", line)
+        app.notes += lost
+        if lost:
+            await _tell_owner(app, "\n".join(lost))
+        break
+    await anyio.sleep_forever()
+
+
+async def _tell_owner(app: Running, text: str) -> None:
+    """Where the owner last wrote; the notes have it in any case."""
+    found = await app.store.settings.get("last_channel", app.agents.defaults.agent)
+    if found and found.count(":") == 2:
+        await app.post(NewPost(f"notice:{app.clock.new_id()}", ThreadId(found), text))
+
+
+def info_of(app: Running) -> Info:
+    """What is up now."""
+    try:
+        skills = [skill.name for skill in app.prompts.skills(app.agents.spec(app.agents.defaults.agent), PLACE).found]
+    except InvalidInput:
+        skills = []
+    return Info(
+        agents=tuple(app.agents.names()),
+        tools=app.tools.names(),
+        skills=tuple(skills),
+        model=default_model(app.config),
+        providers=tuple(app.config.providers),
+        models=len(model_names(app.models)),
+        platforms=tuple(app.adapters),
+        sandbox=app.sandbox.name,
+        isolated=app.sandbox.isolated,
+        notes=tuple(app.notes),
+        mcp=tuple(server.state.told for server in app.mcp),
+    )
+
+
+def _existing_profile(profiles: Profiles, name: str) -> None:
+    try:
+        profiles.get(name)
+    except ConfigError as error:
+        known = ", ".join(profiles.names)
+        raise InvalidInput(f"There is no permission profile {name[:80]!r}. There are: {known}.") from error
+
+
+def _may(people: Sequence[str], asker: Asker) -> bool:
+    return is_among(asker, people)

@@ -1,0 +1,95 @@
+"""What every transaction that touches a journal appends: events with the rows that follow from them, posts, audit."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
+from shoal.domain.clock import to_micros
+from shoal.domain.errors import NotFound
+from shoal.domain.events import Cleared, Compacted, Event, EventData, ToolFinished, encode_data
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.records import AuditEntry, NewPost
+from shoal.store import rows as convert
+from shoal.store.script import Script, number, query, text
+
+
+def insert_events(
+    thread: ThreadId, turn: TurnId, first: int, events: Sequence[EventData], at: datetime
+) -> Script[tuple[Event, ...]]:
+    """Store events under the reserved numbers from `first` on, with the rows that follow from them."""
+    stored: list[Event] = []
+    for seq, data in enumerate(events, first):
+        yield from query(
+            "event_insert",
+            thread=thread,
+            seq=seq,
+            turn=turn,
+            type=data.type,
+            at=to_micros(at),
+            data=encode_data(data).decode(),
+        )
+        if isinstance(data, Cleared | Compacted):
+            window = seq if isinstance(data, Cleared) else data.upto_seq
+            yield from query("thread_window", thread=thread, seq=window)
+        elif isinstance(data, ToolFinished) and data.artifact:
+            yield from _insert_artifact(thread, turn, data, to_micros(at))
+        stored.append(Event(seq, thread, turn, at, data))
+    return tuple(stored)
+
+
+def _insert_artifact(thread: ThreadId, turn: TurnId, result: ToolFinished, now: int) -> Script[None]:
+    yield from query(
+        "artifact_insert",
+        thread=thread,
+        digest=result.artifact,
+        tool=result.name,
+        size_bytes=result.artifact_bytes,
+        turn=turn,
+        call_id=result.call_id,
+        tainted_by=result.tainted_by,
+        now=now,
+    )
+
+
+def append_outside(
+    thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
+) -> Script[tuple[Event, ...]]:
+    """Append without a lease: what people and other threads do to a thread while nobody, or anybody, advances it."""
+    found = yield from query("thread_extend", thread=thread, count=len(events), now=to_micros(at))
+    if not found:
+        raise NotFound(f"There is no thread {thread}.")
+    return (yield from insert_events(thread, turn, number(found[0][0]) - len(events) + 1, events, at))
+
+
+def put_post(post: NewPost, now: int) -> Script[bool]:
+    """Enqueue a post; False when its id is known."""
+    platform = post.thread.split(":", 1)[0]
+    payload = convert.dump(post)
+    rows = yield from query(
+        "outbox_insert", id=post.id, platform=platform, thread=post.thread, payload=payload, now=now
+    )
+    if rows:
+        yield from query("due", what=platform)
+    return bool(rows)
+
+
+def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None]:
+    """Append entries to the hash chain `name`."""
+    if not entries:
+        return
+    found = yield from query("chain_ensure", chain=name, genesis=GENESIS)
+    count, head = number(found[0][0]), text(found[0][1])
+    for entry in entries:
+        count += 1
+        digest = entry_hash(head, name, count, at, entry)
+        yield from query(
+            "audit_insert",
+            chain=name,
+            number=count,
+            now=to_micros(at),
+            entry=canonical_entry(entry).decode(),
+            previous=head,
+            hash=digest,
+        )
+        head = digest
+    yield from query("chain_advance", chain=name, number=count, head=head)

@@ -1,0 +1,134 @@
+"""The directories that follow their work from machine to machine.
+
+directory                       of it                       brought before a turn and given with a call's result
+-----------------------------   -------------------------   ----------------------------------------------------
+the thread's own                all but the readable logs   so, and with an upload and a posted file
+the agent's workspace           all                         so
+memory: data/, the platform's   MEMORY.md                   so
+  and the channel's directory
+data/memory/                    the daily notes             so
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+import anyio.to_thread
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
+from shoal.domain.files import Files
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, encode_part
+from shoal.domain.memory import MEMORY_FILE, MEMORY_SCOPES, memory_path
+from shoal.domain.store import Settings
+from shoal.store.projections import CONTEXT, LOG
+from shoal.store.tree import Wanted, everything
+from shoal.store.workspaces import WorkspaceSync
+
+log = logging.getLogger(__name__)
+
+MET = "[{path} was changed here and on another machine at the same time; the other version is {path}.conflict.]"
+STAYS = "[What changed here could not be stored for other machines: {why} It is tried again after the next call.]"
+BEHIND = "[What changed on other machines could not be brought here: {why}]"
+PROJECTED = frozenset({LOG, CONTEXT})
+"""Each machine writes these from the journal."""
+
+_Transfer = Callable[[str, Path, Wanted], Awaitable[list[str]]]
+
+
+class _Folder(NamedTuple):
+    name: str
+    root: Path
+    wanted: Wanted
+
+
+class SyncedFolders:
+    """Implements `domain.files.Folders`. What is in common with others is remembered below the home's `sync/`."""
+
+    def __init__(self, files: Files, settings: Settings, home: Home) -> None:
+        self._memory = home.root / "sync"
+        self._sync = WorkspaceSync(files, settings, self._memory)
+        self._home = home
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Bring a thread's files, and the agent's workspace, up to date."""
+        notices: list[str] = []
+        for folder in self._folders(thread, agent):
+            try:
+                notices += await self._transfer(self._sync.pull, folder)
+            except OSError as error:
+                raise StoreUnavailable(f"The files of {folder.name} cannot be had: {_why(error)}") from error
+            except (StoreCorrupt, InvalidInput) as error:
+                log.error("a directory is not brought up to date", extra={"folder": folder.name, "why": str(error)})
+                notices.append(BEHIND.format(why=error))
+        return tuple(notices)
+
+    async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Give others what changed in them."""
+        notices: list[str] = []
+        for folder in self._folders(thread, agent):
+            try:
+                notices += await self._transfer(self._sync.push, folder)
+            except (OSError, Conflict, StoreCorrupt, InvalidInput) as error:
+                log.warning("a directory's changes stay here", extra={"folder": folder.name, "why": str(error)})
+                notices.append(STAYS.format(why=_why(error)))
+        return tuple(notices)
+
+    def here(self, thread: ThreadId, path: str) -> str:
+        """The path below this machine's home."""
+        root = self._home.thread(thread)
+        inside = path.partition(f"/data/{thread.replace(':', '/')}/")[2]
+        return str(root / inside) if inside and not path.startswith(f"{root}/") else path
+
+    async def _transfer(self, transfer: _Transfer, folder: _Folder) -> list[str]:
+        lock = self._locks.setdefault(folder.name, asyncio.Lock())
+        async with lock:  # in this process; below, among all processes with this home
+            held = await anyio.to_thread.run_sync(_lock, self._memory / f"{encode_part(folder.name)}.lock")
+            try:
+                return [MET.format(path=path) for path in await transfer(*folder)]
+            finally:
+                os.close(held)
+
+    def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[_Folder]:
+        home = self._home
+        yield _Folder(f"thread {thread}", home.thread(thread), _is_shared)
+        if agent is None:
+            return
+        yield _Folder(f"agent {agent.name}", agent.workspace, everything)
+        yield _Folder("notes", home.data / "memory", everything)
+        for scope in MEMORY_SCOPES:
+            root = memory_path(home, scope, thread).parent
+            name = "/".join(root.relative_to(home.data).parts)
+            yield _Folder(f"memory {name}".rstrip(), root, _is_memory)
+
+
+def _is_shared(name: str) -> bool:
+    return name not in PROJECTED
+
+
+def _is_memory(name: str) -> bool:
+    """MEMORY.md, and what was kept beside it."""
+    return name.startswith(MEMORY_FILE)
+
+
+def _lock(path: Path) -> int:
+    """Wait for a file to be ours; it is given back when it is closed."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(held)
+        raise
+    return held
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,28 @@
+-- name: child_caller
+-- Lock the thread whose turn begins another one.
+select open_turn, aborting from threads where thread = :thread /*pg: for update */;
+
+-- name: child_ensure
+-- Make a child's row.
+insert into threads (thread, agent, title, parent, created_at, updated_at)
+values (:thread, :agent, :title, :parent, :now, :now)
+on conflict (thread) do nothing;
+
+-- name: children_working
+-- A thread's children that are at work or have a prompt waiting, oldest first.
+select t.thread from threads t
+where t.parent = :parent and (t.open_turn <> '' or exists (
+    select 1 from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'))
+order by t.created_at, t.thread;
+
+-- name: child_one
+-- Whether a child is at work or has a prompt waiting, and the end of its first turn.
+select case when t.open_turn <> '' or exists (
+        select 1 from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt')
+    then 1 else 0 end,
+    (select e.data from events e where e.thread = t.thread and e.type = 'turn_finished' order by e.seq limit 1)
+from threads t where t.thread = :thread;
+
+-- name: wake_parent
+-- Tell the engine that the parent of a thread may go on, in the transaction that made it so.
+select 1 /*pg: from threads t, shoal_wake(t.parent) where t.thread = :thread and t.parent <> '' */;

@@ -1,0 +1,65 @@
+-- name: agent_lock
+-- Whether an agent is known, and its state; locks its row.
+select state from agents where name = :agent /*pg: for update */;
+
+-- name: agent_put
+-- Note an agent and its configuration.
+insert into agents (name, state, digest, created_at, changed_at) values (:agent, 'active', :digest, :now, :now)
+on conflict (name) do update set state = 'active', digest = excluded.digest,
+    changed_at = case when agents.state = 'active' and agents.digest = excluded.digest
+        then agents.changed_at else excluded.changed_at end;
+
+-- name: agent_retire
+-- Note that an agent is destroyed.
+update agents set state = 'destroyed', changed_at = :now where name = :agent;
+
+-- name: agents_all
+-- Every agent there ever was.
+select name, state, digest, created_at, changed_at from agents order by name;
+
+-- name: binding_put
+-- Bind a channel to an agent.
+insert into bindings (platform, channel, agent, bound_by, made, created_at)
+values (:platform, :channel, :agent, :bound_by, :made, :now)
+on conflict (platform, channel) do update set agent = excluded.agent, bound_by = excluded.bound_by,
+    made = excluded.made, created_at = excluded.created_at;
+
+-- name: binding_delete
+-- Take a channel's binding away.
+delete from bindings where platform = :platform and channel = :channel returning agent;
+
+-- name: bindings_drop
+-- Take all bindings of an agent away.
+delete from bindings where agent = :agent returning platform, channel, agent, bound_by, made, created_at;
+
+-- name: bindings_all
+-- The bindings.
+select platform, channel, agent, bound_by, made, created_at from bindings order by platform, channel limit :limit;
+
+-- name: threads_at_work
+-- Threads with something to do, and what.
+select t.thread, t.agent, t.open_turn, t.parent,
+    (select e.data from events e
+        where e.thread = t.thread and e.seq >= t.turn_seq and e.type = 'user_message' order by e.seq limit 1),
+    (select e.at from events e where e.thread = t.thread and e.seq = t.turn_seq),
+    (select count(*) from thread_steps s where s.thread = t.thread and s.turn = t.open_turn),
+    (select count(*) from approvals a where a.thread = t.thread and a.turn = t.open_turn and a.state = 'pending'),
+    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt')
+from (
+    select thread, agent, open_turn, parent, turn_seq, updated_at from threads
+    where thread in (
+        select thread from threads where open_turn <> ''
+        union
+        select thread from inbox where state = 'pending' and lane = 'prompt')
+    and (:agent = '' or agent = :agent)
+    order by case when open_turn = '' then 1 else 0 end, updated_at, thread limit :limit
+) t
+order by case when t.open_turn = '' then 1 else 0 end, t.updated_at, t.thread;
+
+-- name: settings_of
+-- All small durable values of a scope.
+select key, value from settings where scope = :scope order by key limit 10000;
+
+-- name: setting_delete
+-- Forget a small durable value.
+delete from settings where scope = :scope and key = :key;

@@ -1,0 +1,66 @@
+// Access: the strangers who wait to be let in, and those who were let in by their code.
+
+import { api } from "../api.js";
+import { html } from "../dom.js";
+import { ago, fullTime, visible } from "../format.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+
+const POLL_MS = 10_000;
+
+export function Access() {
+  const [access, problem, reload] = useAnswer(api.access, POLL_MS);
+  return html`
+    <${Place} intro="A stranger who writes to the agent is given a code. Whoever shows you theirs can be let in with it here. People that the configuration names are in without." problem=${problem} reload=${reload} loading=${!access}>
+      <${LetIn} reload=${reload} />
+      ${access &&
+      html`
+        <${People} title="Waiting" people=${access.waiting} empty="Nobody waits." reload=${reload} />
+        <${People} title="Let in" people=${access.paired} empty="Nobody was let in by a code yet." reload=${reload} />
+      `}
+    <//>
+  `;
+}
+
+function LetIn({ reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    if (await attempt(() => api.pair(new FormData(form).get("code").trim()))) form.reset();
+  };
+  return html`
+    <form class="card form pair-code" onSubmit=${submit}>
+      <div class="line">
+        <label>Code <input name="code" required maxlength="40" autocomplete="off" autocapitalize="characters" spellcheck="false" placeholder="ABCD-EFGH" /></label>
+        <button type="submit" class="primary">Let in</button>
+      </div>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    </form>
+  `;
+}
+
+function People({ title, people, empty, reload }) {
+  return html`
+    <section class="people" aria-label=${title}>
+      <h2>${title}</h2>
+      ${!people.length && html`<p class="faint">${empty}</p>`}
+      <ul class="cards">${people.map((one) => html`<${Person} key=${`${one.platform}:${one.user}`} person=${one} reload=${reload} />`)}</ul>
+    </section>
+  `;
+}
+
+function Person({ person, reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  const { platform, user, name, at, by, expires_at: expires } = person;
+  const facts = [at && `since ${ago(at)}`, by && `by ${by}`, expires && `code is good for ${ago(expires).replace(/^in /, "")}`];
+  return html`
+    <li class="card">
+      <p class="card-head"><b class="clamped">${visible(name || user)}</b><span class="tag">${platform}</span></p>
+      <p class="card-foot">
+        <span class="faint" title=${fullTime(at || expires)}>${[name && visible(user), ...facts].filter(Boolean).join(" · ")}</span>
+        ${!expires && html`<${Sure} label="Shut out" what=${name || user} yes="Shut them out" act=${() => attempt(() => api.unpair(platform, user))} />`}
+      </p>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    </li>
+  `;
+}

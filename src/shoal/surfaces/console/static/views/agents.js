@@ -1,0 +1,179 @@
+// Agents: who can answer and where; making, changing, binding and removing them, and what is up besides.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { Place, useAnswer } from "./lists.js";
+
+export function Agents() {
+  const [agents, problem, reload] = useAnswer(api.agents);
+  const [info] = useAnswer(api.info);
+  return html`
+    <${Place} intro="Who can answer. A channel of a platform that is bound to an agent is answered by that one, every other by the default agent." problem=${problem} reload=${reload} loading=${!agents}>
+      <ul class="cards">${(agents || []).map((agent) => html`<${Agent} key=${agent.name} agent=${agent} reload=${reload} />`)}</ul>
+      <${NewAgent} reload=${reload} />
+      ${info && html`<${Up} info=${info} />`}
+    <//>
+  `;
+}
+
+function Agent({ agent, reload }) {
+  const [open, setOpen] = useState("");
+  const [problem, setProblem] = useState("");
+  const attempt = async (action) => {
+    try {
+      await action();
+      setProblem("");
+      setOpen("");
+      await reload();
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  const toggle = (name) => setOpen(open === name ? "" : name);
+  return html`
+    <li class="card" id=${`agent-${agent.name}`}>
+      <p class="card-head">
+        <b>${agent.name}</b>
+        <span>
+          ${agent.at_work > 0 && html`<span class="tag">${agent.at_work} at work</span>`} ${agent.is_default && html`<span class="tag">default</span>`}
+          ${agent.profile && html`<span class="tag">${agent.profile}</span>`}
+        </span>
+      </p>
+      ${agent.error ? html`<p class="problem">${agent.error}</p>` : html`<${Facts} agent=${agent} />`}
+      ${agent.channels.length > 0 &&
+      html`<ul class="places-of">
+        ${agent.channels.map(
+          (place) => html`<li key=${place}><span class="breakable">${place}</span>
+            <button type="button" class="quiet" aria-label=${`Unbind ${place}`} onClick=${() => attempt(() => api.unbind(place))}>Unbind</button></li>`,
+        )}
+      </ul>`}
+      <p class="card-foot">
+        <button type="button" class="plain" aria-expanded=${open === "change"} onClick=${() => toggle("change")}>Change</button>
+        <button type="button" class="plain" aria-expanded=${open === "bind"} onClick=${() => toggle("bind")}>Bind a channel</button>
+        ${!agent.is_default && html`<button type="button" class="quiet" aria-expanded=${open === "remove"} onClick=${() => toggle("remove")}>Remove</button>`}
+      </p>
+      ${open === "change" && html`<${Change} agent=${agent} attempt=${attempt} />`} ${open === "bind" && html`<${Bind} agent=${agent} attempt=${attempt} />`}
+      ${open === "remove" && html`<${Remove} agent=${agent} attempt=${attempt} keep=${() => setOpen("")} />`}
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    </li>
+  `;
+}
+
+function Facts({ agent }) {
+  const { usd_per_day: usd, tokens_per_day: tokens } = agent.budget;
+  return html`
+    <p><code>${agent.model || "the default model"}</code>${agent.fallback.length > 0 && html`<span class="faint">, then ${agent.fallback.join(", ")}</span>`}</p>
+    ${agent.system_prompt && html`<p class="clamped">${agent.system_prompt}</p>`}
+    <p class="faint">${agent.tools.length ? `${agent.tools.length} tools: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; at most $${usd} a day`}${tokens > 0 && `; at most ${tokens} tokens a day`}</p>
+  `;
+}
+
+function Change({ agent, attempt }) {
+  const before = {
+    model: agent.model,
+    profile: agent.profile,
+    system_prompt: agent.system_prompt,
+    tools: agent.tools.join(", "),
+    "budget.usd_per_day": agent.budget.usd_per_day ? String(agent.budget.usd_per_day) : "",
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.target));
+    const settings = Object.fromEntries(Object.entries(given).filter(([key, value]) => value.trim() !== before[key]));
+    attempt(() => api.changeAgent(agent.name, settings));
+  };
+  return html`
+    <form class="form inner" aria-label=${`Change ${agent.name}`} onSubmit=${submit}>
+      <label>What it is for <textarea name="system_prompt" rows="3">${before.system_prompt}</textarea></label>
+      <div class="pair">
+        <label>Model <input name="model" value=${before.model} spellcheck="false" /></label>
+        <label>Permissions <input name="profile" value=${before.profile} spellcheck="false" /></label>
+      </div>
+      <div class="pair">
+        <label>Tools, empty for all <input name="tools" value=${before.tools} spellcheck="false" /></label>
+        <label>Dollars a day, empty for no limit <input name="budget.usd_per_day" inputmode="decimal" value=${before["budget.usd_per_day"]} /></label>
+      </div>
+      <p class="card-foot"><span class="faint">Counts from the next turn on. An empty field is left to the default.</span><button type="submit" class="primary">Save</button></p>
+    </form>
+  `;
+}
+
+function Bind({ agent, attempt }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const { platform, channel } = Object.fromEntries(new FormData(event.target));
+    attempt(() => api.bind({ platform: platform.trim(), channel: channel.trim(), agent: agent.name }));
+  };
+  return html`
+    <form class="form inner" aria-label=${`Bind a channel to ${agent.name}`} onSubmit=${submit}>
+      <div class="pair">
+        <label>Platform <input name="platform" required placeholder="discord" spellcheck="false" /></label>
+        <label>Channel id <input name="channel" required spellcheck="false" /></label>
+      </div>
+      <p class="card-foot"><button type="submit" class="primary">Bind</button></p>
+    </form>
+  `;
+}
+
+function Remove({ agent, attempt, keep }) {
+  const submit = (event) => {
+    event.preventDefault();
+    attempt(() => api.destroyAgent(agent.name, event.target.keep.checked));
+  };
+  return html`
+    <form class="form inner" aria-label=${`Remove ${agent.name}`} onSubmit=${submit}>
+      <p>Its turns are stopped and its channels go to the default agent. Its conversations stay in the journal.</p>
+      <label class="choice"><input type="checkbox" name="keep" checked /> Keep its files, in removed/</label>
+      <p class="card-foot"><button type="submit" class="plain danger">Remove ${agent.name}</button><button type="button" class="quiet" onClick=${keep}>Keep it</button></p>
+    </form>
+  `;
+}
+
+function NewAgent({ reload }) {
+  const [problem, setProblem] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    const { name, beside, ...rest } = Object.fromEntries(new FormData(form));
+    const settings = Object.fromEntries(Object.entries(rest).filter(([, value]) => value.trim()));
+    try {
+      const made = await api.createAgent({ name: name.trim(), settings, beside: beside.trim() });
+      form.reset();
+      setProblem(made.note);
+      await reload();
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  return html`
+    <form class="card form" onSubmit=${submit}>
+      <h2>New agent</h2>
+      <div class="pair">
+        <label>Name <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]*" maxlength="64" placeholder="release-notes" spellcheck="false" /></label>
+        <label>Model, empty for the default <input name="model" spellcheck="false" /></label>
+      </div>
+      <label>What it is for <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
+      <label>Make it a channel beside this one, where the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
+      <p class="card-foot"><span class="faint">Made from template/, with a git repository as its workspace.</span><button type="submit" class="primary">Make agent</button></p>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    </form>
+  `;
+}
+
+function Up({ info }) {
+  const rows = [
+    ["Platforms", info.platforms.join(", ")],
+    ["Models", `${info.model}; ${info.models} known of ${info.providers.join(", ") || "no provider"}`],
+    ["Tools", info.tools.join(", ")],
+    ["Skills", info.skills.join(", ") || "none"],
+    ...(info.mcp?.length ? [["MCP servers", info.mcp.join("; ")]] : []),
+    ["Sandbox", info.isolated ? info.sandbox : `${info.sandbox}, not isolated`],
+  ];
+  return html`
+    <section class="up" aria-labelledby="up">
+      <h2 id="up">What is up</h2>
+      <dl>${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+      ${info.notes.map((note) => html`<p class="problem">${note}</p>`)}
+    </section>
+  `;
+}

@@ -1,0 +1,81 @@
+// What a thread keeps beside its conversation: its files, and the whole results of its tool calls.
+
+import { api, artifactAddress, threadFileAddress } from "../api.js";
+import { html, useState } from "../dom.js";
+import { age, bytes, fullTime, visible } from "../format.js";
+import { Place, useAnswer } from "./lists.js";
+import { TextBlock } from "./textblock.js";
+
+const SHOWN_BYTES_MAX = 4_194_304; // larger results are only downloaded
+
+/** A stored result: shown on the page on request, or downloaded. `name` is what the download is called. */
+export function Artifact({ thread, artifact, name, sizeBytes = 0 }) {
+  const [text, setText] = useState(null);
+  const [problem, setProblem] = useState("");
+  const toggle = async () => {
+    if (text !== null) {
+      setText(null);
+      return;
+    }
+    try {
+      setText(await api.artifact(thread, artifact));
+      setProblem("");
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  return html`
+    <p class="card-foot">
+      ${sizeBytes <= SHOWN_BYTES_MAX && html`<button type="button" class="plain" aria-expanded=${text !== null} onClick=${toggle}>${text === null ? "Show the whole output" : "Hide it"}</button>`}
+      <a class="quiet" href=${artifactAddress(thread, artifact)} download=${`${name}-${artifact.slice(0, 12)}.txt`}>Download</a>
+    </p>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${text !== null && html`<${TextBlock} label="Whole output" text=${text || "(nothing)"} />`}
+  `;
+}
+
+export function Kept({ thread }) {
+  const [found, problem, reload] = useAnswer(() => Promise.all([api.files(thread), api.artifacts(thread)]));
+  const [files, artifacts] = found || [[], []];
+  return html`
+    <${Place} intro="Files that were sent or made here, and results of tools that were too long for the conversation." problem=${problem} reload=${reload} loading=${!found}>
+      ${found &&
+      html`
+        <section class="people" aria-label="Files">
+          <h2>Files</h2>
+          ${!files.length && html`<p class="faint">No files yet.</p>`}
+          <ul class="kept">${files.map((file) => html`<${File} key=${file.path} thread=${thread} file=${file} />`)}</ul>
+        </section>
+        <section class="people" aria-label="Whole results">
+          <h2>Whole results</h2>
+          ${!artifacts.length && html`<p class="faint">No result was too long yet.</p>`}
+          <ul class="kept">${artifacts.map((one) => html`<${Result} key=${`${one.turn}/${one.call_id}`} thread=${thread} result=${one} />`)}</ul>
+        </section>
+      `}
+    <//>
+  `;
+}
+
+function File({ thread, file }) {
+  const name = file.path.split("/").pop();
+  return html`
+    <li>
+      <p class="kept-line">
+        <a class="breakable" href=${threadFileAddress(thread, file.path)} download=${name}>${visible(file.path)}</a>
+        <span class="faint">${bytes(file.size_bytes)} · <time datetime=${file.modified_at} title=${fullTime(file.modified_at)}>${age(file.modified_at)}</time></span>
+      </p>
+    </li>
+  `;
+}
+
+function Result({ thread, result }) {
+  return html`
+    <li>
+      <p class="kept-line">
+        <span><code>${result.name}</code> ${result.tainted_by && html`<span class="faint">came from outside: ${visible(result.tainted_by)}</span>`}</span>
+        <span class="faint">${bytes(result.size_bytes)} · <time datetime=${result.created_at} title=${fullTime(result.created_at)}>${age(result.created_at)}</time></span>
+      </p>
+      <${Artifact} thread=${thread} artifact=${result.artifact} name=${result.name} sizeBytes=${result.size_bytes} />
+    </li>
+  `;
+}

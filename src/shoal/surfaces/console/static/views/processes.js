@@ -1,0 +1,72 @@
+// Processes: what agents have started and what outlives their turns, with its output.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { ago, duration, fullTime, visible } from "../format.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { TextBlock } from "./textblock.js";
+
+const POLL_MS = 5_000;
+const LOG_POLL_MS = 3_000;
+const LOG_LINES = 200;
+const ENDS = { exited: "ended", killed: "killed", failed: "did not start", lost: "lost" };
+
+export function Processes() {
+  const [processes, problem, reload] = useAnswer(api.processes, POLL_MS);
+  return html`
+    <${Place} intro="What agents have started to run beside their turns. A hook starts a turn when a process ends, writes a certain line or takes too long." problem=${problem} reload=${reload} loading=${!processes}>
+      <ul class="cards">${(processes || []).map((process) => html`<${Process} key=${process.id} process=${process} reload=${reload} />`)}</ul>
+      ${processes && !processes.length && html`<p class="faint empty">No agent has started a process.</p>`}
+    <//>
+  `;
+}
+
+/** How it stands, as `[words, isBad]`. Pure. */
+export function standing({ state, exit_code: code }) {
+  if (state === "running") return ["running", false];
+  if (state === "exited" && code) return [`exit ${code}`, true];
+  return [ENDS[state] || state, state !== "exited"];
+}
+
+/** When a hook starts a turn, in words. Pure. */
+export function hookWords(hook) {
+  const when = {
+    exit: hook.codes?.length ? `when it exits with ${hook.codes.join(", ")}` : "when it ends",
+    output: `when a line matches ${hook.pattern}`,
+    timeout: `when it still runs after ${duration((hook.after_seconds || 0) * 1000)}`,
+  }[hook.on];
+  return `${when || hook.on}${hook.note ? `: ${hook.note}` : ""}`;
+}
+
+function Process({ process, reload }) {
+  const [open, setOpen] = useState(false);
+  const [attempt, problem] = useAttempt(reload);
+  const running = process.state === "running";
+  const [words, isBad] = standing(process);
+  const took = Date.parse(process.ended_at || "") - Date.parse(process.started_at);
+  const facts = [process.agent, `started ${ago(process.started_at)}`, !running && duration(took) && `ran ${duration(took)}`];
+  return html`
+    <li class="card" id=${`process-${process.id}`}>
+      <p class="card-head"><b class="clamped">${visible(process.name)}</b><span class=${`tag${running ? " is-active" : isBad ? " is-failed" : ""}`}>${words}</span></p>
+      ${process.command !== process.name && html`<p><code class="clamped breakable">${visible(process.command)}</code></p>`}
+      ${process.reason && html`<p class="problem">${process.reason}</p>`}
+      ${process.hooks.length > 0 && html`<ul class="faint">${process.hooks.map((hook) => html`<li>A turn ${visible(hookWords(hook))}</li>`)}</ul>`}
+      <p class="card-foot">
+        <span class="faint" title=${fullTime(process.started_at)}>${facts.filter(Boolean).join(" · ")}</span>
+        <a class="quiet" href=${`#/t/${encodeURIComponent(process.thread)}`}>Thread</a>
+        <button type="button" class="plain" aria-expanded=${open} onClick=${() => setOpen(!open)}>Output</button>
+        ${running && html`<${Sure} label="Kill" what=${process.name} yes="Kill it" act=${() => attempt(() => api.killProcess(process.id))} />`}
+      </p>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${open && html`<${TextBlock} label="Command" text=${process.command} /><${Output} process=${process.id} running=${running} />`}
+    </li>
+  `;
+}
+
+function Output({ process, running }) {
+  const [log, problem, reload] = useAnswer(() => api.processLog(process, LOG_LINES), running ? LOG_POLL_MS : 0);
+  if (problem) return html`<p class="problem" role="alert">${problem} <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`;
+  if (!log) return html`<p class="faint">Loading…</p>`;
+  const label = log.lines.length < LOG_LINES ? "Output" : `The last ${LOG_LINES} lines`;
+  return html`<${TextBlock} label=${label} text=${log.lines.join("\n") || "(nothing yet)"} />`;
+}

@@ -1,0 +1,105 @@
+"""The rules of threads that the calls of other turns begin."""
+
+import msgspec
+
+from shoal.domain.children import child_thread, report_of
+from shoal.domain.events import TurnFinished, UserSaid
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import Abort, Caller, Prompt, Receipt
+from shoal.domain.records import Commit
+from shoal.domain.store import Store
+from shoal.testing.contracts.steps import PERSON, SENT_AT, THREAD, closed, leased, opened, opening
+
+
+def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
+    """What a call of THREAD's turn sends to its child."""
+    caller = msgspec.convert(
+        {"line": [[THREAD, turn]], "call_id": call, "mode": mode, "author": msgspec.to_builtins(PERSON)}, Caller
+    )
+    thread = child_thread(THREAD, TurnId(turn), CallId(call))
+    return Prompt(thread, thread, "count", PERSON, SENT_AT, origin="agent", caller=caller)
+
+
+async def begun(store: Store, prompt: Prompt) -> Receipt:
+    """Begin it, two at work at most."""
+    return await store.children.begin(prompt, 2)
+
+
+async def ended(store: Store, prompt: Prompt, turn: str = "C1") -> ThreadId:
+    """Run the child's turn to its end, with its report."""
+    lease = await leased(store, prompt.thread)
+    await store.journal.open_turn(lease, prompt, opening(turn, prompt))
+    finished = TurnFinished("done", "seven")
+    assert prompt.caller is not None
+    report = report_of(prompt.thread, "main", prompt.caller, finished)
+    await store.journal.finish_turn(lease, Commit(TurnId(turn), (finished,), report=report))
+    return prompt.thread
+
+
+class ChildRules:
+    """Mix into a class with the fixtures `store` and `clock`."""
+
+    async def test_a_call_begins_one_child_however_often_it_runs(self, store: Store) -> None:
+        """So that it can be run again after a crash."""
+        await opened(store)
+        assert (await begun(store, called())).status == "accepted"
+        assert (await begun(store, called())).status == "duplicate"
+        assert await store.children.working(THREAD) == [called().thread]
+        info = await store.journal.thread(called().thread)
+        assert info is not None
+        assert (info.parent, info.queued) == (THREAD, 1)
+
+    async def test_a_bound_holds_for_those_at_work_only(self, store: Store) -> None:
+        """An ended child makes room."""
+        await opened(store)
+        first, second, third = called("c1"), called("c2"), called("c3")
+        await begun(store, first)
+        await begun(store, second)
+        assert (await begun(store, third)).status == "busy"
+        assert await store.children.get(third.thread) is None
+        await ended(store, first)
+        assert (await begun(store, third)).status == "accepted"
+
+    async def test_a_turn_that_is_over_or_being_stopped_begins_nothing(self, store: Store) -> None:
+        """So that nothing is left without somebody above it."""
+        lease = await opened(store)
+        assert (await begun(store, called(turn="T0"))).status == "dropped"
+        await store.inbox.abort(Abort(THREAD, PERSON))
+        assert (await begun(store, called())).status == "dropped"
+        await closed(store, lease, outcome="aborted")
+        assert (await begun(store, called())).status == "dropped"
+        assert await store.children.get(called().thread) is None
+
+    async def test_a_child_tells_whether_it_works_and_how_it_ended(self, store: Store) -> None:
+        """What its caller looks at."""
+        await opened(store)
+        await begun(store, called())
+        found = await store.children.get(called().thread)
+        assert found is not None
+        assert (found.works, found.finished) == (True, None)
+        await ended(store, called())
+        found = await store.children.get(called().thread)
+        assert found is not None
+        assert found.finished is not None
+        assert (found.works, found.finished.reply) == (False, "seven")
+
+    async def test_the_end_of_a_spawned_child_is_noted_in_the_same_transaction(self, store: Store) -> None:
+        """Outside of any turn of its parent."""
+        await opened(store)
+        prompt = called(mode="tell")
+        await begun(store, prompt)
+        thread = await ended(store, prompt)
+        note = (await store.journal.events(THREAD))[-1]
+        assert note.turn == ""
+        assert isinstance(note.data, UserSaid)
+        assert note.data.text == f"[The subagent {thread} has finished.]\nseven"
+
+    async def test_the_end_of_one_that_wakes_waits_in_the_mailbox(self, store: Store) -> None:
+        """However full that is."""
+        lease = await opened(store)
+        prompt = called(mode="wake")
+        await begun(store, prompt)
+        thread = await ended(store, prompt)
+        following = (await closed(store, lease)).prompt
+        assert following is not None
+        assert (following.key, following.origin, following.author.id) == (f"child:{thread}", "agent", PERSON.id)

@@ -1,0 +1,97 @@
+"""Rules of the agents' rows: registry, bindings, choices, and which threads are at work."""
+
+import asyncio
+
+from shoal.domain.clock import Clock
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import Commit, Step
+from shoal.domain.registry import Binding
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import THREAD, opened
+
+RACERS = 8
+
+
+def binding(clock: Clock, channel: str, agent: str, *, made: bool = False) -> Binding:
+    """A binding of the fake platform."""
+    return Binding("fake", channel, agent, "fake:ada", clock.now(), made)
+
+
+class RegistryRules:
+    """`domain.registry.Registry`."""
+
+    async def test_an_agent_is_noted_once_and_changes(self, store: Store, clock: ManualClock) -> None:
+        """Its row tells when it came and when it last changed."""
+        assert await store.registry.put("main", "a")
+        first = clock.now()
+        await clock.advance(10)
+        assert not await store.registry.put("main", "a")
+        (row,) = await store.registry.all()
+        assert (row.name, row.state, row.digest, row.created_at, row.changed_at) == (
+            "main",
+            "active",
+            "a",
+            first,
+            first,
+        )
+        assert not await store.registry.put("main", "b")
+        (row,) = await store.registry.all()
+        assert (row.digest, row.created_at, row.changed_at) == ("b", first, clock.now())
+
+    async def test_a_retired_agent_loses_its_bindings(self, store: Store, clock: ManualClock) -> None:
+        """Its row stays, and it may come back."""
+        for name in ("main", "other"):
+            await store.registry.put(name, "")
+        kept = binding(clock, "c", "other")
+        gone = [binding(clock, "a", "main", made=True), binding(clock, "b", "main")]
+        for one in (kept, *gone):
+            await store.registry.bind(one)
+        assert await store.registry.retire("main") == gone
+        assert await store.registry.bindings() == [kept]
+        assert [(row.name, row.state) for row in await store.registry.all()] == [
+            ("main", "destroyed"),
+            ("other", "active"),
+        ]
+        assert await store.registry.retire("nobody") == []
+        assert await store.registry.put("main", "")
+
+    async def test_a_channel_has_one_binding(self, store: Store, clock: ManualClock) -> None:
+        """The last one counts, whoever races."""
+        await asyncio.gather(*(store.registry.bind(binding(clock, "a", f"agent{n}")) for n in range(RACERS)))
+        last = binding(clock, "a", "last")
+        await store.registry.bind(last)
+        assert await store.registry.bindings() == [last]
+        assert await store.registry.unbind("fake", "a")
+        assert not await store.registry.unbind("fake", "a")
+        assert await store.registry.bindings() == []
+
+    async def test_choices_of_a_place_are_kept_until_forgotten(self, store: Store) -> None:
+        """Beside all other settings."""
+        await store.settings.put("elsewhere", "fake", "x")
+        await store.registry.choose("fake", "{}")
+        await store.registry.choose("fake:a", '{"model":"m"}')
+        await store.registry.choose("fake", '{"model":"n"}')
+        assert await store.registry.choices() == {"fake": '{"model":"n"}', "fake:a": '{"model":"m"}'}
+        await store.registry.choose("fake", "")
+        assert await store.registry.choices() == {"fake:a": '{"model":"m"}'}
+
+    async def test_threads_at_work_tell_what_they_do(self, store: Store, clock: ManualClock) -> None:
+        """Those with an open turn first, then those whose prompts wait; the rest not at all."""
+        assert await store.registry.at_work() == []
+        lease = await opened(store)
+        step = Step(1, "model", clock.now(), 40)
+        await store.journal.commit(lease, Commit(TurnId("T1"), steps=(step,)))
+        await clock.advance(5)
+        waiting = Prompt(ThreadId("fake:c:9"), "k9", "later", Author("u2"), clock.now(), agent="other")
+        await store.inbox.accept(waiting, 5)
+        found = {work.thread: work for work in await store.registry.at_work()}
+        assert list(found) == [THREAD, waiting.thread]
+        busy, queued = found[THREAD], found[waiting.thread]
+        assert (busy.turn, busy.steps, busy.questions, busy.queued) == ("T1", 1, 0, 0)
+        assert busy.asked == "hello"
+        assert busy.since is not None
+        assert (queued.turn, queued.since, queued.asked, queued.queued) == ("", None, "", 1)
+        assert [work.thread for work in await store.registry.at_work("other")] == [waiting.thread]
+        assert len(await store.registry.at_work(limit=1)) == 1

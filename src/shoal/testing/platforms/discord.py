@@ -1,0 +1,320 @@
+"""FakeDiscord: Discord's API and gateway on loopback, strict about what the real ones refuse, with troubles on order.
+
+Its people write with `says`, press buttons with `clicks`, give commands with `commands`, and see `said`. Each route of
+a channel has its own budget of posts and of edits, five in five seconds of the fake's clock, told in the headers; more
+are answered 429. Source: docs.discord.com, API v10.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import unquote
+
+import msgspec
+
+from shoal.domain.clock import Clock, SystemClock
+from shoal.testing.platforms.discord_gateway import FakeGateway
+from shoal.testing.platforms.discord_routes import Routes
+from shoal.testing.platforms.discord_wire import (
+    Given,
+    Heard,
+    Json,
+    Refusal,
+    Room,
+    Sent,
+    Trouble,
+    body_of,
+    query_of,
+)
+from shoal.testing.platforms.discord_world import ADA, APPLICATION, BOT, DiscordWorld
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Part
+
+T = TypeVar("T")
+
+TOKEN = "OTAw.fake.token-for-tests-only"
+PREFIX = "/api/v10"
+POSTS_MAX = 5
+WINDOW_SECONDS = 5.0
+_MADE = re.compile(r".*/threads|/guilds/\d+/channels")
+_LIMITED = re.compile(r"POST /channels/\d+/messages|PATCH /channels/\d+/messages/\d+")
+
+
+class FakeDiscord:
+    """One bot, its servers and the people in them."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self.world = DiscordWorld(self.clock)
+        self.gateway = FakeGateway(self)
+        self.server = LoopbackServer(self._respond)
+        self.troubles: deque[Trouble] = deque()
+        self.token_refused = False
+        self.calls: list[tuple[str, str, Json]] = []
+        self.answers: list[tuple[str, str, Json, int, Json]] = []
+        self.too_many = 0
+        self.posted: list[tuple[float, str]] = []
+        self._routes = Routes(self.world)
+        self._windows: dict[str, deque[float]] = {}
+        self._last: tuple[str, Given] | None = None
+        self._changed = asyncio.Condition()
+
+    async def start(self) -> None:
+        """Serve the API and the gateway; after `stop` on the same ports."""
+        self.world.address = await self.server.start()
+        await self.gateway.start()
+
+    async def stop(self) -> None:
+        """Stop serving; what happened is kept."""
+        await self.gateway.stop()
+        await self.server.stop()
+
+    @property
+    def api_base(self) -> str:
+        """The address of the API."""
+        return f"{self.server.address}{PREFIX}"
+
+    # ---- people ----
+
+    def add_server(self) -> tuple[str, str]:
+        """A server with one channel; returns both ids."""
+        guild = self.world.fresh()
+        return guild, self.add_channel(guild)
+
+    def add_channel(self, guild: str, *, name: str = "harbour", kind: int = 0) -> str:
+        """Another channel; returns its id."""
+        room = Room(self.world.fresh(), kind, guild, name=name)
+        self.world.rooms[room.id] = room
+        return room.id
+
+    def direct(self, user: str = ADA) -> str:
+        """The id of the direct conversation with somebody."""
+        return self.world.direct(user).id
+
+    def open_thread(self, channel: str, message_id: str, name: str = "a thread") -> str:
+        """Somebody opens a thread at a message; returns its id, which is the message's."""
+        guild = self.world.rooms[channel].guild
+        self.world.rooms[message_id] = Room(message_id, 11, guild, channel, name)
+        return message_id
+
+    async def says(
+        self, channel: str, text: str, *, user: str = ADA, reply_to: str = "", file: tuple[str, bytes] | None = None
+    ) -> str:
+        """Somebody writes; returns the message's id."""
+        self.world.names.setdefault(user, f"User{user[-3:]}")
+        sent = self.world.keep(Sent(self.world.fresh(), channel, user, "", text, reply_to=reply_to, file=file))
+        await self.happens("MESSAGE_CREATE", self.world.event(sent))
+        return sent.id
+
+    async def changes(self, message_id: str, text: str) -> None:
+        """Who wrote a message edits it."""
+        sent = self._sent(message_id)
+        sent.raw = text
+        sent.edits += 1
+        self.world.retext(sent)
+        await self.happens("MESSAGE_UPDATE", self.world.event(sent))
+
+    async def deletes(self, message_id: str) -> None:
+        """Who wrote a message deletes it."""
+        sent = self._sent(message_id)
+        self.world.messages.remove(sent)
+        gone: Given = {"id": sent.id, "channel_id": sent.channel}
+        guild = self.world.rooms[sent.channel].guild
+        await self.happens("MESSAGE_DELETE", {**gone, "guild_id": guild} if guild else gone)
+
+    async def reacts(self, message_id: str, emoji: str, *, user: str = ADA) -> None:
+        """Somebody puts an emoji to a message."""
+        sent = self._sent(message_id)
+        told: Given = {
+            "user_id": user, "channel_id": sent.channel, "message_id": sent.id, "message_author_id": sent.user,
+            "emoji": {"id": None, "name": emoji}, "burst": False, "type": 0,
+        }  # fmt: skip
+        guild = self.world.rooms[sent.channel].guild
+        if guild:
+            told |= {"guild_id": guild, "member": {**self.world.member(user), "user": self.world.user(user)}}
+        await self.happens("MESSAGE_REACTION_ADD", told)
+
+    async def clicks(self, message_id: str, label: str, *, user: str = ADA) -> Heard:
+        """Somebody presses a button under a message."""
+        sent = self._sent(message_id)
+        data: Given = {"component_type": 2, "custom_id": dict(sent.buttons)[label], "id": 2}
+        return await self._interacts(3, sent.channel, user, data, {"message": self.world.message(sent)})
+
+    async def commands(self, channel: str, name: str, text: str = "", *, user: str = ADA) -> Heard:
+        """Somebody gives a slash command; it has to be registered."""
+        known = next(command for command in self.world.commands if command["name"] == name)
+        options: list[Json] = [{"type": 3, "name": "text", "value": text}] if text else []
+        data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
+        return await self._interacts(2, channel, user, data, {})
+
+    async def redeliver(self) -> None:
+        """The last thing that happened is told again, as a resumed session may."""
+        assert self._last is not None
+        await self.gateway.tell(*self._last)
+
+    async def happens(self, name: str, data: Given) -> None:
+        """Tell of an event."""
+        self._last = (name, data)
+        await self.gateway.tell(name, data)
+        await self._tell()
+
+    def said(self, channel: str) -> list[Sent]:
+        """What the bot has in a channel, for everybody to see."""
+        return [one for one in self.world.messages if one.channel == channel and one.user == BOT and not one.hidden]
+
+    async def sees(self, channel: str, part: str) -> Sent:
+        """Wait until a message of the bot in the channel contains `part` and is no preview that ends so: ` …`."""
+
+        def found() -> Sent | None:
+            said = [message for message in self.said(channel) if not message.text.endswith(" …")]
+            return next((message for message in said if part in message.text), None)
+
+        return await self.until(found)
+
+    async def hears(self, heard: Heard) -> str:
+        """Wait for the answer to a command or click."""
+        return (await self.until(lambda: heard.message)).text
+
+    async def until(self, found: Callable[[], T | None]) -> T:
+        """Wait until something is there."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: found() is not None)
+        seen = found()
+        assert seen is not None
+        return seen
+
+    # ---- what the gateway asks ----
+
+    def welcomes(self, token: str) -> bool:
+        """Whether the token is good."""
+        return token == TOKEN and not self.token_refused
+
+    def ready(self, session: str, url: str) -> Given:
+        """The data of READY."""
+        guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
+        return {
+            "v": 10, "user": self.world.user(BOT), "guilds": [{"id": guild, "unavailable": True} for guild in guilds],
+            "session_id": session, "resume_gateway_url": url, "application": {"id": APPLICATION, "flags": 0},
+        }  # fmt: skip
+
+    def servers(self) -> list[Given]:
+        """The data of each GUILD_CREATE."""
+        guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
+        return [self.world.server(guild) for guild in guilds]
+
+    # ---- the wire ----
+
+    async def _respond(self, called: Called) -> Answered:
+        path = unquote(called.path.partition("?")[0])
+        if path.startswith("/attachments/"):
+            found = self.world.files.get(path)
+            return Answered(200, found[1]) if found else Answered(404)
+        path = path.removeprefix(PREFIX)
+        token = called.headers.get("authorization", "").removeprefix("Bot ")
+        if not path.startswith(("/interactions/", "/webhooks/")) and not self.welcomes(token):
+            return Answered(401, b'{"message": "401: Unauthorized", "code": 0}')
+        given, files = body_of(called)
+        self.calls.append((called.method, path, given))
+        if path == "/gateway/bot":
+            start: Json = {"total": 1000, "remaining": 999, "reset_after": 0, "max_concurrency": 1}
+            content: Given = {"url": self.gateway.url, "shards": 1, "session_start_limit": start}
+            self.answers.append((called.method, path, given, 200, content))
+            return _json(content)
+        if _LIMITED.fullmatch(f"{called.method} {path}"):
+            return await self._limited(called, path, given, files)
+        answer = self._answer(called, path, given, files)
+        await self._publish()
+        return answer
+
+    async def _limited(self, called: Called, path: str, given: Json, files: tuple[Part, ...]) -> Answered:
+        """A post or an edit: within its budget, unless trouble was ordered."""
+        kind, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
+        if kind in ("refuse", "refuse_all"):
+            return _slow_down(seconds, everywhere=kind == "refuse_all")
+        if kind == "fail":
+            return Answered(502, b"<html>Bad Gateway</html>")
+        route = f"{called.method} {path.split('/')[2]}"
+        budget = self._budget(route)
+        if budget is None:
+            return _slow_down(self._wait(route))
+        answer = self._answer(called, path, given, files)
+        await self._publish()
+        return BREAK if kind == "lose" else answer._replace(headers=(*answer.headers, *budget))
+
+    def _answer(self, called: Called, path: str, given: Json, files: tuple[Part, ...]) -> Answered:
+        query = query_of(called)
+        try:
+            known, content = self._routes.answer(called.method, path, (given, files, query))
+        except Refusal as refusal:
+            return refusal.answer()
+        if not known:
+            return Answered(404, b'{"message": "404: Not Found", "code": 0}')
+        if called.method == "POST" and path.endswith("/messages"):
+            self.posted.append((self.clock.monotonic(), path.split("/")[2]))
+        made = called.method == "POST" and _MADE.fullmatch(path)
+        status = 204 if content is None else 201 if made else 200
+        self.answers.append((called.method, path, given, status, content))
+        return Answered(status, msgspec.json.encode(content) if content is not None else b"")
+
+    def _budget(self, route: str) -> tuple[tuple[str, str], ...] | None:
+        """The headers that tell what is left of a route's budget; None when nothing was."""
+        taken = self._windows.setdefault(route, deque())
+        now = self.clock.monotonic()
+        while taken and taken[0] <= now - WINDOW_SECONDS:
+            taken.popleft()
+        if len(taken) >= POSTS_MAX:
+            self.too_many += 1
+            return None
+        taken.append(now)
+        return (
+            ("x-ratelimit-limit", str(POSTS_MAX)),
+            ("x-ratelimit-remaining", str(POSTS_MAX - len(taken))),
+            ("x-ratelimit-reset-after", f"{self._wait(route):.3f}"),
+            ("x-ratelimit-reset", f"{self.clock.now().timestamp() + self._wait(route):.3f}"),
+            ("x-ratelimit-bucket", f"bucket-{route.partition(' ')[0].lower()}"),
+        )
+
+    def _wait(self, route: str) -> float:
+        return max(0.0, self._windows[route][0] + WINDOW_SECONDS - self.clock.monotonic())
+
+    async def _publish(self) -> None:
+        while self.world.coming:
+            await self.gateway.tell(*self.world.coming.popleft())
+        await self._tell()
+
+    async def _interacts(self, kind: int, channel: str, user: str, data: Given, more: Given) -> Heard:
+        room = self.world.rooms[channel]
+        heard = Heard(self.world.fresh(), f"token-{self.world.fresh()}", channel, user)
+        self.world.heard[heard.token] = heard
+        who: Given = {"user": self.world.user(user)}
+        if room.guild:
+            member: Given = {**self.world.member(user), **who, "permissions": "1125899906842623"}
+            who = {"member": member, "guild_id": room.guild}
+        told: Given = {
+            "id": heard.id, "application_id": APPLICATION, "type": kind, "data": data, "channel_id": channel,
+            "channel": self.world.channel(room), "token": heard.token, "version": 1, "locale": "en-US",
+            "entitlements": [], "authorizing_integration_owners": {}, "app_permissions": "0", **who, **more,
+        }  # fmt: skip
+        await self.happens("INTERACTION_CREATE", told)
+        return heard
+
+    def _sent(self, message_id: str) -> Sent:
+        return next(found for found in self.world.messages if found.id == message_id)
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _json(content: Json) -> Answered:
+    return Answered(200, msgspec.json.encode(content))
+
+
+def _slow_down(seconds: float, *, everywhere: bool = False) -> Answered:
+    content: Given = {"message": "You are being rate limited.", "retry_after": seconds, "global": everywhere}
+    headers = (("retry-after", f"{max(1, round(seconds))}"), ("via", "1.1 google"))
+    scope = (("x-ratelimit-global", "true"), ("x-ratelimit-scope", "global")) if everywhere else (
+        ("x-ratelimit-scope", "user"),
+    )  # fmt: skip
+    return Answered(429, msgspec.json.encode(content), (*headers, *scope))

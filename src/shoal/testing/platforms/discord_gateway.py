@@ -1,0 +1,201 @@
+"""Discord's gateway for the fake: hello, identify, resume with what was missed, heartbeats, and endings on order."""
+
+import asyncio
+import zlib
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from shoal.testing.platforms.discord_wire import Given, Json
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server, ServerConnection
+
+HEARTBEAT_MS = 41_250
+BAD_TOKEN = 4004
+MESSAGE_CONTENT = 1 << 15
+_NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
+"""By the beginning of an event's name: the intent in servers, and in direct conversations."""
+
+
+class Told(msgspec.Struct):
+    """A session: everything that was told in it, by number."""
+
+    id: str
+    events: list[tuple[str, Given]]
+    intents: int
+    line: "Line | None" = None
+
+
+class World(Protocol):
+    """What the gateway asks of the platform."""
+
+    def welcomes(self, token: str) -> bool:
+        """Whether the token is good."""
+        ...
+
+    def ready(self, session: str, url: str) -> Given:
+        """The data of READY."""
+        ...
+
+    def servers(self) -> list[Given]:
+        """The data of each GUILD_CREATE."""
+        ...
+
+
+class Line:
+    """One connection."""
+
+    def __init__(self, socket: "ServerConnection", *, compressed: bool) -> None:
+        self.socket = socket
+        self._deflate = zlib.compressobj() if compressed else None
+
+    async def send(self, op: int, data: Json = None, name: str | None = None, seq: int | None = None) -> None:
+        """Send a frame; nothing happens when the other side is gone."""
+        from websockets.exceptions import ConnectionClosed
+
+        frame = msgspec.json.encode({"op": op, "d": data, "t": name, "s": seq})
+        try:
+            if self._deflate is None:
+                await self.socket.send(frame.decode())
+            else:
+                await self.socket.send(self._deflate.compress(frame) + self._deflate.flush(zlib.Z_SYNC_FLUSH))
+        except ConnectionClosed:
+            return
+
+
+class FakeGateway:
+    """Serves on a free port of loopback between `start` and `stop`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._server: Server | None = None
+        self._port = 0
+        self._lines: set[Line] = set()
+        self._numbers = 0
+        self.sessions: dict[str, Told] = {}
+        self.resumed = 0
+        self.identified = 0
+        self.deaf = False
+        self.url = ""
+
+    async def start(self) -> None:
+        """Listen; the port stays the same when it is started again."""
+        from websockets.asyncio.server import serve
+
+        self._server = await serve(self._serve, "127.0.0.1", self._port, compression=None, ping_interval=None)
+        self._port = int(next(iter(self._server.sockets)).getsockname()[1])
+        self.url = f"ws://127.0.0.1:{self._port}"
+
+    async def stop(self) -> None:
+        """Close the listener and every connection; sessions stay."""
+        server, self._server = self._server, None
+        if server is not None:
+            self.drop()
+            server.close()
+            await server.wait_closed()
+
+    def drop(self) -> None:
+        """Break every connection."""
+        for line in tuple(self._lines):
+            line.socket.transport.abort()
+
+    def forget(self) -> None:
+        """No session can be resumed any more."""
+        self.sessions.clear()
+
+    async def recall(self) -> None:
+        """Ask every connection to connect anew (opcode 7)."""
+        for line in tuple(self._lines):
+            await line.send(7)
+
+    async def end(self, code: int) -> None:
+        """Close every connection with a code."""
+        for line in tuple(self._lines):
+            await line.socket.close(code)
+
+    async def tell(self, name: str, data: Given) -> None:
+        """An event, for every session; those without a connection get it when they resume."""
+        for session in tuple(self.sessions.values()):
+            seen = _seen(name, data, session.intents)
+            if seen is not None:
+                session.events.append((name, seen))
+                if session.line is not None:
+                    await session.line.send(0, seen, name, len(session.events))
+
+    async def _serve(self, socket: "ServerConnection") -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        path = socket.request.path if socket.request is not None else ""
+        line = Line(socket, compressed="compress=zlib-stream" in path)
+        self._lines.add(line)
+        try:
+            await line.send(10, {"heartbeat_interval": HEARTBEAT_MS})
+            async for text in socket:
+                await self._take(line, msgspec.json.decode(text))
+        except ConnectionClosed:
+            return
+        finally:
+            self._lines.discard(line)
+            for session in self.sessions.values():
+                session.line = None if session.line is line else session.line
+
+    async def _take(self, line: Line, frame: Given) -> None:
+        data = frame.get("d")
+        match frame.get("op"):
+            case 1:
+                if not self.deaf:
+                    await line.send(11)
+            case 2:
+                assert isinstance(data, dict)
+                await self._identify(line, data)
+            case 6:
+                assert isinstance(data, dict)
+                await self._resume(line, data)
+            case _:
+                await line.socket.close(4001)
+
+    async def _identify(self, line: Line, given: Given) -> None:
+        intents = given.get("intents")
+        if not self._world.welcomes(str(given.get("token"))):
+            await line.socket.close(BAD_TOKEN, "Authentication failed.")
+            return
+        if not isinstance(intents, int) or "properties" not in given:
+            await line.socket.close(4013, "Invalid intent(s).")
+            return
+        self._numbers += 1
+        self.identified += 1
+        session = Told(f"session-{self._numbers}", [], intents, line)
+        session.events.append(("READY", self._world.ready(session.id, self.url)))
+        session.events += [("GUILD_CREATE", server) for server in self._world.servers()]
+        self.sessions[session.id] = session
+        for seq, (name, data) in enumerate(tuple(session.events), 1):
+            await line.send(0, data, name, seq)
+
+    async def _resume(self, line: Line, given: Given) -> None:
+        session = self.sessions.get(str(given.get("session_id")))
+        seq = given.get("seq")
+        if not self._world.welcomes(str(given.get("token"))):
+            await line.socket.close(BAD_TOKEN, "Authentication failed.")
+            return
+        if session is None or not isinstance(seq, int) or seq > len(session.events):
+            await line.send(9, False)
+            return
+        self.resumed += 1
+        for number in range(seq, len(session.events)):
+            name, data = session.events[number]
+            await line.send(0, data, name, number + 1)
+        session.line = line
+        session.events.append(("RESUMED", {}))
+        await line.send(0, {}, "RESUMED", len(session.events))
+        await asyncio.sleep(0)
+
+
+def _seen(name: str, data: Given, intents: int) -> Given | None:
+    """An event as a session with these intents gets it."""
+    kind = name.rpartition("_")[0]
+    if kind in _NEEDS and not intents & _NEEDS[kind]["guild_id" not in data]:
+        return None
+    if kind == "MESSAGE" and "guild_id" in data and not intents & MESSAGE_CONTENT:
+        return {**data, "content": "", "attachments": [], "components": []}
+    return data

@@ -1,0 +1,290 @@
+"""The routes of Discord's API that the fake serves, refusing what the real one refuses."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from shoal.testing.platforms.discord_wire import (
+    Given,
+    Heard,
+    Json,
+    Refusal,
+    Room,
+    Sent,
+    buttons_of,
+    checked_commands,
+    checked_message,
+    refused,
+)
+from shoal.testing.platforms.discord_world import APPLICATION, BOT, MESSAGES_MAX_A_PAGE, DiscordWorld
+from shoal.testing.platforms.wire import Part
+
+Asked: TypeAlias = tuple[Json, tuple[Part, ...], Mapping[str, str]]
+Handler: TypeAlias = Callable[["Routes", tuple[str, ...], Asked], Json]
+NOTHING: Json = None
+"""Answered without content (204)."""
+
+
+class Routes:
+    """Answers calls out of a world."""
+
+    def __init__(self, world: DiscordWorld) -> None:
+        self.world = world
+
+    def answer(self, method: str, path: str, asked: Asked) -> tuple[bool, Json]:
+        """Whether the route is known, and its answer; None is no content. Raises Refusal."""
+        for known, pattern, handler in TABLE:
+            found = pattern.fullmatch(path) if known == method else None
+            if found is not None:
+                return True, handler(self, found.groups(), asked)
+        return False, None
+
+    # ---- the bot ----
+
+    def application(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The bot's application."""
+        return self.world.application()
+
+    def me(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The bot."""
+        return self.world.user(BOT)
+
+    def servers(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The bot's servers."""
+        guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
+        return [{"id": guild, "name": "Pier", "icon": None, "owner": False, "features": []} for guild in guilds]
+
+    def register(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """Slash commands are registered, all at once."""
+        if ids[0] != APPLICATION:
+            raise Refusal(50001)
+        self.world.commands = [
+            {**command, "id": self.world.fresh(), "application_id": APPLICATION, "version": self.world.fresh(),
+             "default_member_permissions": None}
+            for command in checked_commands(asked[0])
+        ]  # fmt: skip
+        return list[Json](self.world.commands)
+
+    # ---- channels ----
+
+    def channel(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A channel."""
+        return self.world.channel(self.world.room(ids[0]))
+
+    def open_direct(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The direct conversation with somebody."""
+        return self.world.channel(self.world.direct(str(_object(asked).get("recipient_id"))))
+
+    def typing(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The bot types."""
+        self.world.room(ids[0])
+        return NOTHING
+
+    def make_channel(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A new channel in a server."""
+        given = _object(asked)
+        if not any(room.guild == ids[0] for room in self.world.rooms.values()):
+            raise Refusal(10004)
+        name = str(given.get("name", "")).lower().replace(" ", "-")
+        if not 1 <= len(name) <= 100:
+            raise refused("name", "Must be between 1 and 100 in length.")
+        room = Room(self.world.fresh(), 0, ids[0], str(given.get("parent_id") or ""), name)
+        self.world.rooms[room.id] = room
+        self.world.coming.append(("CHANNEL_CREATE", self.world.channel(room)))
+        return self.world.channel(room)
+
+    def open_thread(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A thread at a message; it gets the message's id."""
+        parent, message_id = ids
+        given = _object(asked)
+        room = self.world.room(parent)
+        if room.type not in (0, 5):
+            raise Refusal(50024)
+        self.world.find(parent, message_id)
+        if message_id in self.world.rooms:
+            raise Refusal(160004)
+        if not 1 <= len(str(given.get("name", ""))) <= 100:
+            raise refused("name", "Must be between 1 and 100 in length.")
+        if given.get("auto_archive_duration", 1440) not in (60, 1440, 4320, 10080):
+            raise refused("auto_archive_duration", "Value must be one of {60, 1440, 4320, 10080}.")
+        thread = Room(message_id, 11, room.guild, parent, str(given["name"]))
+        self.world.rooms[message_id] = thread
+        self.world.coming.append(("THREAD_CREATE", {**self.world.channel(thread), "newly_created": True}))
+        return self.world.channel(thread)
+
+    def member(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """Somebody in a server."""
+        if ids[1] not in self.world.names:
+            raise Refusal(10007)
+        return {**self.world.member(ids[1]), "user": self.world.user(ids[1])}
+
+    # ---- messages ----
+
+    def post(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A new message of the bot; the same nonce again is the same message."""
+        given = _object(asked)
+        room = self.world.room(ids[0])
+        if room.type == 1 and room.user in self.world.shut:
+            raise Refusal(50007)
+        checked_message(given, asked[1], new=True)
+        nonce = str(given.get("nonce") or "")
+        repeated = self.world.repeated(nonce, BOT) if nonce and given.get("enforce_nonce") else None
+        if repeated is not None:
+            return {**self.world.message(repeated), "nonce": nonce}
+        sent = self._made(ids[0], given, asked[1])
+        sent.reply_to, sent.nonce = self._answered(ids[0], given), nonce
+        self.world.keep(sent)
+        self.world.coming.append(("MESSAGE_CREATE", self.world.event(sent)))
+        return {**self.world.message(sent), "nonce": nonce} if nonce else self.world.message(sent)
+
+    def change(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A message of the bot is edited."""
+        given = _object(asked)
+        sent = self.world.find(ids[0], ids[1])
+        if sent.user != BOT:
+            raise Refusal(50005)
+        checked_message(given, asked[1], new=False)
+        self._edited(sent, given)
+        self.world.coming.append(("MESSAGE_UPDATE", self.world.event(sent)))
+        return self.world.message(sent)
+
+    def remove(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A message is deleted."""
+        self.world.messages.remove(self.world.find(ids[0], ids[1]))
+        gone: Given = {"id": ids[1], "channel_id": ids[0]}
+        guild = self.world.rooms[ids[0]].guild
+        self.world.coming.append(("MESSAGE_DELETE", {**gone, "guild_id": guild} if guild else gone))
+        return NOTHING
+
+    def message(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """One message."""
+        return self.world.message(self.world.find(ids[0], ids[1]))
+
+    def page(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The newest messages of a channel, newest first, below or above an id."""
+        self.world.room(ids[0])
+        query = asked[2]
+        limit = int(query.get("limit", 50))
+        if not 1 <= limit <= MESSAGES_MAX_A_PAGE:
+            raise refused("limit", "int value should be between 1 and 100.")
+        found = [one for one in self.world.messages if one.channel == ids[0] and not one.hidden]
+        if "before" in query:
+            found = [one for one in found if int(one.id) < int(query["before"])]
+        if "after" in query:
+            found = [one for one in found if int(one.id) > int(query["after"])][:limit]
+        return [self.world.message(one) for one in reversed(found[-limit:])]
+
+    # ---- interactions ----
+
+    def callback(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The bot says within three seconds that it heard."""
+        given = _object(asked)
+        heard = self._heard(ids[1])
+        if heard.id != ids[0]:
+            raise Refusal(10062)
+        if heard.state != "new":
+            raise Refusal(40060)
+        data = given.get("data") or {}
+        assert isinstance(data, dict)
+        if given.get("type") == 4:
+            checked_message(data, asked[1], new=True)
+            self._say(heard, data)
+        elif given.get("type") in (5, 6):
+            heard.state = "deferred"
+        else:
+            raise refused("type", "Value must be one of {4, 5, 6}.")
+        return NOTHING
+
+    def original(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """The answer to an interaction is written or changed."""
+        given = _object(asked)
+        heard = self._heard(ids[1])
+        if heard.state == "new":
+            raise Refusal(10015)
+        checked_message(given, asked[1], new=False)
+        if heard.message is None:
+            self._say(heard, given)
+        else:
+            self._edited(heard.message, given)
+        assert heard.message is not None
+        return self.world.message(heard.message)
+
+    def follow_up(self, ids: tuple[str, ...], asked: Asked) -> Json:
+        """A further answer to an interaction."""
+        given = _object(asked)
+        heard = self._heard(ids[1])
+        if heard.state == "new":
+            raise Refusal(10015)
+        checked_message(given, asked[1], new=True)
+        self._say(heard, given)
+        assert heard.message is not None
+        return self.world.message(heard.message)
+
+    # ---- parts ----
+
+    def _heard(self, token: str) -> Heard:
+        if token not in self.world.heard:
+            raise Refusal(10062)
+        return self.world.heard[token]
+
+    def _say(self, heard: Heard, given: Given) -> None:
+        sent = self._made(heard.channel, given, ())
+        sent.hidden = True
+        heard.state, heard.message = "answered", self.world.keep(sent)
+
+    def _made(self, room: str, given: Given, files: tuple[Part, ...]) -> Sent:
+        file = (files[0].filename, files[0].content) if files else None
+        raw = str(given.get("content") or "")
+        return Sent(self.world.fresh(), room, BOT, "", raw, buttons=buttons_of(given), file=file)
+
+    def _edited(self, sent: Sent, given: Given) -> None:
+        if "content" in given:
+            sent.raw = str(given["content"] or "")
+        if "components" in given:
+            sent.buttons = buttons_of(given)
+        sent.edits += 1
+        self.world.retext(sent)
+
+    def _answered(self, room: str, given: Given) -> str:
+        reference = given.get("message_reference")
+        if not isinstance(reference, dict):
+            return ""
+        answered = str(reference.get("message_id"))
+        if any(one.id == answered and one.channel == room for one in self.world.messages):
+            return answered
+        if reference.get("fail_if_not_exists", True):
+            raise refused("message_reference", "Unknown message")
+        return ""
+
+
+def _object(asked: Asked) -> Given:
+    if not isinstance(asked[0], dict):
+        raise refused("_", "Expected an object.")
+    return asked[0]
+
+
+def _route(method: str, template: str, handler: Handler) -> tuple[str, re.Pattern[str], Handler]:
+    return method, re.compile(re.sub(r"\{(\w+)\}", r"([^/]+)", template)), handler
+
+
+TABLE = (
+    _route("GET", "/users/@me", Routes.me),
+    _route("GET", "/users/@me/guilds", Routes.servers),
+    _route("POST", "/users/@me/channels", Routes.open_direct),
+    _route("GET", "/oauth2/applications/@me", Routes.application),
+    _route("PUT", "/applications/{application_id}/commands", Routes.register),
+    _route("GET", "/channels/{channel_id}", Routes.channel),
+    _route("POST", "/channels/{channel_id}/typing", Routes.typing),
+    _route("POST", "/guilds/{guild_id}/channels", Routes.make_channel),
+    _route("GET", "/guilds/{guild_id}/members/{user_id}", Routes.member),
+    _route("GET", "/channels/{channel_id}/messages", Routes.page),
+    _route("POST", "/channels/{channel_id}/messages", Routes.post),
+    _route("GET", "/channels/{channel_id}/messages/{message_id}", Routes.message),
+    _route("PATCH", "/channels/{channel_id}/messages/{message_id}", Routes.change),
+    _route("DELETE", "/channels/{channel_id}/messages/{message_id}", Routes.remove),
+    _route("POST", "/channels/{channel_id}/messages/{message_id}/threads", Routes.open_thread),
+    _route("POST", "/interactions/{interaction_id}/{interaction_token}/callback", Routes.callback),
+    _route("PATCH", "/webhooks/{webhook_id}/{webhook_token}/messages/@original", Routes.original),
+    _route("POST", "/webhooks/{webhook_id}/{webhook_token}", Routes.follow_up),
+)
+"""Method, path and handler, with the names that Discord's description of its API gives the parameters."""

@@ -1,0 +1,214 @@
+"""What Discord's calls and answers are made of, for the fake: refusals as Discord words them, and what it checks."""
+
+import re
+from typing import Literal, TypeAlias, Union
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from shoal.testing.platforms.wire import Answered, Called, Part, form_of
+
+Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
+Given: TypeAlias = dict[str, Json]
+Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "lose", "fail"], float]
+
+CONTENT_MAX = 2000
+NONCE_MAX = 25
+CUSTOM_ID_MAX = 100
+LABEL_MAX = 80
+EMBEDS_MAX = 10
+EMBEDS_CHARS_MAX = 6000
+FILE_BYTES_MAX = 10_485_760
+COMMANDS_MAX = 100
+EPOCH_MS = 1_420_070_400_000
+
+_COMMAND = re.compile(r"[a-z0-9_-]{1,32}")
+_REASONS = {
+    10003: (404, "Unknown Channel"),
+    10004: (404, "Unknown Guild"),
+    10007: (404, "Unknown Member"),
+    10008: (404, "Unknown Message"),
+    10015: (404, "Unknown Webhook"),
+    10062: (404, "Unknown interaction"),
+    40005: (413, "Request entity too large"),
+    40060: (400, "Interaction has already been acknowledged."),
+    50001: (403, "Missing Access"),
+    50005: (403, "Cannot edit a message authored by another user"),
+    50006: (400, "Cannot send an empty message"),
+    50007: (403, "Cannot send messages to this user"),
+    50013: (403, "Missing Permissions"),
+    50024: (400, "Cannot execute action on this channel type"),
+    50035: (400, "Invalid Form Body"),
+    160004: (400, "A thread has already been created for this message"),
+}
+
+
+class Refusal(Exception):
+    """An error answer, by its JSON error code; `field` is what a 50035 is about."""
+
+    def __init__(self, code: int, field: str = "", message: str = "") -> None:
+        super().__init__(_REASONS[code][1])
+        self.code = code
+        self.field = field
+        self.message = message
+
+    def answer(self) -> Answered:
+        """What is sent back."""
+        status, message = _REASONS[self.code]
+        content: Given = {"message": message, "code": self.code}
+        if self.field:
+            content["errors"] = {self.field: {"_errors": [{"code": "INVALID", "message": self.message}]}}
+        return Answered(status, msgspec.json.encode(content))
+
+
+class Sent(msgspec.Struct):
+    """A message in a channel as people see it; `hidden` ones only whoever gave a command sees."""
+
+    id: str
+    channel: str
+    user: str
+    text: str
+    raw: str = ""
+    reply_to: str = ""
+    buttons: tuple[tuple[str, str], ...] = ()
+    file: tuple[str, bytes] | None = None
+    nonce: str = ""
+    edits: int = 0
+    hidden: bool = False
+    at: float = 0.0
+
+
+class Room(msgspec.Struct):
+    """A channel: type 0 in a server, 1 direct, 11 a thread below `parent`."""
+
+    id: str
+    type: int = 0
+    guild: str = ""
+    parent: str = ""
+    name: str = ""
+    user: str = ""
+    locked: bool = False
+    last: str = ""
+
+
+class Heard(msgspec.Struct):
+    """An interaction: what the bot did with it so far."""
+
+    id: str
+    token: str
+    channel: str
+    user: str
+    state: Literal["new", "deferred", "answered"] = "new"
+    message: Sent | None = None
+
+
+def refused(field: str, message: str) -> Refusal:
+    """A 50035 about a field."""
+    return Refusal(50035, field, message)
+
+
+def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
+    """The JSON of a call, and the files that came with it."""
+    if called.headers.get("content-type", "").startswith("multipart/"):
+        fields = form_of(called.headers, called.body)
+        payload: Json = msgspec.json.decode(fields["payload_json"].content) if "payload_json" in fields else {}
+        return payload, tuple(part for name, part in fields.items() if name.startswith("files["))
+    if not called.body:
+        return {}, ()
+    return msgspec.json.decode(called.body), ()
+
+
+def query_of(called: Called) -> dict[str, str]:
+    """What stands behind the question mark."""
+    return dict(parse_qsl(called.path.partition("?")[2]))
+
+
+def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None:
+    """Refuse what Discord would refuse of a message."""
+    content = given.get("content")
+    if content is not None and not isinstance(content, str):
+        raise refused("content", "Could not interpret as string.")
+    if len(content or "") > CONTENT_MAX:
+        raise refused("content", "Must be 2000 or fewer in length.")
+    embeds = given.get("embeds") or []
+    assert isinstance(embeds, list)
+    if len(embeds) > EMBEDS_MAX or sum(_chars(embed) for embed in embeds) > EMBEDS_CHARS_MAX:
+        raise refused("embeds", "Embed size exceeds maximum size of 6000")
+    nonce = given.get("nonce")
+    if nonce is not None and len(str(nonce)) > NONCE_MAX:
+        raise refused("nonce", "Must be 25 or fewer in length.")
+    if any(len(part.content) > FILE_BYTES_MAX for part in files):
+        raise Refusal(40005)
+    if new and not (content or "").strip() and not files and not embeds:
+        raise Refusal(50006)
+    buttons_of(given)
+
+
+def _chars(embed: Json) -> int:
+    if isinstance(embed, str):
+        return len(embed)
+    values = embed.values() if isinstance(embed, dict) else embed if isinstance(embed, list) else ()
+    return sum(_chars(value) for value in values)
+
+
+def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
+    """The buttons of a message as labels and values. Raises Refusal for those that Discord refuses."""
+    rows = given.get("components") or []
+    if not isinstance(rows, list) or len(rows) > 5:
+        raise refused("components", "Must be 5 or fewer in length.")
+    found: list[tuple[str, str]] = []
+    for row in rows:
+        if not isinstance(row, dict) or row.get("type") != 1:
+            raise refused("components", "The specified component type is invalid in this context")
+        inner = row.get("components")
+        if not isinstance(inner, list) or not 1 <= len(inner) <= 5:
+            raise refused("components", "Must be between 1 and 5 in length.")
+        found += [_button(button) for button in inner]
+    if len({value for _, value in found}) != len(found):
+        raise refused("components", "Component custom id cannot be duplicated")
+    return tuple(found)
+
+
+def _button(button: Json) -> tuple[str, str]:
+    if not isinstance(button, dict) or button.get("type") != 2 or button.get("style") not in (1, 2, 3, 4):
+        raise refused("components", "The specified component type is invalid in this context")
+    label, value = str(button.get("label", "")), str(button.get("custom_id", ""))
+    if not 1 <= len(value) <= CUSTOM_ID_MAX:
+        raise refused("components", "Must be between 1 and 100 in length.")
+    if not 1 <= len(label) <= LABEL_MAX:
+        raise refused("components", "Must be between 1 and 80 in length.")
+    return label, value
+
+
+def checked_commands(given: Json) -> list[Given]:
+    """Slash commands to register. Raises Refusal for those that Discord refuses."""
+    if not isinstance(given, list) or len(given) > COMMANDS_MAX:
+        raise refused("commands", "Must be 100 or fewer in length.")
+    found: list[Given] = []
+    for command in given:
+        if not isinstance(command, dict) or not _COMMAND.fullmatch(str(command.get("name", ""))):
+            raise refused("name", "Command name is invalid")
+        for one in (command, *_options(command)):
+            if not 1 <= len(str(one.get("description", ""))) <= 100:
+                raise refused("description", "Must be between 1 and 100 in length.")
+        found.append(command)
+    if len({str(command["name"]) for command in found}) != len(found):
+        raise refused("name", "Application command names must be unique")
+    return found
+
+
+def _options(command: Given) -> list[Given]:
+    options = command.get("options") or []
+    assert isinstance(options, list)
+    found = [option for option in options if isinstance(option, dict)]
+    if any(not _COMMAND.fullmatch(str(option.get("name", ""))) or option.get("type") != 3 for option in found):
+        raise refused("options", "Option is invalid")
+    return found
+
+
+def user_json(user: str, name: str, *, bot: bool) -> Given:
+    """Somebody as Discord describes them."""
+    return {
+        "id": user, "username": name.lower(), "global_name": name, "discriminator": "0", "avatar": None, "bot": bot,
+        "public_flags": 0, "flags": 0, "primary_guild": None,
+    }  # fmt: skip

@@ -1,0 +1,394 @@
+"""FakeGoogleChat: Google's sides that a Chat app sees, on loopback, strict about what the real ones refuse.
+
+Its people write with `says`, press buttons with `clicks`, and see `messages`. Events go out by HTTP, signed as Google
+signs them, or wait at a Pub/Sub subscription when `pulls` is set; what happens to messages later goes by Pub/Sub.
+Sources: developers.google.com/workspace/chat, and the Chat API's discovery document.
+"""
+
+import asyncio
+import base64
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+from shoal.domain.calls import HttpAnswer
+from shoal.domain.clock import Clock, iso
+from shoal.testing.platforms.google_chat_wire import (
+    ChatMessage,
+    Given,
+    Json,
+    Refused,
+    buttons_of,
+    check_assertion,
+    check_message,
+    ok_of,
+    page_of,
+)
+from shoal.testing.platforms.tokens import Signer, signer
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
+
+PROJECT = "123456789012"
+CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
+PUSH_ACCOUNT = "pusher@fake-project.iam.gserviceaccount.com"
+PUSH_URL = "https://bot.example.org/platforms/google_chat"
+APP_ACCOUNT = "app@fake-project.iam.gserviceaccount.com"
+SUBSCRIPTION = "projects/fake/subscriptions/events"
+
+Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
+_MESSAGES = re.compile(r"/v1/spaces/([^/]+)/messages")
+_MESSAGE = re.compile(r"/v1/(spaces/[^/]+/messages/[^/]+)")
+
+
+class FakeGoogleChat:
+    """One app, its spaces and the people in them. `deliver` is `GoogleChatAdapter.receive`, or what calls it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.server = LoopbackServer(self._respond)
+        self.messages: list[ChatMessage] = []
+        self.spaces: dict[str, Literal["DIRECT_MESSAGE", "SPACE"]] = {}
+        self.contents: dict[str, bytes] = {}
+        self.calls: list[tuple[str, str, bytes]] = []
+        self.events: list[Given] = []
+        self.troubles: deque[tuple[Literal["refuse", "lose", "fail"], float]] = deque()
+        self.waiting: deque[tuple[str, Given]] = deque()
+        self.token_refused = False
+        self.granted = 0
+        self.pulls = False
+        self.deliver: Deliver | None = None
+        self.certificate_signer: Signer = signer("chat-1")
+        self.oidc_signer: Signer = signer("oidc-1")
+        self.app_signer: Signer = signer("app-1")
+        self._clock = clock
+        self._tokens: dict[str, str] = {}
+        self._requests: dict[str, str] = {}
+        self._last: Callable[[], Awaitable[None]] | None = None
+        self._count = 0
+        self._changed = asyncio.Condition()
+
+    async def start(self) -> str:
+        """Listen; returns the address."""
+        return await self.server.start()
+
+    async def stop(self) -> None:
+        """Close everything; what happened is kept."""
+        await self.server.stop()
+
+    def settings(self) -> dict[str, str]:
+        """The account's keys, so that everything is called here; the key file is `key_file`."""
+        address = self.server.address
+        return {
+            "audience": PROJECT, "api_base": address, "certs_url": f"{address}/certs",
+            "oidc_certs_url": f"{address}/oidc", "push_account": PUSH_ACCOUNT, "pubsub_base": address,
+            "subscription": SUBSCRIPTION if self.pulls else "",
+        }  # fmt: skip
+
+    def key_file(self) -> bytes:
+        """The service account's key, as Google hands it out."""
+        return msgspec.json.encode(
+            {
+                "type": "service_account", "client_email": APP_ACCOUNT, "private_key_id": self.app_signer.kid,
+                "private_key": self.app_signer.pem(), "token_uri": f"{self.server.address}/token",
+            }
+        )  # fmt: skip
+
+    # ---- people ----
+
+    def add(self, space: str, kind: Literal["DIRECT_MESSAGE", "SPACE"]) -> None:
+        """Make a space known, by its id."""
+        self.spaces[space] = kind
+
+    def person(self, user: str) -> Given:
+        """A user as Google tells of them."""
+        if user in ("app", "otherbot"):
+            return {"name": f"users/{user}", "displayName": user.title(), "type": "BOT"}
+        return {"name": f"users/{user}", "displayName": f"Person {user}", "type": "HUMAN", "email": f"{user}@x.org"}
+
+    def space(self, space: str) -> Given:
+        """A space as Google tells of it."""
+        kind = self.spaces[space]
+        old = "DM" if kind == "DIRECT_MESSAGE" else "ROOM"
+        return {"name": f"spaces/{space}", "type": old, "spaceType": kind, "spaceThreadingState": "THREADED_MESSAGES"}
+
+    async def says(
+        self, space: str, text: str, *, user: str = "1001", thread: str = "", named: bool = True, quotes: str = "",
+        attachment: tuple[Given, ...] = (),
+    ) -> str:  # fmt: skip
+        """Somebody writes, in a space naming the app unless told; returns the message's name."""
+        is_direct = self.spaces[space] == "DIRECT_MESSAGE"
+        shown = text if is_direct or not named else f"@Shoal {text}"
+        message = self._keep(space, thread, user, shown, attachment=attachment)
+        message.quoted = quotes
+        about = {**self.about(message), "argumentText": f" {text}" if shown != text else text}
+        if text.startswith("/"):
+            about |= {"slashCommand": {"commandId": "1"}, "argumentText": text.partition(" ")[2]}
+        if named or is_direct:
+            await self._happens("MESSAGE", space, user, message=about)
+        else:
+            await self.publishes("message.v1.created", {"message": about})
+        return message.name
+
+    async def sends_file(self, space: str, name: str, content: bytes) -> str:
+        """Somebody sends a file."""
+        resource = base64.urlsafe_b64encode(f"file-{self.fresh()}".encode()).decode()
+        self.contents[resource] = content
+        file: Given = {
+            "name": "spaces/x/attachments/1", "contentName": name, "contentType": "text/plain",
+            "attachmentDataRef": {"resourceName": resource}, "source": "UPLOADED_CONTENT",
+        }  # fmt: skip
+        return await self.says(space, "", attachment=(file,))
+
+    async def changes(self, name: str, text: str) -> None:
+        """Who wrote a message edits it."""
+        message = self.message(name)
+        message.text = text
+        await self.publishes("message.v1.updated", {"message": {**self.about(message), "argumentText": text}})
+
+    async def deletes(self, name: str) -> None:
+        """Who wrote a message deletes it."""
+        message = self.message(name)
+        self.messages.remove(message)
+        now = iso(self._clock.now())
+        gone: Given = {"name": name, "createTime": message.created_at, "deleteTime": now}
+        await self.publishes("message.v1.deleted", {"message": gone})
+
+    async def reacts(self, name: str, emoji: str, *, user: str = "1001") -> None:
+        """Somebody puts an emoji to a message."""
+        reaction: Given = {"name": f"{name}/reactions/r1", "user": self.person(user), "emoji": {"unicode": emoji}}
+        await self.publishes("reaction.v1.created", {"reaction": reaction})
+
+    async def clicks(self, name: str, label: str, *, user: str = "1001") -> None:
+        """Somebody presses a button under a message."""
+        message = self.message(name)
+        parameters: Json = [{"key": "shoal", "value": dict(message.buttons)[label]}]
+        action: Given = {"actionMethodName": "shoal", "parameters": parameters}
+        await self._happens("CARD_CLICKED", message.space, user, message=self.about(message), action=action)
+
+    async def chooses(self, space: str, number: int, *, user: str = "1001") -> None:
+        """Somebody chooses a command of the app from its menu."""
+        chosen: Given = {"appCommandId": number, "appCommandType": "QUICK_COMMAND"}
+        await self._happens("APP_COMMAND", space, user, appCommandMetadata=chosen)
+
+    async def redeliver(self) -> None:
+        """The last event comes again."""
+        assert self._last is not None
+        await self._last()
+
+    def message(self, name: str) -> ChatMessage:
+        """A message by its name."""
+        return next(found for found in self.messages if found.name == name)
+
+    def said(self, space: str) -> list[ChatMessage]:
+        """What the app has in a space."""
+        return [message for message in self.messages if message.space == space and message.sender == "app"]
+
+    async def sees(self, space: str, part: str) -> ChatMessage:
+        """Wait until a message of the app contains `part` and is no preview any more."""
+
+        def found() -> ChatMessage | None:
+            done = [one for one in self.said(space) if not one.text.endswith(" …")]
+            return next((one for one in done if part in one.shown), None)
+
+        await self.until(lambda: found() is not None)
+        seen = found()
+        assert seen is not None
+        return seen
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        async with self._changed:
+            await self._changed.wait_for(holds)
+
+    def fresh(self) -> int:
+        """A number that nothing has yet."""
+        self._count += 1
+        return self._count
+
+    # ---- events ----
+
+    async def _happens(self, kind: str, space: str, user: str, **more: Json) -> None:
+        event: Given = {
+            "type": kind, "eventTime": iso(self._clock.now()), "space": self.space(space), "user": self.person(user),
+            **more,
+        }  # fmt: skip
+        self.events.append(event)
+
+        async def deliver() -> None:
+            if self.pulls:
+                await self._waits({"data": _encoded(event), "attributes": {}})
+            else:
+                assert self.deliver is not None, "nobody takes events"
+                await self.deliver(self.signed(), msgspec.json.encode(event))
+
+        self._last = deliver
+        await deliver()
+
+    async def publishes(self, kind: str, content: Given) -> None:
+        """Something happens to a message, which Google Workspace publishes; Pub/Sub pushes it, or holds it."""
+        published: Given = {
+            "data": _encoded(content), "messageId": str(self.fresh()),
+            "attributes": {"ce-type": f"google.workspace.chat.{kind}"},
+        }  # fmt: skip
+
+        async def deliver() -> None:
+            if self.pulls:
+                await self._waits(published)
+            else:
+                assert self.deliver is not None, "nobody takes events"
+                body = msgspec.json.encode({"message": published, "subscription": SUBSCRIPTION})
+                await self.deliver(self.signed(push=True), body)
+
+        self._last = deliver
+        await deliver()
+
+    async def _waits(self, published: Given) -> None:
+        self.waiting.append((f"ack-{self.fresh()}", published))
+        await self._tell()
+
+    def signed(self, *, push: bool = False, by: Signer | None = None, **claims: Json) -> dict[str, str]:
+        """The headers of an event, or of a push."""
+        now = int(self._clock.now().timestamp())
+        given: Given = {"iss": CHAT_ACCOUNT, "aud": PROJECT, "iat": now, "exp": now + 3600}
+        if push:
+            given |= {
+                "iss": "https://accounts.google.com",
+                "aud": PUSH_URL,
+                "email": PUSH_ACCOUNT,
+                "email_verified": True,
+            }
+        key = by or (self.oidc_signer if push else self.certificate_signer)
+        return {"authorization": f"Bearer {key.token({**given, **claims})}", "content-type": "application/json"}
+
+    # ---- the wire ----
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _respond(self, called: Called) -> Answered:
+        self.calls.append((called.method, called.path, called.body))
+        try:
+            if called.path == f"/v1/{SUBSCRIPTION}:pull":
+                self._check_token(called, "pubsub")
+                await self.until(lambda: bool(self.waiting))
+                held: list[Json] = [{"ackId": ack, "message": published} for ack, published in self.waiting]
+                return ok_of({"receivedMessages": held})
+            answer = self._answer(called)
+        except Refused as refused:
+            answer = refused.answer
+        await self._tell()
+        return answer
+
+    def _answer(self, called: Called) -> Answered:
+        parts = urlsplit(called.path)
+        match parts.path:
+            case "/certs":
+                return ok_of({self.certificate_signer.kid: self.certificate_signer.certificate()})
+            case "/oidc":
+                return ok_of({"keys": [self.oidc_signer.jwk()]})
+            case "/token":
+                return self._grant(called)
+            case path if path == f"/v1/{SUBSCRIPTION}:acknowledge":
+                self._check_token(called, "pubsub")
+                done = msgspec.json.decode(called.body)["ackIds"]
+                self.waiting = deque(one for one in self.waiting if one[0] not in done)
+                return ok_of({})
+            case path:
+                self._check_token(called, "chat.bot")
+                params = {name: values[0] for name, values in parse_qs(parts.query).items()}
+                return self._api(called, unquote(path), params)
+
+    def _grant(self, called: Called) -> Answered:
+        form = {name: values[0] for name, values in parse_qs(called.body.decode()).items()}
+        if self.token_refused:
+            return Answered(401, b'{"error":"invalid_grant"}')
+        scope = check_assertion(form, self.app_signer, APP_ACCOUNT, f"{self.server.address}/token", self._clock.now())
+        token = f"ya29-{self.fresh()}"
+        self._tokens[token] = scope
+        self.granted += 1
+        return ok_of({"access_token": token, "expires_in": 3599, "token_type": "Bearer"})
+
+    def _check_token(self, called: Called, scope: str) -> None:
+        held = self._tokens.get(called.headers.get("authorization", "").removeprefix("Bearer "))
+        if held is None or self.token_refused:
+            raise Refused(401, "UNAUTHENTICATED")
+        if f"https://www.googleapis.com/auth/{scope}" not in held.split():
+            raise Refused(403, "PERMISSION_DENIED")
+
+    def _api(self, called: Called, path: str, params: Mapping[str, str]) -> Answered:
+        if path.startswith("/v1/media/") and params == {"alt": "media"}:
+            return Answered(200, self.contents[path.removeprefix("/v1/media/")])
+        if path == "/v1/spaces:findDirectMessage":
+            found = [space for space, kind in self.spaces.items() if kind == "DIRECT_MESSAGE"]
+            return ok_of(self.space(found[0]))
+        inside, one = _MESSAGES.fullmatch(path), _MESSAGE.fullmatch(path)
+        if inside is not None and inside[1] in self.spaces:
+            if called.method == "POST":
+                return self._create(inside[1], msgspec.json.decode(called.body), params)
+            self._check_token(called, "chat.app.messages.readonly")
+            return self._list(inside[1], params)
+        message = next((found for found in self.messages if one is not None and found.name == one[1]), None)
+        if message is None:
+            raise Refused(404, "NOT_FOUND")
+        if called.method == "PATCH":
+            self._change(message, msgspec.json.decode(called.body), params)
+        return ok_of(self.about(message))
+
+    def _create(self, space: str, given: Given, params: Mapping[str, str]) -> Answered:
+        kind, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
+        if kind == "refuse":
+            raise Refused(429, "RESOURCE_EXHAUSTED", (("retry-after", str(int(seconds))),))
+        if kind == "fail":
+            raise Refused(500, "INTERNAL")
+        known = self._requests.get(params.get("requestId", ""))
+        if known is None:
+            known = self._posted(space, given, params).name
+            self._requests[params["requestId"]] = known
+        return BREAK if kind == "lose" else ok_of(self.about(self.message(known)))
+
+    def _posted(self, space: str, given: Given, params: Mapping[str, str]) -> ChatMessage:
+        parts = check_message(given, {message.name: message.created_at for message in self.messages})
+        if parts.thread and (params.get("messageReplyOption") or "").startswith("REPLY_MESSAGE_"):
+            thread = parts.thread.rpartition("/")[2]
+        else:
+            thread = ""
+        message = self._keep(space, thread, "app", parts.text)
+        message.buttons, message.viewer, message.quoted = buttons_of(given), parts.viewer, parts.quoted
+        return message
+
+    def _change(self, message: ChatMessage, given: Given, params: Mapping[str, str]) -> None:
+        if message.sender != "app" or params.get("updateMask") != "text,cardsV2":
+            raise Refused(403 if message.sender != "app" else 400, "INVALID_ARGUMENT")
+        message.text, message.buttons = check_message(given, {}).text, buttons_of(given)
+        message.edits += 1
+
+    def _list(self, space: str, params: Mapping[str, str]) -> Answered:
+        page, more = page_of([one for one in self.messages if one.space == space], params)
+        return ok_of({"messages": [self.about(one) for one in page], "nextPageToken": more})
+
+    def _keep(self, space: str, thread: str, sender: str, text: str, attachment: tuple[Given, ...] = ()) -> ChatMessage:
+        number = self.fresh()
+        name = f"spaces/{space}/messages/m{number}.m{number}"
+        made = ChatMessage(
+            name, space, thread or f"t{number}", sender, text, iso(self._clock.now()), attachment=attachment
+        )
+        self.messages.append(made)
+        return made
+
+    def about(self, message: ChatMessage) -> Given:
+        """A message as Google tells of it."""
+        told: Given = {
+            "name": message.name, "sender": self.person(message.sender), "createTime": message.created_at,
+            "text": message.text, "space": {"name": f"spaces/{message.space}"},
+            "thread": {"name": f"spaces/{message.space}/threads/{message.thread}"},
+        }  # fmt: skip
+        if message.quoted:
+            told["quotedMessageMetadata"] = {"name": message.quoted}
+        return {**told, "attachment": message.attachment} if message.attachment else told
+
+
+def _encoded(content: Mapping[str, Json] | Sequence[Json]) -> str:
+    return base64.b64encode(msgspec.json.encode(content)).decode()

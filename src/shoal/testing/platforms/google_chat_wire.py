@@ -1,0 +1,198 @@
+"""What Google Chat's API refuses, and what people read of what it takes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from shoal.testing.platforms.tokens import Signer
+from shoal.testing.platforms.wire import Answered
+
+TEXT_CHARS_MAX = 4096
+MESSAGE_BYTES_MAX = 32_000
+
+Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
+Given: TypeAlias = "dict[str, Json]"
+
+_LINK = re.compile(r"<(https?://[^|>\s]+|mailto:[^|>\s]+)\|([^>]*)>")
+_STYLE = re.compile(r"(?<![\w*_~])([*_~])(?=\S)(.+?)(?<=\S)\1(?![\w*_~])")
+_CODE = re.compile(r"(```.*?```|`[^`\n]+`)", re.DOTALL)
+
+
+class Refused(Exception):
+    """Google refuses a call."""
+
+    def __init__(self, status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(code)
+        error = {"error": {"code": status, "message": code, "status": code}}
+        self.answer = Answered(status, msgspec.json.encode(error), headers)
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _Quoted(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    name: str
+    last_update_time: str
+
+
+class _Parameter(msgspec.Struct, forbid_unknown_fields=True):
+    key: str
+    value: str
+
+
+class _Action(msgspec.Struct, forbid_unknown_fields=True):
+    function: str
+    parameters: list[_Parameter]
+
+
+class _OnClick(msgspec.Struct, forbid_unknown_fields=True):
+    action: _Action
+
+
+class _Button(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    text: str
+    on_click: _OnClick
+
+
+class _Buttons(msgspec.Struct, forbid_unknown_fields=True):
+    buttons: list[_Button]
+
+
+class _Widget(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    button_list: _Buttons
+
+
+class _Section(msgspec.Struct, forbid_unknown_fields=True):
+    widgets: list[_Widget]
+
+
+class _Card(msgspec.Struct, forbid_unknown_fields=True):
+    sections: list[_Section]
+
+
+class _CardWithId(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    card_id: str
+    card: _Card
+
+
+class _Message(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    text: str = ""
+    cards_v2: list[_CardWithId] = msgspec.field(name="cardsV2", default_factory=list[_CardWithId])
+    thread: _Named = msgspec.field(default_factory=_Named)
+    private_message_viewer: _Named = msgspec.field(default_factory=_Named)
+    quoted_message_metadata: _Quoted | None = None
+
+
+class Parts(NamedTuple):
+    """What a message to be posted says."""
+
+    text: str
+    thread: str
+    viewer: str
+    quoted: str
+
+
+def ok_of(content: Mapping[str, object]) -> Answered:
+    """An answer."""
+    return Answered(200, msgspec.json.encode(content))
+
+
+def _read(given: Given) -> _Message:
+    try:
+        return msgspec.convert(given, _Message)
+    except msgspec.ValidationError as error:
+        raise Refused(400, "INVALID_ARGUMENT") from error
+
+
+def check_message(given: Given, times: Mapping[str, str]) -> Parts:
+    """What a message says; `times` are those of the messages it may quote. Raises Refused."""
+    message = _read(given)
+    too_long = len(message.text) > TEXT_CHARS_MAX or len(msgspec.json.encode(given)) > MESSAGE_BYTES_MAX
+    quoted = message.quoted_message_metadata
+    wrongly_quoted = quoted is not None and times.get(quoted.name) != quoted.last_update_time
+    if too_long or wrongly_quoted or not (message.text or message.cards_v2):
+        raise Refused(400, "INVALID_ARGUMENT")
+    viewer = message.private_message_viewer.name
+    return Parts(message.text, message.thread.name, viewer, quoted.name if quoted is not None else "")
+
+
+def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
+    """The labels of a message's buttons and what they bring back."""
+    cards = _read(given).cards_v2
+    widgets = [widget for one in cards for section in one.card.sections for widget in section.widgets]
+    return tuple(
+        (button.text, button.on_click.action.parameters[0].value)
+        for widget in widgets
+        for button in widget.button_list.buttons
+    )
+
+
+def check_assertion(form: Mapping[str, str], key: Signer, account: str, audience: str, now: datetime) -> str:
+    """The scopes that a service account asks for. Raises Refused unless it proves who it is."""
+    import jwt
+
+    try:
+        claims: dict[str, object] = jwt.decode(
+            form["assertion"], key.key.public_key(), algorithms=["RS256"], audience=audience, issuer=account,
+            options={"verify_exp": False, "verify_iat": False},
+        )  # fmt: skip
+    except (KeyError, jwt.InvalidTokenError) as error:
+        raise Refused(400, "invalid_grant") from error
+    issued, until = claims.get("iat"), claims.get("exp")
+    if form.get("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" or not (
+        isinstance(issued, int) and isinstance(until, int) and issued <= now.timestamp() < until <= issued + 3600
+    ):
+        raise Refused(400, "invalid_grant")
+    return str(claims.get("scope", ""))
+
+
+def shown_text(text: str) -> str:
+    """What people read of a text: without styles outside of code, links as their words."""
+    pieces = _CODE.split(text)
+    return "".join(piece.strip("`") if number % 2 else _plain(piece) for number, piece in enumerate(pieces))
+
+
+def _plain(text: str) -> str:
+    before = ""
+    text = _LINK.sub(r"\2", text)
+    while before != text:
+        before, text = text, _STYLE.sub(r"\2", text)
+    return text
+
+
+class ChatMessage(msgspec.Struct):
+    """A message as it stands now; `text` is as it was written, `shown` as people read it."""
+
+    name: str
+    space: str
+    thread: str
+    sender: str
+    text: str = ""
+    created_at: str = ""
+    buttons: tuple[tuple[str, str], ...] = ()
+    viewer: str = ""
+    quoted: str = ""
+    edits: int = 0
+    attachment: tuple[Given, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """What people read."""
+        return shown_text(self.text)
+
+
+def page_of(messages: Sequence[ChatMessage], params: Mapping[str, str]) -> tuple[Sequence[ChatMessage], str]:
+    """The messages of a space that are asked for, a few at a time, and the token of the next page."""
+    wanted = params.get("filter", "")
+    thread = re.search(r"thread\.name = (\S+)", wanted)
+    after = re.search(r'create_time > "([^"]+)"', wanted)
+    found = [one for one in messages if not after or one.created_at > after[1]]
+    found = [one for one in found if not thread or thread[1] == f"spaces/{one.space}/threads/{one.thread}"]
+    if params.get("orderBy") == "createTime desc":
+        found.reverse()
+    start, size = int(params.get("pageToken", "0")), min(int(params.get("pageSize", "25")), 3)
+    return found[start : start + size], str(start + size) if len(found) > start + size else ""

@@ -1,0 +1,147 @@
+"""What the fake homeserver's calls and answers are made of: refusals as Matrix words them, and what it checks."""
+
+from html.parser import HTMLParser
+from typing import Literal, TypeAlias, Union
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from shoal.testing.platforms.wire import Answered, Called
+
+Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
+Given: TypeAlias = dict[str, Json]
+Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
+
+EVENT_BYTES_MAX = 65_536
+_TAGS = """
+del h1 h2 h3 h4 h5 h6 blockquote p a ul ol sup sub li b i u strong em s code hr br div table thead tbody tr th td
+caption pre span img details summary
+"""
+TAGS = frozenset(_TAGS.split())
+"""The HTML that clients have to show, by the specification."""
+_BLOCKS = frozenset(["p", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "hr"])
+_STATUS = {
+    "M_FORBIDDEN": 403, "M_NOT_FOUND": 404, "M_UNRECOGNIZED": 404, "M_TOO_LARGE": 413, "M_BAD_JSON": 400,
+    "M_UNKNOWN_TOKEN": 401, "M_MISSING_TOKEN": 401, "M_LIMIT_EXCEEDED": 429, "M_INVALID_PARAM": 400,
+}  # fmt: skip
+
+
+class Refusal(Exception):
+    """An error answer."""
+
+    def __init__(self, code: str, reason: str, retry_after_ms: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.retry_after_ms = retry_after_ms
+
+    def answer(self) -> Answered:
+        """What is sent back."""
+        content: Given = {"errcode": self.code, "error": str(self)}
+        headers: tuple[tuple[str, str], ...] = ()
+        if self.retry_after_ms is not None:
+            content["retry_after_ms"] = self.retry_after_ms
+            headers = (("retry-after", str(-(-self.retry_after_ms // 1000))),)
+        return Answered(_STATUS[self.code], msgspec.json.encode(content), headers)
+
+
+class Happened(msgspec.Struct):
+    """An event of a room, at its place in the stream of all."""
+
+    position: int
+    event_id: str
+    room: str
+    sender: str
+    type: str
+    content: Given
+    at_ms: int
+    state_key: str | None = None
+    redacts: str = ""
+
+    def told(self) -> Given:
+        """As the API tells it."""
+        event: Given = {
+            "type": self.type, "event_id": self.event_id, "room_id": self.room, "sender": self.sender,
+            "origin_server_ts": self.at_ms, "content": self.content, "unsigned": {"age": 1},
+        }  # fmt: skip
+        if self.state_key is not None:
+            event["state_key"] = self.state_key
+        if self.redacts:
+            event["redacts"] = self.redacts
+        return event
+
+    @property
+    def relation(self) -> Given:
+        """How it belongs to another event."""
+        found = self.content.get("m.relates_to")
+        return found if isinstance(found, dict) else {}
+
+
+class Written(msgspec.Struct):
+    """A message of the bot as people see it now."""
+
+    id: str
+    room: str
+    text: str
+    html: str
+    thread: str = ""
+    reply_to: str = ""
+    file: tuple[str, bytes] | None = None
+    edits: int = 0
+
+
+class _Text(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.unknown: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in TAGS:
+            self.unknown.add(tag)
+        if tag in ("br", "hr"):
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.parts.append("\n" if tag in _BLOCKS else " " if tag in ("td", "th") else "")
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def shown_text(html: str) -> str:
+    """What HTML looks like. Raises Refusal for tags that clients need not show; a homeserver would not care."""
+    reader = _Text()
+    reader.feed(html)
+    reader.close()
+    if reader.unknown:
+        raise Refusal("M_BAD_JSON", f"clients do not show {sorted(reader.unknown)}")
+    return "".join(reader.parts).strip()
+
+
+def query_of(called: Called) -> dict[str, str]:
+    """What stands behind the question mark."""
+    return dict(parse_qsl(called.path.partition("?")[2]))
+
+
+def text_in(content: Given, name: str) -> str:
+    """A text of an event's content; empty where it is none."""
+    found = content.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def part_of(content: Given, name: str) -> Given:
+    """An object in an event's content; empty where it is none."""
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def check_message(content: Given) -> None:
+    """Refuse what is no message."""
+    if len(msgspec.json.encode(content)) > EVENT_BYTES_MAX:
+        raise Refusal("M_TOO_LARGE", "event too large")
+    for one in (content, part_of(content, "m.new_content")):
+        if one and not (text_in(one, "msgtype") and isinstance(one.get("body"), str)):
+            raise Refusal("M_BAD_JSON", "a message needs msgtype and body")
+        if "formatted_body" in one and one.get("format") != "org.matrix.custom.html":
+            raise Refusal("M_BAD_JSON", "formatted_body needs its format")
+        shown_text(text_in(one, "formatted_body"))

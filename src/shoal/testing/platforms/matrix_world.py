@@ -1,0 +1,132 @@
+"""The rooms, people and events of the fake homeserver, in one stream that syncs read from."""
+
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.testing.platforms.matrix_wire import Given, Happened, Json, Refusal, part_of, text_in
+
+SERVER = "harbour.example"
+BOT = f"@shoal:{SERVER}"
+ADA = f"@ada:{SERVER}"
+
+
+class Room(msgspec.Struct):
+    """A room: each user's membership, and what happened there."""
+
+    id: str
+    name: str = ""
+    members: dict[str, str] = {}
+    encrypted: bool = False
+    locked: bool = False
+    events: list[Happened] = []
+
+    def joined(self) -> list[str]:
+        """Who is in it."""
+        return [user for user, membership in self.members.items() if membership == "join"]
+
+
+class MatrixWorld:
+    """Everything there is."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.position = 0
+        self.rooms: dict[str, Room] = {}
+        self.names: dict[str, str] = {BOT: "Shoal", ADA: "Ada"}
+        self.files: dict[str, tuple[str, bytes]] = {}
+        self.account_data: dict[str, Given] = {}
+        self.transactions: dict[tuple[str, ...], str] = {}
+        self._count = 0
+
+    def fresh(self, sign: str) -> str:
+        """A new id."""
+        self._count += 1
+        return f"{sign}{self._count:04}harbour"
+
+    def add_room(self, *members: str, name: str = "", encrypted: bool = False) -> Room:
+        """A room with people who are in it."""
+        room = Room(f"{self.fresh('!')}:{SERVER}", name, encrypted=encrypted)
+        self.rooms[room.id] = room
+        for member in members:
+            self.move(room, member, "join", member)
+        return room
+
+    def move(self, room: Room, user: str, membership: str, sender: str) -> None:
+        """Somebody joins, leaves, or is invited."""
+        room.members[user] = membership
+        self.happen(room, sender, "m.room.member", {"membership": membership}, state_key=user)
+
+    def happen(
+        self, room: Room, sender: str, kind: str, content: Given, *, state_key: str | None = None, redacts: str = ""
+    ) -> Happened:
+        """Something happens in a room."""
+        self.position += 1
+        at = int(self.clock.now().timestamp() * 1000)
+        event = Happened(
+            self.position, self.fresh("$"), room.id, sender, kind, content, at, state_key=state_key, redacts=redacts
+        )
+        room.events.append(event)
+        return event
+
+    def again(self, event: Happened) -> None:
+        """Tell of an event once more, as a homeserver may after trouble of its own."""
+        self.position += 1
+        self.rooms[event.room].events.append(msgspec.structs.replace(event, position=self.position))
+
+    def room(self, room_id: str, user: str = BOT) -> Room:
+        """A room that somebody is in. Raises Refusal."""
+        room = self.rooms.get(room_id)
+        if room is None or room.locked or room.members.get(user) != "join":
+            raise Refusal("M_FORBIDDEN", f"User {user} not in room {room_id}")
+        return room
+
+    def event(self, room: Room, event_id: str) -> Happened:
+        """An event of a room. Raises Refusal."""
+        for event in room.events:
+            if event.event_id == event_id:
+                return event
+        raise Refusal("M_NOT_FOUND", "Event not found.")
+
+    # ---- what a sync tells ----
+
+    def news(self, since: int, limit: int) -> Given | None:
+        """What is new to the bot; None for nothing."""
+        joined: Given = {}
+        invited: Given = {}
+        for room in self.rooms.values():
+            membership = room.members.get(BOT)
+            new = [event for event in room.events if event.position > since]
+            if membership == "join" and new:
+                came = any(one.state_key == BOT and one.content.get("membership") == "join" for one in new)
+                joined[room.id] = self._timeline(room, room.events if came else new, limit)
+            elif membership == "invite" and any(event.state_key == BOT for event in new):
+                state: list[Json] = [event.told() for event in room.events if event.state_key == BOT]
+                invited[room.id] = {"invite_state": {"events": state}}
+        if not joined and not invited:
+            return None
+        return {"join": joined, "invite": invited}
+
+    def _timeline(self, room: Room, new: list[Happened], limit: int) -> Given:
+        told = new[-limit:]
+        first = told[0].position if told else self.position + 1
+        events: list[Json] = [event.told() for event in told]
+        return {
+            "timeline": {"events": events, "limited": len(told) < len(new), "prev_batch": f"p{first}"},
+            "state": {"events": []},
+            "summary": {"m.joined_member_count": len(room.joined())},
+        }
+
+    # ---- what people see ----
+
+    def thread_root(self, event: Happened) -> str:
+        """The message whose thread an event stands in; empty for none."""
+        relation = event.relation
+        return text_in(relation, "event_id") if relation.get("rel_type") == "m.thread" else ""
+
+    def latest(self, event: Happened) -> tuple[Given, int]:
+        """A message's content as it is now, and how often it was changed."""
+        changes = [
+            one.content for one in self.rooms[event.room].events
+            if one.relation.get("rel_type") == "m.replace" and one.relation.get("event_id") == event.event_id
+        ]  # fmt: skip
+        return (part_of(changes[-1], "m.new_content") if changes else event.content), len(changes)

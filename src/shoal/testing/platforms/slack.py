@@ -1,0 +1,340 @@
+"""FakeSlack: a workspace on loopback, strict about what the real one refuses, with troubles on order.
+
+Its people write with `says`, press buttons with `clicks`, and see `messages`. Events go out by Socket Mode, or signed
+to `hook` where one is set; unconfirmed ones come again. Source: docs.slack.dev.
+"""
+
+import asyncio
+import hashlib
+import hmac
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlencode
+
+import msgspec
+
+from shoal.testing.platforms.slack_markup import shown_text
+from shoal.testing.platforms.slack_methods import APP, BOT, BOT_ID, STARTED_AT, TEAM, Workspace
+from shoal.testing.platforms.slack_socket import SocketSide
+from shoal.testing.platforms.slack_wire import (
+    Given,
+    Json,
+    Refused,
+    Room,
+    Sent,
+    Trouble,
+    ok_of,
+    parameters_of,
+    refusal_of,
+    text_in,
+)
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, form_of
+
+BOT_TOKEN = "xoxb-fake-for-tests-only"
+APP_TOKEN = "xapp-fake-for-tests-only"
+SIGNING_SECRET = "fake-signing-secret"
+
+POSTS = frozenset({"chat.postMessage", "chat.update", "chat.startStream", "files.completeUploadExternal"})
+"""The methods that troubles befall."""
+EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1"}
+Hook = Callable[[Mapping[str, str], bytes], Awaitable[int]]
+"""Takes the headers and the body of a call to the app; returns the status it was answered with."""
+
+
+class FakeSlack(Workspace):
+    """One app, its workspace and the people in it."""
+
+    def __init__(self, started_at: float = STARTED_AT) -> None:
+        super().__init__(started_at)
+        self.server = LoopbackServer(self._respond)
+        self.socket = SocketSide(self.tell)
+        self.hook: Hook | None = None
+        self.troubles: deque[Trouble] = deque()
+        self.calls: list[tuple[str, Given]] = []
+        self.answers: list[Given] = []
+        self.token_refused = False
+        self.event_copies = 1
+        self._held: list[Given] | None = None
+        self._unhooked: deque[tuple[Given, int]] = deque()
+        self._last: Given | None = None
+        self._changed = asyncio.Condition()
+        for user, name in ((BOT, "Shoal"), ("UADA", "Ada"), ("UBEA", "Bea"), ("USTRANGER", "Mallory")):
+            self.add_user(user, name, is_bot=user == BOT)
+        self.add_user("UOTHERBOT", "Alerts", is_bot=True)
+
+    async def start(self) -> str:
+        """Listen; returns the address of the Web API."""
+        self.address = await self.server.start()
+        await self.socket.start()
+        return f"{self.address}/api/"
+
+    async def stop(self) -> None:
+        """Close everything; what happened is kept."""
+        await self.server.stop()
+        await self.socket.stop()
+
+    def drop(self) -> None:
+        """Break every connection."""
+        self.server.drop()
+        self.socket.drop()
+
+    # ---- people ----
+
+    def add_user(self, user: str, name: str, *, is_bot: bool = False, **more: Json) -> None:
+        """Make a user known."""
+        self.users[user] = {
+            "id": user, "name": name.lower(), "real_name": name, "is_bot": is_bot,
+            "profile": {"display_name": name, "real_name": name}, **more,
+        }  # fmt: skip
+
+    def add_room(self, room: Room) -> None:
+        """Make a channel known."""
+        self.rooms[room.id] = room
+
+    async def says(
+        self, channel: str, text: str, *, user: str = "UADA", thread_ts: str = "", files: tuple[str, ...] = ()
+    ) -> str:
+        """Somebody writes; returns the message's timestamp."""
+        is_bot = bool(self.users[user]["is_bot"])
+        bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
+        sent = self.keep(Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id))
+        told = {**self.about(sent), "channel": channel, "channel_type": self.rooms[channel].kind, "event_ts": sent.ts}
+        if files:
+            told |= {"subtype": "file_share", "upload": True}
+        await self._happens(told)
+        if f"<@{BOT}>" in text and self.rooms[channel].kind != "im":
+            await self._happens({**told, "type": "app_mention", "subtype": ""})
+        return sent.ts
+
+    async def sends_file(self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "") -> str:
+        """Somebody sends a file."""
+        file = self.new_file(name, len(content), "UADA")
+        self.contents[file] = content
+        return await self.says(channel, text, thread_ts=thread_ts, files=(file,))
+
+    async def changes(self, ts: str, text: str) -> None:
+        """Who wrote a message edits it."""
+        sent = self.message(ts)
+        before = self.about(sent)
+        sent.text = text
+        after: Given = {**self.about(sent), "edited": {"user": sent.user, "ts": self.stamp()}}
+        await self._about("message_changed", sent, {"message": after, "previous_message": before})
+
+    async def deletes(self, ts: str) -> None:
+        """Who wrote a message deletes it; one with replies leaves a tombstone."""
+        sent = self.message(ts)
+        before = self.about(sent)
+        if any(found.thread_ts == ts for found in self.messages):
+            after: Given = {**before, "subtype": "tombstone", "text": "This message was deleted.", "user": "USLACKBOT"}
+            await self._about("message_changed", sent, {"message": after, "previous_message": before})
+        else:
+            self.messages.remove(sent)
+            await self._about("message_deleted", sent, {"deleted_ts": ts, "previous_message": before})
+
+    async def reacts(self, ts: str, emoji: str, *, user: str = "UADA") -> None:
+        """Somebody puts an emoji to a message; Slack tells its name."""
+        sent = self.message(ts)
+        item: Given = {"type": "message", "channel": sent.channel, "ts": ts}
+        name = EMOJI.get(emoji, emoji)
+        await self._happens({"type": "reaction_added", "user": user, "reaction": name, "item": item})
+
+    async def clicks(self, ts: str, label: str, *, user: str = "UADA") -> None:
+        """Somebody presses a button under a message."""
+        sent = self.message(ts)
+        value = dict(sent.buttons)[label]
+        action: Given = {"type": "button", "action_id": "choice-0", "value": value, "action_ts": self.stamp()}
+        await self._interacts(
+            "interactive",
+            {
+                "type": "block_actions", "user": {"id": user, "username": user.lower(), "team_id": TEAM},
+                "team": {"id": TEAM}, "channel": {"id": sent.channel}, "message": self.about(sent),
+                "actions": [action], "response_url": self._response_url(), "trigger_id": self.stamp(),
+            },
+        )  # fmt: skip
+
+    async def slashes(self, channel: str, command: str, text: str = "", *, user: str = "UADA") -> None:
+        """Somebody gives a slash command; Slack tells no thread."""
+        await self._interacts(
+            "slash_commands",
+            {
+                "command": command, "text": text, "user_id": user, "user_name": user.lower(), "channel_id": channel,
+                "team_id": TEAM, "api_app_id": APP, "response_url": self._response_url(), "trigger_id": self.stamp(),
+            },
+        )  # fmt: skip
+
+    async def redeliver(self) -> None:
+        """The last event comes again, as when its confirmation was lost."""
+        assert self._last is not None
+        await self._deliver(self._last)
+
+    def hold(self) -> None:
+        """Keep events back until `release`."""
+        self._held = []
+
+    async def release(self, *, backwards: bool = False) -> None:
+        """Deliver what was held back, the newest first if asked."""
+        held, self._held = self._held or [], None
+        for event in held[::-1] if backwards else held:
+            await self._deliver(event)
+
+    def forget(self) -> None:
+        """Give up on what was not confirmed, as Slack does after its third try."""
+        self.socket.pending.clear()
+        self._unhooked.clear()
+
+    def message(self, ts: str) -> Sent:
+        """A message by its timestamp."""
+        return next(found for found in self.messages if found.ts == ts)
+
+    def said(self, channel: str) -> list[Sent]:
+        """What the bot has in a channel."""
+        return [message for message in self.messages if message.channel == channel and message.user == BOT]
+
+    def shown(self, message: Sent) -> str:
+        """What people read of a message."""
+        return message.source if message.streamed and not message.edits else shown_text(message.source)
+
+    async def sees(self, channel: str, part: str) -> Sent:
+        """Wait until a message of the bot in the channel contains `part` and is no preview any more."""
+
+        def found() -> Sent | None:
+            done = [one for one in self.said(channel) if not (one.streaming or one.text.endswith(" …"))]
+            return next((one for one in done if part in self.shown(one)), None)
+
+        await self.until(lambda: found() is not None)
+        seen = found()
+        assert seen is not None
+        return seen
+
+    async def called(self, method: str) -> Given:
+        """Wait until the bot has called a method; returns the parameters of its last call."""
+        await self.until(lambda: any(name == method for name, _ in self.calls))
+        return next(given for name, given in reversed(self.calls) if name == method)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        async with self._changed:
+            await self._changed.wait_for(holds)
+
+    async def tell(self) -> None:
+        """Something changed."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    # ---- events ----
+
+    async def _about(self, subtype: str, sent: Sent, more: Given) -> None:
+        await self._happens(
+            {"type": "message", "subtype": subtype, "channel": sent.channel, "ts": self.stamp(), **more}
+        )
+
+    async def _happens(self, event: Given) -> None:
+        authorization: Given = {"team_id": TEAM, "user_id": BOT, "is_bot": True, "is_enterprise_install": False}
+        call: Given = {
+            "type": "event_callback", "token": "unused", "team_id": TEAM, "api_app_id": APP, "event": event,
+            "event_id": f"Ev{self.fresh():08d}", "event_time": 0, "authorizations": [authorization],
+        }  # fmt: skip
+        self._last = call
+        for _ in range(self.event_copies):
+            if self._held is not None:
+                self._held.append(call)
+            else:
+                await self._deliver(call)
+
+    async def _deliver(self, call: Given) -> None:
+        if self.hook is None:
+            await self.socket.send("events_api", call)
+            return
+        self._unhooked.append((call, 0))
+        await self.deliver_unconfirmed()
+
+    async def deliver_unconfirmed(self) -> None:
+        """Send to the hook what it did not take yet, in order; Slack tries again until it is answered 200."""
+        while self._unhooked and self.hook is not None:
+            call, tries = self._unhooked[0]
+            retried = {"x-slack-retry-num": str(tries), "x-slack-retry-reason": "http_error"} if tries else {}
+            body = msgspec.json.encode(call)
+            if await self.hook({**self.signed(body, "application/json"), **retried}, body) != 200:
+                self._unhooked[0] = (call, tries + 1)
+                return
+            self._unhooked.popleft()
+
+    async def _interacts(self, kind: str, payload: Given) -> None:
+        if self.hook is None:
+            await self.socket.send("interactive" if kind == "interactive" else "slash_commands", payload)
+            return
+        fields = {"payload": msgspec.json.encode(payload).decode()} if kind == "interactive" else payload
+        body = urlencode({name: str(value) for name, value in fields.items()}).encode()
+        await self.hook(self.signed(body, "application/x-www-form-urlencoded"), body)
+
+    def signed(self, body: bytes, kind: str, *, at: int = STARTED_AT, secret: str = SIGNING_SECRET) -> dict[str, str]:
+        """The headers of a call to the app, signed as Slack signs."""
+        digest = hmac.new(secret.encode(), b"v0:%d:%b" % (at, body), hashlib.sha256).hexdigest()
+        return {"content-type": kind, "x-slack-request-timestamp": str(at), "x-slack-signature": f"v0={digest}"}
+
+    def _response_url(self) -> str:
+        return f"{self.address}/respond/{self.fresh()}"
+
+    # ---- the wire ----
+
+    async def _respond(self, called: Called) -> Answered:
+        path = called.path.partition("?")[0]
+        if path.startswith("/api/"):
+            return await self._call(path.removeprefix("/api/"), called)
+        if path.startswith("/upload/"):
+            return self._uploaded(path.removeprefix("/upload/"), called)
+        if path.startswith("/respond/"):
+            answer: Given = msgspec.json.decode(called.body)
+            self.answers.append(answer)
+            await self.tell()
+            return Answered(200, b"ok")
+        if path.startswith("/files/"):
+            return self._content(path.removeprefix("/files/"), called)
+        return Answered(404)
+
+    async def _call(self, method: str, called: Called) -> Answered:
+        try:
+            given = parameters_of(called, method)
+            token = called.headers.get("authorization", "").removeprefix("Bearer ") or text_in(given, "token")
+            self._check_token(method, token)
+            self.calls.append((method, given))
+            if method == "apps.connections.open":
+                return ok_of({"url": self.socket.ticket()})
+            found = self.methods.get(method)
+            if found is None:
+                raise Refused("unknown_method")
+            kind, seconds = self.troubles.popleft() if method in POSTS and self.troubles else ("", 0.0)
+            if kind == "refuse":
+                raise Refused("ratelimited", retry_after=seconds)
+            if kind == "fail":
+                raise Refused("service_unavailable")
+            result = found(given)
+        except Refused as refused:
+            await self.tell()
+            return refusal_of(refused)
+        await self.tell()
+        return BREAK if kind == "lose" else ok_of(result)
+
+    def _check_token(self, method: str, token: str) -> None:
+        if not token:
+            raise Refused("not_authed")
+        if self.token_refused or token not in (BOT_TOKEN, APP_TOKEN):
+            raise Refused("invalid_auth")
+        if (token == APP_TOKEN) != (method == "apps.connections.open"):
+            raise Refused("not_allowed_token_type")
+
+    def _uploaded(self, file: str, called: Called) -> Answered:
+        if file not in self.files:
+            return Answered(404)
+        content = called.body
+        if called.headers.get("content-type", "").startswith("multipart/"):
+            content = next(iter(form_of(called.headers, called.body).values())).content
+        self.contents[file] = content
+        return Answered(200, f"OK - {len(content)}".encode(), (("content-type", "text/plain"),))
+
+    def _content(self, file: str, called: Called) -> Answered:
+        if called.headers.get("authorization") != f"Bearer {BOT_TOKEN}":
+            return Answered(200, b"<!DOCTYPE html><title>Sign in</title>", (("content-type", "text/html"),))
+        if file not in self.contents:
+            return Answered(404)
+        return Answered(200, self.contents[file], (("content-type", "application/octet-stream"),))

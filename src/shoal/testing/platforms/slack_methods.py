@@ -1,0 +1,386 @@
+"""The Web API's methods as the fake has them, each refusing what the real one refuses.
+
+Source: docs.slack.dev/reference/methods.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Mapping
+
+from shoal.testing.platforms.slack_wire import (
+    STREAM_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    UPDATE_CHARS_MAX,
+    Given,
+    Json,
+    Refused,
+    Room,
+    Sent,
+    check_blocks,
+    check_metadata,
+    check_text,
+    is_true,
+    text_in,
+)
+
+TEAM = "T1"
+APP = "A1"
+BOT = "UBOT"
+BOT_ID = "BBOT"
+BOT_NAME = "shoal"
+STARTED_AT = 1_767_603_600
+"""When the ManualClock starts."""
+
+_NAME = re.compile(r"[\w-]{1,80}")
+_TS = re.compile(r"\d+\.\d{6}")
+Method = Callable[[Given], Mapping[str, Json]]
+
+
+def _checked(look: Callable[[Given], object]) -> Method:
+    """A method that only looks whether what it is about is there."""
+
+    def method(given: Given) -> Mapping[str, Json]:
+        look(given)
+        return {}
+
+    return method
+
+
+class Workspace:
+    """A workspace's people, channels and messages, and the methods that read and change them."""
+
+    def __init__(self, started_at: float = STARTED_AT) -> None:
+        self.users: dict[str, Given] = {}
+        self.rooms: dict[str, Room] = {}
+        self.messages: list[Sent] = []
+        self.files: dict[str, Given] = {}
+        self.contents: dict[str, bytes] = {}
+        self.statuses: list[tuple[str, str, str]] = []
+        self.streaming_offered = True
+        self.scopes_missing: set[str] = set()
+        self.address = ""
+        self._started_at = int(started_at)
+        self._numbers = itertools.count(1)
+        self.methods: dict[str, Method] = {
+            "api.test": lambda given: {"args": given},
+            "auth.test": lambda _: {
+                "user_id": BOT, "bot_id": BOT_ID, "team_id": TEAM, "team": "Harbour", "user": BOT_NAME,
+                "url": f"{self.address}/",
+            },
+            "team.info": lambda _: {"team": {"id": TEAM, "name": "Harbour", "domain": "harbour"}},
+            "bots.info": lambda _: {"bot": {"id": BOT_ID, "app_id": APP, "user_id": BOT, "name": BOT_NAME}},
+            "users.info": lambda given: {"user": self._user(given)},
+            "users.list": lambda _: {"members": list[Json](self.users.values())},
+            "users.conversations": lambda _: {"channels": [self._shown(room) for room in self.rooms.values()]},
+            "chat.postMessage": self._post,
+            "chat.postEphemeral": self._post_ephemeral,
+            "chat.update": self._update,
+            "chat.delete": self._delete,
+            "chat.getPermalink": lambda given: {"permalink": f"{self.address}/archives/{self.find(given).ts}"},
+            "chat.startStream": self._start_stream,
+            "chat.appendStream": self._append_stream,
+            "chat.stopStream": self._stop_stream,
+            "assistant.threads.setStatus": self._set_status,
+            "assistant.threads.setTitle": _checked(lambda given: self.room(given, "channel_id")),
+            "assistant.threads.setSuggestedPrompts": _checked(lambda given: self.room(given, "channel_id")),
+            "conversations.list": lambda _: {"channels": [self._shown(room) for room in self.rooms.values()]},
+            "conversations.info": lambda given: {"channel": self._shown(self.room(given))},
+            "conversations.members": lambda given: {"members": list[Json](self.room(given).members)},
+            "conversations.create": self._create,
+            "conversations.open": self._open,
+            "conversations.invite": self._invite,
+            "conversations.join": self._join,
+            "conversations.leave": self._leave,
+            "conversations.archive": self._archive,
+            "conversations.rename": self._rename,
+            "conversations.history": self._history,
+            "conversations.replies": self._replies,
+            "reactions.add": _checked(lambda given: self.find(given, "timestamp")),
+            "reactions.remove": _checked(lambda given: self.find(given, "timestamp")),
+            "pins.add": _checked(lambda given: self.find(given, "timestamp")),
+            "files.getUploadURLExternal": self._upload_url,
+            "files.completeUploadExternal": self._complete_upload,
+            "files.info": lambda given: {"file": self._file(given)},
+            "files.delete": _checked(lambda given: self.files.pop(text_in(given, "file"), None)),
+        }  # fmt: skip
+
+    def fresh(self) -> int:
+        """The next number, for ids and times."""
+        return next(self._numbers)
+
+    def stamp(self) -> str:
+        """The next timestamp; a second later than the one before."""
+        number = self.fresh()
+        return f"{self._started_at + number}.{number:06d}"
+
+    def keep(self, sent: Sent) -> Sent:
+        """Add a message."""
+        self.messages.append(sent)
+        return sent
+
+    def room(self, given: Mapping[str, Json], name: str = "channel") -> Room:
+        """The channel a call is about. Raises Refused."""
+        room = self.rooms.get(text_in(given, name))
+        if room is None:
+            raise Refused("channel_not_found")
+        return room
+
+    def find(self, given: Mapping[str, Json], name: str = "ts") -> Sent:
+        """The message a call is about. Raises Refused."""
+        room, ts = self.room(given), text_in(given, name)
+        for message in self.messages:
+            if message.channel == room.id and message.ts == ts and not message.only_for:
+                return message
+        raise Refused("message_not_found")
+
+    def about(self, message: Sent, *, metadata: bool = False) -> Given:
+        """A message as Slack describes one."""
+        told: Given = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts}
+        roots = [found for found in self.messages if found.ts == message.thread_ts and found is not message]
+        if message.thread_ts:
+            told |= {"thread_ts": message.thread_ts}
+            if roots:
+                told |= {"parent_user_id": roots[0].user}
+        if message.bot_id:
+            told |= {"bot_id": message.bot_id, "app_id": APP}
+        if message.file_ids:
+            told |= {"files": [self.files[file] for file in message.file_ids]}
+        if message.blocks:
+            told |= {"blocks": message.blocks}
+        if metadata and message.metadata:
+            told |= {"metadata": message.metadata}
+        return told
+
+    # ---- messages ----
+
+    def _place(self, given: Given) -> tuple[Room, str]:
+        room = self.room(given)
+        if room.is_archived:
+            raise Refused("is_archived")
+        if BOT not in room.members:
+            raise Refused("not_in_channel")
+        thread_ts = text_in(given, "thread_ts")
+        if thread_ts and not _TS.fullmatch(thread_ts):
+            raise Refused("invalid_thread_ts")
+        return room, thread_ts
+
+    def _made(self, given: Given, only_for: str = "") -> Sent:
+        room, thread_ts = self._place(given)
+        blocks = check_blocks(given.get("blocks"))
+        text = check_text(given, TEXT_CHARS_MAX, has_blocks=bool(blocks))
+        metadata = check_metadata(given.get("metadata"))
+        sent = Sent(self.stamp(), room.id, BOT, text, thread_ts, blocks, metadata, only_for=only_for, bot_id=BOT_ID)
+        return self.keep(sent)
+
+    def _post(self, given: Given) -> Mapping[str, Json]:
+        sent = self._made(given)
+        return {"channel": sent.channel, "ts": sent.ts, "message": self.about(sent)}
+
+    def _post_ephemeral(self, given: Given) -> Mapping[str, Json]:
+        if text_in(given, "user") not in self.room(given).members:
+            raise Refused("user_not_in_channel")
+        return {"message_ts": self._made(given, text_in(given, "user")).ts}
+
+    def _update(self, given: Given) -> Mapping[str, Json]:
+        message = self.find(given)
+        if message.user != BOT:
+            raise Refused("cant_update_message")
+        if message.streaming:
+            raise Refused("streaming_state_conflict")
+        if "blocks" in given:  # left out, those that stand there stay
+            message.blocks = check_blocks(given["blocks"])
+        message.text = check_text(given, UPDATE_CHARS_MAX, has_blocks=bool(message.blocks))
+        if "metadata" in given:
+            message.metadata = check_metadata(given["metadata"])
+        message.edits += 1
+        return {"channel": message.channel, "ts": message.ts, "text": message.text}
+
+    def _delete(self, given: Given) -> Mapping[str, Json]:
+        message = self.find(given)
+        if message.user != BOT:
+            raise Refused("cant_delete_message")
+        self.messages.remove(message)
+        return {"channel": message.channel, "ts": message.ts}
+
+    def _start_stream(self, given: Given) -> Mapping[str, Json]:
+        if not self.streaming_offered:
+            raise Refused("feature_not_enabled")
+        room, thread_ts = self._place(given)
+        if not thread_ts:
+            raise Refused("invalid_arguments")
+        if room.kind != "im" and not (text_in(given, "recipient_user_id") and text_in(given, "recipient_team_id")):
+            raise Refused("missing_recipient_user_id")
+        text = self._stream_text(given)
+        sent = Sent(self.stamp(), room.id, BOT, text, thread_ts, streaming=True, streamed=True, bot_id=BOT_ID)
+        self.keep(sent)
+        return {"channel": sent.channel, "ts": sent.ts}
+
+    def _append_stream(self, given: Given) -> Mapping[str, Json]:
+        message = self._streaming(given)
+        message.text += self._stream_text(given)
+        return {"channel": message.channel, "ts": message.ts}
+
+    def _stop_stream(self, given: Given) -> Mapping[str, Json]:
+        message = self._streaming(given)
+        message.text += self._stream_text(given)
+        message.streaming = False
+        return {"channel": message.channel, "ts": message.ts}
+
+    def _streaming(self, given: Given) -> Sent:
+        message = self.find(given)
+        if not message.streaming:
+            raise Refused("message_not_in_streaming_state")
+        return message
+
+    def _stream_text(self, given: Given) -> str:
+        chunks = given.get("chunks")
+        told = [chunk for chunk in chunks if isinstance(chunk, dict)] if isinstance(chunks, list) else []
+        if any(chunk.get("type") != "markdown_text" for chunk in told):
+            raise Refused("invalid_chunks")
+        text = text_in(given, "markdown_text") + "".join(text_in(chunk, "text") for chunk in told)
+        if len(text) > STREAM_CHARS_MAX:
+            raise Refused("msg_too_long")
+        return text
+
+    def _set_status(self, given: Given) -> Mapping[str, Json]:
+        room, thread_ts = self.room(given, "channel_id"), text_in(given, "thread_ts")
+        if not _TS.fullmatch(thread_ts):
+            raise Refused("invalid_arguments")
+        self.statuses.append((room.id, thread_ts, text_in(given, "status")))
+        return {}
+
+    def _history(self, given: Given) -> Mapping[str, Json]:
+        room = self.room(given)
+        if "history" in self.scopes_missing:
+            raise Refused("missing_scope", needed="channels:history")
+        return self._page(given, [one for one in self.messages if one.channel == room.id and not one.thread_ts][::-1])
+
+    def _replies(self, given: Given) -> Mapping[str, Json]:
+        room, ts = self.room(given), text_in(given, "ts")
+        if "history" in self.scopes_missing:
+            raise Refused("missing_scope", needed="channels:history")
+        found = [one for one in self.messages if one.channel == room.id and ts in (one.ts, one.thread_ts)]
+        if not found:
+            raise Refused("thread_not_found")
+        return self._page(given, found)
+
+    def _page(self, given: Given, found: list[Sent]) -> Mapping[str, Json]:
+        """Slack gives at most 999 messages; those after `oldest`, which is left out."""
+        oldest, limit = text_in(given, "oldest"), int(text_in(given, "limit") or 100)
+        if not 1 <= limit <= 999:
+            raise Refused("invalid_limit")
+        seen = [one for one in found if not one.only_for and (not oldest or float(one.ts) > float(oldest))]
+        at = int(text_in(given, "cursor") or 0)
+        page: list[Json] = []
+        page.extend(self.about(one, metadata=is_true(given, "include_all_metadata")) for one in seen[at : at + limit])
+        more = at + limit < len(seen)
+        return {
+            "messages": page, "has_more": more,
+            "response_metadata": {"next_cursor": str(at + limit) if more else ""},
+        }  # fmt: skip
+
+    # ---- channels and people ----
+
+    def _shown(self, room: Room) -> Given:
+        return {
+            "id": room.id, "name": room.name, "is_channel": room.kind == "channel", "is_im": room.kind == "im",
+            "is_private": room.kind == "private", "is_mpim": room.kind == "mpim", "is_archived": room.is_archived,
+            "is_member": BOT in room.members and room.kind != "im",
+        }  # fmt: skip
+
+    def _user(self, given: Given) -> Given:
+        user = self.users.get(text_in(given, "user"))
+        if user is None:
+            raise Refused("user_not_found")
+        return user
+
+    def _create(self, given: Given) -> Mapping[str, Json]:
+        name = text_in(given, "name")
+        if not _NAME.fullmatch(name) or name != name.lower():
+            raise Refused("invalid_name_specials")
+        if any(room.name == name for room in self.rooms.values()):
+            raise Refused("name_taken")
+        kind = "private" if is_true(given, "is_private") else "channel"
+        room = Room(f"C9{self.fresh():07d}", name, kind, [BOT])
+        self.rooms[room.id] = room
+        return {"channel": self._shown(room)}
+
+    def _open(self, given: Given) -> Mapping[str, Json]:
+        user = text_in(given, "users")
+        if user not in self.users:
+            raise Refused("user_not_found")
+        for room in self.rooms.values():
+            if room.kind == "im" and user in room.members:
+                return {"channel": self._shown(room)}
+        room = Room(f"D9{self.fresh():07d}", "", "im", [user, BOT])
+        self.rooms[room.id] = room
+        return {"channel": self._shown(room)}
+
+    def _invite(self, given: Given) -> Mapping[str, Json]:
+        room, people = self.room(given), text_in(given, "users").split(",")
+        if BOT in people:
+            raise Refused("cant_invite_self")
+        if any(person not in self.users for person in people):
+            raise Refused("user_not_found")
+        room.members.extend(person for person in people if person not in room.members)
+        return {"channel": self._shown(room)}
+
+    def _join(self, given: Given) -> Mapping[str, Json]:
+        room = self.room(given)
+        if room.kind != "channel":
+            raise Refused("method_not_supported_for_channel_type")
+        room.members.append(BOT)
+        return {"channel": self._shown(room)}
+
+    def _leave(self, given: Given) -> Mapping[str, Json]:
+        self.room(given).members.remove(BOT)
+        return {}
+
+    def _archive(self, given: Given) -> Mapping[str, Json]:
+        self.room(given).is_archived = True
+        return {}
+
+    def _rename(self, given: Given) -> Mapping[str, Json]:
+        self.room(given).name = text_in(given, "name")
+        return {"channel": self._shown(self.room(given))}
+
+    # ---- files ----
+
+    def _upload_url(self, given: Given) -> Mapping[str, Json]:
+        name, length = text_in(given, "filename"), text_in(given, "length")
+        if not name or not length.isdecimal() or int(length) < 1:
+            raise Refused("invalid_arguments")
+        file = self.new_file(name, int(length), BOT)
+        return {"upload_url": f"{self.address}/upload/{file}", "file_id": file}
+
+    def new_file(self, name: str, size: int, user: str) -> str:
+        """Make room for a file; returns its id."""
+        file = f"F{self.fresh():08d}"
+        self.files[file] = {
+            "id": file, "name": name, "title": name, "mimetype": "text/plain", "size": size, "user": user,
+            "url_private": f"{self.address}/files/{file}", "url_private_download": f"{self.address}/files/{file}",
+            "is_external": False, "shares": {},
+        }  # fmt: skip
+        return file
+
+    def _complete_upload(self, given: Given) -> Mapping[str, Json]:
+        room, thread_ts = self._place({**given, "channel": given.get("channel_id")})
+        asked = given.get("files")
+        ids = [text_in(one, "id") for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+        for file in ids:
+            if file not in self.contents:
+                raise Refused("file_not_found")
+            if len(self.contents[file]) != self.files[file]["size"]:
+                raise Refused("file_update_failed")
+        comment = text_in(given, "initial_comment")
+        sent = Sent(self.stamp(), room.id, BOT, comment, thread_ts, file_ids=tuple(ids), bot_id=BOT_ID)
+        self.keep(sent)
+        for file in ids:
+            self.files[file]["shares"] = {"public": {room.id: [{"ts": sent.ts}]}}
+        return {"files": [{"id": file} for file in ids]}
+
+    def _file(self, given: Given) -> Given:
+        file = self.files.get(text_in(given, "file"))
+        if file is None:
+            raise Refused("file_not_found")
+        return file

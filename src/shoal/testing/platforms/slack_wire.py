@@ -1,0 +1,196 @@
+"""What the Web API's calls and answers are made of, for the fake, and what it refuses in a message."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, Union
+from urllib.parse import parse_qs
+
+import msgspec
+
+from shoal.testing.platforms.wire import Answered, Called
+
+TEXT_CHARS_MAX = 40_000
+UPDATE_CHARS_MAX = 4_000
+STREAM_CHARS_MAX = 12_000
+SECTION_CHARS_MAX = 3_000
+BLOCKS_MAX = 50
+
+Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
+Given: TypeAlias = dict[str, Json]
+Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
+
+READS = frozenset(
+    {
+        "conversations.history", "conversations.replies", "conversations.info", "conversations.list",
+        "conversations.members", "users.conversations", "users.info", "users.list", "files.info", "bots.info",
+        "team.info", "chat.getPermalink", "files.getUploadURLExternal",
+    }
+)  # fmt: skip
+"""Methods that take forms and queries and no JSON."""
+
+
+class Refused(Exception):
+    """An answer that says why not."""
+
+    def __init__(self, code: str, *, retry_after: float = 0.0, needed: str = "") -> None:
+        super().__init__(code)
+        self.code = code
+        self.retry_after = retry_after
+        self.needed = needed
+
+
+class Sent(msgspec.Struct):
+    """A message in a channel. `only_for` sees it alone; a `streaming` one is not complete."""
+
+    ts: str
+    channel: str
+    user: str
+    text: str
+    thread_ts: str = ""
+    blocks: list[Json] = []
+    metadata: Json = None
+    file_ids: tuple[str, ...] = ()
+    only_for: str = ""
+    streaming: bool = False
+    streamed: bool = False
+    bot_id: str = ""
+    edits: int = 0
+
+    @property
+    def buttons(self) -> tuple[tuple[str, str], ...]:
+        """The labels and values of the buttons under it."""
+        return tuple((_inner(element), str(element.get("value", ""))) for element in self._elements())
+
+    def _elements(self) -> list[dict[str, Json]]:
+        blocks = [block.get("elements") for block in self.blocks if isinstance(block, dict)]
+        found = [element for elements in blocks if isinstance(elements, list) for element in elements]
+        return [element for element in found if isinstance(element, dict)]
+
+    @property
+    def source(self) -> str:
+        """What people are shown, in markup: the blocks' text where there are blocks."""
+        texts = [_inner(block) for block in self.blocks if isinstance(block, dict)]
+        return "\n".join(text for text in texts if text) if self.blocks else self.text
+
+
+def _inner(holder: dict[str, Json]) -> str:
+    text = holder.get("text")
+    return str(text.get("text", "")) if isinstance(text, dict) else ""
+
+
+class Room(msgspec.Struct):
+    """A channel or conversation."""
+
+    id: str
+    name: str
+    kind: Literal["im", "mpim", "channel", "private"]
+    members: list[str]
+    is_archived: bool = False
+
+
+def parameters_of(called: Called, method: str) -> Given:
+    """The parameters of a call, wherever they stand; JSON only where the method takes it."""
+    query = parse_qs(called.path.partition("?")[2])
+    given: Given = {name: _plain(name, values[-1]) for name, values in query.items()}
+    kind = called.headers.get("content-type", "")
+    if kind.startswith("application/json"):
+        decoded: Given = msgspec.json.decode(called.body or b"{}")
+        return given if method in READS else given | decoded
+    fields = parse_qs(called.body.decode(), keep_blank_values=True)
+    return given | {name: _plain(name, values[-1]) for name, values in fields.items()}
+
+
+def _plain(name: str, value: str) -> Json:
+    """Lists and objects come as JSON in forms."""
+    if name not in ("blocks", "metadata", "files", "attachments", "prompts", "chunks"):
+        return value
+    try:
+        decoded: Json = msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise Refused(f"invalid_{name}") from error
+    return decoded
+
+
+def text_in(given: Mapping[str, Json], name: str) -> str:
+    """A text among the parameters, empty where there is none."""
+    value = given.get(name)
+    return "" if value is None else str(value)
+
+
+def is_true(given: Mapping[str, Json], name: str) -> bool:
+    """A flag among the parameters."""
+    return given.get(name) in (True, "true", "True", "1")
+
+
+def check_text(given: Mapping[str, Json], chars_max: int, *, has_blocks: bool) -> str:
+    """The text of a message. Raises Refused for none, or for too much."""
+    text = text_in(given, "text")
+    if not text.strip() and not has_blocks:
+        raise Refused("no_text")
+    if len(text) > chars_max:
+        raise Refused("msg_too_long")
+    return text
+
+
+def check_blocks(value: Json) -> list[Json]:
+    """The blocks of a message. Raises Refused for what Slack would not show."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > BLOCKS_MAX:
+        raise Refused("invalid_blocks")
+    for block in value:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not isinstance(block, dict) or kind not in ("section", "actions", "divider", "header", "context"):
+            raise Refused("invalid_blocks")
+        if kind == "section" and not 1 <= len(_text_of(block, ("mrkdwn", "plain_text"))) <= SECTION_CHARS_MAX:
+            raise Refused("invalid_blocks")
+        if kind == "actions":
+            _check_actions(block)
+    return value
+
+
+def _check_actions(block: dict[str, Json]) -> None:
+    elements = block.get("elements")
+    if not isinstance(elements, list) or not 1 <= len(elements) <= 25:
+        raise Refused("invalid_blocks")
+    names: set[str] = set()
+    for element in elements:
+        if not isinstance(element, dict) or element.get("type") != "button":
+            raise Refused("invalid_blocks")
+        name, value = text_in(element, "action_id"), text_in(element, "value")
+        if not 1 <= len(_text_of(element, ("plain_text",))) <= 75 or len(value) > 2000 or len(name) > 255:
+            raise Refused("invalid_blocks")
+        if name in names:
+            raise Refused("invalid_blocks")
+        names.add(name)
+
+
+def _text_of(holder: dict[str, Json], kinds: tuple[str, ...]) -> str:
+    text = holder.get("text")
+    if not isinstance(text, dict) or text.get("type") not in kinds:
+        raise Refused("invalid_blocks")
+    return str(text.get("text", ""))
+
+
+def check_metadata(value: Json) -> Json:
+    """What an app keeps beside its message. Raises Refused for what is none."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not value.get("event_type") or not isinstance(value.get("event_payload"), dict):
+        raise Refused("invalid_metadata_format")
+    return value
+
+
+def ok_of(result: Mapping[str, Json]) -> Answered:
+    """An answer that succeeded."""
+    return Answered(200, msgspec.json.encode({"ok": True, **result}))
+
+
+def refusal_of(refused: Refused) -> Answered:
+    """An answer that says why not; Slack says so with 200, but for too many calls."""
+    content: Given = {"ok": False, "error": refused.code}
+    if refused.needed:
+        content |= {"needed": refused.needed, "provided": "chat:write"}
+    if refused.retry_after:
+        headers = (("retry-after", f"{refused.retry_after:g}"),)
+        return Answered(429, msgspec.json.encode({"ok": False, "error": "ratelimited"}), headers)
+    return Answered(200, msgspec.json.encode(content))

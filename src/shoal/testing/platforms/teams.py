@@ -1,0 +1,400 @@
+"""FakeTeams: the Bot Framework's sides that a bot of Teams sees, on loopback, strict about what the real ones refuse.
+
+Its people write with `says`, press buttons with `clicks`, take files with `accepts`, and see `messages`. It signs what
+it delivers, gives out access tokens, and is the Connector service. Source: learn.microsoft.com, Bot Framework REST.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from shoal.domain.calls import HttpAnswer
+from shoal.domain.clock import Clock, iso
+from shoal.testing.platforms.teams_cards import buttons_of, offer_of, picture_of, text_of
+from shoal.testing.platforms.teams_markup import shown_text
+from shoal.testing.platforms.tokens import Signer, signer
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
+
+APP_ID = "00000000-0000-0000-0000-00000000b07a"
+PASSWORD = "fake-password-for-tests-only"
+TENANT = "11111111-1111-1111-1111-111111111111"
+BOT = f"28:{APP_ID}"
+ISSUER = "https://api.botframework.com"
+PAYLOAD_BYTES_MAX = 28 * 1024
+"""Counted in UTF-16 over the whole payload, without pictures in Base64."""
+CARD = "application/vnd.microsoft.card.adaptive"
+CONSENT = "application/vnd.microsoft.teams.card.file.consent"
+INFO = "application/vnd.microsoft.teams.card.file.info"
+_PICTURE = re.compile(rb'"data:image/(?:png|jpeg|gif);base64,[A-Za-z0-9+/=]*"')
+
+Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
+Given: TypeAlias = "dict[str, Json]"
+Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
+Kind: TypeAlias = Literal["personal", "groupChat", "channel"]
+
+
+class TeamsPosted(msgspec.Struct):
+    """A message of the bot as people see it now; edits change it in place."""
+
+    id: str
+    conversation: str
+    text: str
+    source: str = ""
+    buttons: tuple[tuple[str, str], ...] = ()
+    file: tuple[str, bytes] | None = None
+    reply_to: str = ""
+    offer: str = ""
+    entities: Json = None
+    edits: int = 0
+
+
+class Refused(Exception):
+    """The service refuses a call."""
+
+    def __init__(self, status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(code)
+        self.answer = Answered(status, msgspec.json.encode({"error": {"code": code, "message": code}}), headers)
+
+
+class FakeTeams:
+    """One bot and its people. `deliver` is `TeamsAdapter.receive`, or what calls it over HTTP."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.server = LoopbackServer(self._respond)
+        self.messages: list[TeamsPosted] = []
+        self.typed: list[str] = []
+        self.answers: list[HttpAnswer] = []
+        self.calls: list[tuple[str, str]] = []
+        self.troubles: deque[tuple[Literal["refuse", "lose", "fail"], float]] = deque()
+        self.conversations: dict[str, Kind] = {}
+        self.contents: dict[str, bytes] = {}
+        self.token_refused = self.granted = False
+        self.direct_refused = False
+        self.deliver: Deliver | None = None
+        self.signer: Signer = signer("teams-1")
+        self.published: tuple[Signer, ...] = (self.signer,)
+        self._clock = clock
+        self._tokens: set[str] = set()
+        self._last: tuple[Mapping[str, str], bytes] | None = None
+        self._count = 0
+        self._changed = asyncio.Condition()
+
+    async def start(self) -> str:
+        """Listen; returns the service URL."""
+        await self.server.start()
+        return self.service_url
+
+    async def stop(self) -> None:
+        """Close everything; what happened is kept."""
+        await self.server.stop()
+
+    @property
+    def service_url(self) -> str:
+        """What activities name as their service."""
+        return f"{self.server.address}/service/"
+
+    def settings(self) -> dict[str, object]:
+        """The account's keys, so that everything is called here."""
+        address = self.server.address
+        return {
+            "app_id": APP_ID,
+            "app_password": PASSWORD,
+            "openid_metadata_url": f"{address}/.well-known/openidconfiguration",
+            "login_url": f"{address}/login",
+            "service_url": self.service_url,
+        }
+
+    # ---- people ----
+
+    def add(self, conversation: str, kind: Kind) -> None:
+        """Make a chat or channel known."""
+        self.conversations[conversation] = kind
+
+    def activity(self, kind: str, conversation: str, user: str, root: str = "", **more: Json) -> Given:
+        """An activity of somebody in a chat, or in a channel below the message `root`."""
+        bot: Given = {"id": BOT, "name": "Shoal"}
+        person: Given = {"id": f"29:{user}", "name": user.title(), "aadObjectId": f"aad-{user}"}
+        if user == "bot":
+            person = {"id": "28:another-bot", "name": "Alerts", "role": "bot"}
+        where = self.conversations[conversation]
+        place: Given = {"conversationType": where, "tenantId": TENANT, "isGroup": where != "personal"}
+        place["id"] = f"{conversation};messageid={root}" if root else conversation
+        return {
+            "type": kind, "id": self.fresh(), "timestamp": iso(self._clock.now()), "channelId": "msteams",
+            "serviceUrl": self.service_url, "from": bot if user == "itself" else person, "recipient": bot,
+            "conversation": place, "channelData": {"tenant": {"id": TENANT}}, **more,
+        }  # fmt: skip
+
+    async def says(
+        self, conversation: str, text: str, *, user: str = "ada", root: str = "", named: bool = False, **more: Json
+    ) -> str:
+        """Somebody writes; in a channel below `root`, or as a new one. Returns the message's id."""
+        entities: list[Json] = []
+        if named:
+            text = f"<at>Shoal</at> {text}"
+            entities.append({"type": "mention", "text": "<at>Shoal</at>", "mentioned": {"id": BOT, "name": "Shoal"}})
+        message_id = self.fresh()
+        if self.conversations[conversation] == "channel":
+            root = root or message_id
+        page: Json = {"contentType": "text/html", "content": f"<p>{text}</p>"}
+        given: Given = {"id": message_id, "text": text, "textFormat": "plain", "entities": entities}
+        await self.tells(self.activity("message", conversation, user, root, **{**given, "attachments": [page], **more}))
+        return message_id
+
+    async def sends_file(self, conversation: str, name: str, content: bytes, *, picture: bool = False) -> str:
+        """Somebody sends a file, or a picture that only the bot's token opens."""
+        file = self.fresh()
+        self.contents[file] = content
+        attached: Json = {
+            "contentType": "application/vnd.microsoft.teams.file.download.info", "name": name,
+            "contentUrl": "https://example.sharepoint.com/personal/ada/file",
+            "content": {"downloadUrl": f"{self.server.address}/files/{file}", "uniqueId": file, "fileType": "txt"},
+        }  # fmt: skip
+        if picture:
+            url = f"{self.service_url}v3/attachments/{file}/views/original"
+            attached = {"contentType": "image/*", "contentUrl": url}
+        return await self.says(conversation, "", attachments=[attached])
+
+    async def changes(self, conversation: str, message_id: str, text: str, *, root: str = "") -> None:
+        """Who wrote a message edits it."""
+        data: Json = {"eventType": "editMessage", "tenant": {"id": TENANT}}
+        await self.tells(
+            self.activity("messageUpdate", conversation, "ada", root, id=message_id, text=text, channelData=data)
+        )
+
+    async def deletes(self, conversation: str, message_id: str, *, root: str = "") -> None:
+        """Who wrote a message deletes it."""
+        data: Json = {"eventType": "softDeleteMessage", "tenant": {"id": TENANT}}
+        await self.tells(self.activity("messageDelete", conversation, "ada", root, id=message_id, channelData=data))
+
+    async def reacts(self, conversation: str, message_id: str, reaction: str, *, root: str = "") -> None:
+        """Somebody puts a reaction to a message: like, heart… or 274c_crossmark."""
+        added: Json = [{"type": reaction}]
+        await self.tells(
+            self.activity("messageReaction", conversation, "ada", root, replyToId=message_id, reactionsAdded=added)
+        )
+
+    async def clicks(self, message_id: str, label: str, *, user: str = "ada", submits: bool = False) -> HttpAnswer:
+        """Somebody presses a button; an old client submits it as a message."""
+        message = self.message(message_id)
+        data: Json = {"shoal": dict(message.buttons)[label]}
+        channel, _, root = message.conversation.partition(";messageid=")
+        if submits:
+            return await self.tells(
+                self.activity("message", channel, user, root, replyToId=message_id, value=data, text=None)
+            )
+        action: Json = {"type": "Action.Execute", "verb": "shoal", "data": data}
+        value: Json = {"action": action, "trigger": "manual"}
+        given: Given = {"name": "adaptiveCard/action", "value": value, "replyToId": message_id}
+        return await self.tells(self.activity("invoke", channel, user, root, **given))
+
+    async def accepts(self, message_id: str, *, accepted: bool = True) -> HttpAnswer:
+        """Somebody takes a file that was offered, or declines it."""
+        message = self.message(message_id)
+        file = self.fresh()
+        upload: Json = {
+            "uploadUrl": f"{self.server.address}/upload/{file}", "contentUrl": f"https://example.sharepoint.com/{file}",
+            "uniqueId": file, "fileType": "bin", "name": message.text,
+        }  # fmt: skip
+        value: Given = {"type": "fileUpload", "context": {"shoal": message.offer}}
+        value |= {"action": "accept", "uploadInfo": upload} if accepted else {"action": "decline"}
+        given: Given = {"name": "fileConsent/invoke", "value": value, "replyToId": message_id}
+        return await self.tells(self.activity("invoke", message.conversation, "ada", "", **given))
+
+    async def tells(self, activity: Mapping[str, Json]) -> HttpAnswer:
+        """Deliver an activity, signed as it should be."""
+        url = activity.get("serviceUrl")
+        self._last = (self.signed(service_url=str(url)), msgspec.json.encode(activity))
+        return await self.redeliver()
+
+    async def redeliver(self) -> HttpAnswer:
+        """The last activity comes again, as after an answer that was lost."""
+        assert self.deliver is not None, "nobody takes activities"
+        assert self._last is not None
+        answer = await self.deliver(*self._last)
+        self.answers.append(answer)
+        return answer
+
+    def signed(self, *, service_url: str = "", by: Signer | None = None, **claims: Json) -> dict[str, str]:
+        """The headers of an activity."""
+        now = int(self._clock.now().timestamp())
+        given: Given = {"iss": ISSUER, "aud": APP_ID, "nbf": now - 60, "exp": now + 3600, "serviceurl": service_url}
+        token = (by or self.signer).token({**given, **claims})
+        return {"authorization": f"Bearer {token}", "content-type": "application/json"}
+
+    def message(self, message_id: str) -> TeamsPosted:
+        """A message of the bot by its id."""
+        return next(found for found in self.messages if found.id == message_id)
+
+    def said(self, conversation: str) -> list[TeamsPosted]:
+        """What the bot has in a chat, or in a channel with all its threads."""
+        return [one for one in self.messages if one.conversation.partition(";")[0] == conversation]
+
+    async def sees(self, conversation: str, part: str) -> TeamsPosted:
+        """Wait until a message of the bot contains `part` and is no preview any more."""
+
+        def found() -> TeamsPosted | None:
+            done = [one for one in self.said(conversation) if not one.text.endswith(" …")]
+            return next((one for one in done if part in one.text), None)
+
+        await self.until(lambda: found() is not None)
+        seen = found()
+        assert seen is not None
+        return seen
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        async with self._changed:
+            await self._changed.wait_for(holds)
+
+    def fresh(self) -> str:
+        """An id that none has yet; Teams takes the time."""
+        self._count += 1
+        return str(1_767_603_600_000 + self._count)
+
+    # ---- the wire ----
+
+    async def _respond(self, called: Called) -> Answered:
+        self.calls.append((called.method, unquote(called.path)))
+        try:
+            answer = self._answer(called)
+        except Refused as refused:
+            answer = refused.answer
+        async with self._changed:
+            self._changed.notify_all()
+        return answer
+
+    def _answer(self, called: Called) -> Answered:
+        path = called.path
+        if path == "/.well-known/openidconfiguration":
+            return _ok({"issuer": ISSUER, "jwks_uri": f"{self.server.address}/keys"})
+        if path == "/keys":
+            return _ok({"keys": [one.jwk(endorsements=["msteams"]) for one in self.published]})
+        if path.startswith("/login/"):
+            return self._grant(called)
+        if path.startswith("/files/"):
+            if "authorization" in called.headers:
+                raise Refused(400, "a token was shown to a file server")
+            return Answered(200, self.contents[path.removeprefix("/files/")])
+        if path.startswith("/upload/"):
+            return self._uploaded(called)
+        if called.headers.get("authorization", "").removeprefix("Bearer ") not in self._tokens:
+            raise Refused(401, "Unauthorized")
+        if path.startswith("/service/v3/attachments/"):
+            return Answered(200, self.contents[path.split("/")[4]])
+        return self._connector(called.method, path.removeprefix("/service/v3/conversations"), called.body)
+
+    def _grant(self, called: Called) -> Answered:
+        form = {name: values[0] for name, values in parse_qs(called.body.decode()).items()}
+        if self.token_refused or (form.get("client_id"), form.get("client_secret")) != (APP_ID, PASSWORD):
+            return Answered(401, b'{"error":"invalid_client"}')
+        if form.get("scope") != "https://api.botframework.com/.default" or not called.path.endswith(
+            "/oauth2/v2.0/token"
+        ):
+            return Answered(400, b'{"error":"invalid_scope"}')
+        token = f"access-{self.fresh()}"
+        self._tokens.add(token)
+        self.granted = True
+        return _ok({"token_type": "Bearer", "expires_in": 86399, "access_token": token})
+
+    def forget_tokens(self) -> None:
+        """Every access token given out is refused from now on."""
+        self._tokens.clear()
+
+    def _uploaded(self, called: Called) -> Answered:
+        size = len(called.body)
+        ranged = called.headers.get("content-range") == f"bytes 0-{size - 1}/{size}"
+        if called.method != "PUT" or not ranged or "authorization" in called.headers:
+            raise Refused(400, "invalidRange")
+        self.contents[called.path.removeprefix("/upload/")] = called.body
+        return _ok({"id": "drive-item"}, 201)
+
+    def _connector(self, method: str, path: str, body: bytes) -> Answered:
+        if len(_PICTURE.sub(b'""', body).decode().encode("utf-16-le")) > PAYLOAD_BYTES_MAX:
+            raise Refused(413, "MessageSizeTooBig")
+        given: Given = msgspec.json.decode(body)
+        if path == "" and method == "POST":
+            return self._opened(given)
+        _, conversation, kind, *ids = (unquote(part) for part in path.split("/"))
+        if kind != "activities" or conversation.partition(";messageid=")[0] not in self.conversations:
+            raise Refused(404, "ConversationNotFound")
+        if given.get("type") == "typing":
+            self.typed.append(conversation)
+            return _ok({"id": self.fresh()}, 201)
+        if method == "PUT":
+            message = next((one for one in self.messages if one.id in ids), None)
+            if message is None:
+                raise Refused(404, "ActivityNotFoundInConversation")
+            self._read(message, given)
+            message.edits += 1
+            return _ok({"id": message.id})
+        return self._posted(conversation, given, ids[0] if ids else "")
+
+    def _opened(self, given: Given) -> Answered:
+        if given.get("isGroup"):
+            channel = msgspec.convert(given.get("channelData"), dict[str, dict[str, str]])["channel"]["id"]
+            activity = given["activity"]
+            if self.conversations.get(channel) != "channel" or not isinstance(activity, Mapping):
+                raise Refused(404, "ConversationNotFound")
+            root = self.fresh()
+            posted = TeamsPosted(root, f"{channel};messageid={root}", "")
+            self._read(posted, dict(activity))
+            self.messages.append(posted)
+            return _ok({"id": posted.conversation, "activityId": root}, 201)
+        members = given.get("members")
+        if self.direct_refused or not (isinstance(members, list) and given.get("bot") == {"id": BOT}):
+            raise Refused(403, "BotNotInConversationRoster")
+        (member,) = members
+        assert isinstance(member, Mapping)
+        conversation = f"a:{member['id']}"
+        self.add(conversation, "personal")
+        return _ok({"id": conversation}, 201)
+
+    def _posted(self, conversation: str, given: Given, answers: str) -> Answered:
+        trouble, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
+        if trouble == "refuse":
+            raise Refused(429, "Too Many Requests", (("retry-after", str(int(seconds))),))
+        if trouble == "fail":
+            raise Refused(502, "BadGateway")
+        posted = TeamsPosted(self.fresh(), conversation, "", reply_to=answers)
+        self._read(posted, given)
+        self.messages.append(posted)
+        return BREAK if trouble == "lose" else _ok({"id": posted.id}, 201)
+
+    def _read(self, message: TeamsPosted, given: Given) -> None:
+        """What people see of an activity. Raises Refused for one that Teams would not show."""
+        attachments = given.get("attachments") or []
+        if given.get("type") != "message" or not isinstance(attachments, list):
+            raise Refused(400, "BadSyntax")
+        message.source, message.entities = str(given.get("text", "")), given.get("entities")
+        message.text, message.buttons = shown_text(message.source), ()
+        for attached in attachments:
+            assert isinstance(attached, Mapping)
+            self._read_attached(message, attached)
+        if not message.text and not attachments:
+            raise Refused(400, "BadSyntax")
+
+    def _read_attached(self, message: TeamsPosted, attached: Mapping[str, Json]) -> None:
+        kind, name = attached.get("contentType"), str(attached.get("name", ""))
+        try:
+            if kind == CARD:
+                message.text, message.buttons = shown_text(text_of(attached)), buttons_of(attached)
+            elif kind == CONSENT:
+                message.text, message.offer = name, offer_of(attached)
+            elif kind == INFO:
+                content = attached["content"]
+                assert isinstance(content, Mapping)
+                message.file = (name, self.contents[str(content["uniqueId"])])
+            else:
+                message.file = (name, picture_of(attached))
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AssertionError) as error:
+            raise Refused(400, "BadSyntax") from error
+
+
+def _ok(content: Mapping[str, object], status: int = 200) -> Answered:
+    return Answered(status, msgspec.json.encode(content))

@@ -1,0 +1,62 @@
+"""Cards as Teams takes them: what they show, and an error for what it would refuse."""
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+Attached = Mapping[str, object]
+BUTTONS_MAX = 6
+
+
+def _of(found: object) -> Mapping[str, object]:
+    if not isinstance(found, Mapping):
+        raise TypeError("no object")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def _card(attached: Attached) -> tuple[Mapping[str, object], Sequence[object]]:
+    content = _of(attached["content"])
+    body, actions = content["body"], content["actions"]
+    if (content["type"], content["version"]) != ("AdaptiveCard", "1.4"):
+        raise ValueError("no card of a version that Teams knows")
+    listed = msgspec.convert(actions, list[object])
+    if len(listed) > BUTTONS_MAX:
+        raise ValueError("too many actions")
+    return _of(msgspec.convert(body, list[object])[0]), listed
+
+
+def text_of(attached: Attached) -> str:
+    """What an Adaptive Card says."""
+    block, _ = _card(attached)
+    if block["type"] != "TextBlock" or block["wrap"] is not True:
+        raise ValueError("a text that would be cut")
+    return str(block["text"])
+
+
+def buttons_of(attached: Attached) -> tuple[tuple[str, str], ...]:
+    """The titles of its buttons and what they bring back."""
+    _, actions = _card(attached)
+    found: list[tuple[str, str]] = []
+    for action in map(_of, actions):
+        if action["type"] != "Action.Execute" or _of(action["fallback"])["data"] != action["data"]:
+            raise ValueError("no action with the same fallback")
+        found.append((str(action["title"]), str(_of(action["data"])["shoal"])))
+    return tuple(found)
+
+
+def offer_of(attached: Attached) -> str:
+    """What an accepted file brings back."""
+    content = _of(attached["content"])
+    size = content["sizeInBytes"]
+    if not isinstance(size, int) or size <= 0:
+        raise ValueError("a file of no size")
+    return str(_of(content["acceptContext"])["shoal"])
+
+
+def picture_of(attached: Attached) -> bytes:
+    """The picture inside a message."""
+    head, _, data = str(attached["contentUrl"]).partition(",")
+    if head != f"data:{attached['contentType']};base64":
+        raise ValueError("no picture")
+    return base64.b64decode(data, validate=True)

@@ -1,0 +1,68 @@
+"""Signed tokens for fakes of platforms: a key that signs, and the forms in which platforms publish its public half."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+
+class Signer(NamedTuple):
+    """A key pair under an id."""
+
+    kid: str
+    key: "RSAPrivateKey"
+
+    def token(self, claims: Mapping[str, object], *, kid: str = "", algorithm: str = "RS256") -> str:
+        """A token with these claims."""
+        import jwt
+
+        key: object = self.key if algorithm == "RS256" else "a secret of thirty-two bytes, or more" * 2
+        headers = {"kid": kid or self.kid}
+        return jwt.encode(dict(claims), key, algorithm=algorithm, headers=headers)  # pyright: ignore[reportArgumentType]
+
+    def jwk(self, **more: object) -> dict[str, object]:
+        """The public key as a member of a key set."""
+        from jwt.algorithms import RSAAlgorithm
+
+        found = msgspec.json.decode(RSAAlgorithm.to_jwk(self.key.public_key()), type=dict[str, object])
+        return {**found, "kid": self.kid, "use": "sig", **more}
+
+    def pem(self) -> str:
+        """The private key, as a service account's file has it."""
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+    def certificate(self) -> str:
+        """The public key in a certificate of its own making."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.serialization import Encoding
+        from cryptography.x509.oid import NameOID
+
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fake")])
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(self.key.public_key())
+            .serial_number(1)
+            .not_valid_before(start)
+            .not_valid_after(start + timedelta(days=3650))
+            .sign(self.key, SHA256())
+        )
+        return made.public_bytes(Encoding.PEM).decode()
+
+
+@cache
+def signer(kid: str) -> Signer:
+    """The key of this id; made once, since that takes a while."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+
+    return Signer(kid, generate_private_key(public_exponent=65537, key_size=2048))

@@ -1,0 +1,268 @@
+"""Keeps one MCP server connected for as long as the app runs, and its tools in the registry while it is.
+
+state         what happened                              its tools
+----------    ---------------------------------------    --------------------------------------------
+starting      not tried yet                              none
+up            connected; listed every CHECK_SECONDS,     in the registry; added and removed as the
+              and when the server says its list changed  server's list changes
+lost          the connection ended                       stay for one attempt to come back; calls fail
+down          that attempt, or the first one, failed     none; tried again with growing pauses
+
+A server that is broken keeps nothing else from working: whatever it does ends here, as a state and a line in the log.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+
+import msgspec
+
+from shoal.domain.backoff import retry_delay
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, SandboxError, ShoalError, ToolError
+from shoal.domain.messages import ToolSpec
+from shoal.domain.ports import ToolContext, ToolOutput
+from shoal.tools.keep import keep_copy
+from shoal.tools.mcp.definitions import described, fitted_schema, tool_name
+from shoal.tools.mcp.results import marked, output_of
+from shoal.tools.mcp.tool import McpTool
+from shoal.tools.mcp.transport import Enclosure, LastWords, McpServer, failures, opened
+from shoal.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from mcp import Client, types
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 60.0
+"""How often the tools of a server are listed anew, which also shows that it lives."""
+STEADY_SECONDS = 30.0
+"""A connection that held this long is tried again at once when it ends; one that did not counts as a failure."""
+TOOLS_MAX = 128
+"""Most tools of one server."""
+PAGES_MAX = 20
+"""Most pages of a server's list."""
+
+LOST = "The MCP server {} was lost during the call, so its outcome is unknown. Check before repeating."
+
+Status: TypeAlias = Literal["starting", "up", "lost", "down"]
+
+
+class McpState(msgspec.Struct, frozen=True):
+    """How a server is: its tools as the model knows them while it is up, and why it is not."""
+
+    server: str
+    status: Status = "starting"
+    tools: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def told(self) -> str:
+        """In one line for a person."""
+        return f"{self.server}: {self.status}, {len(self.tools)} tools" + (f"; {self.why}" if self.why else "")
+
+
+class McpConnection:
+    """One server."""
+
+    def __init__(
+        self,
+        server: McpServer,
+        registry: Registry,
+        clock: Clock,
+        enclosure: Enclosure | None = None,
+        *,
+        on_change: Callable[[McpState], None] | None = None,
+    ) -> None:
+        self.server = server
+        self.state = McpState(server.name)
+        self.settled = asyncio.Event()
+        self._registry = registry
+        self._clock = clock
+        self._enclosure = enclosure
+        self._on_change = on_change
+        self._client: Client | None = None
+        self._stir = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._offered: dict[str, McpTool] = {}
+        self._up_at = 0.0
+        self._digest = hashlib.sha256(server.identity.encode()).hexdigest()
+
+    async def run(self) -> None:
+        """Connect, and connect again whenever the server is lost, until cancelled."""
+        failures = 0
+        try:
+            while True:
+                why = await self.attempt()
+                was_up = self.state.status == "up"
+                was_steady = was_up and self._clock.monotonic() - self._up_at >= STEADY_SECONDS
+                failures = 0 if was_steady else failures + 1
+                if not was_up:
+                    self._withdraw()
+                self._become("lost" if was_up else "down", why)
+                self.settled.set()
+                if failures > was_up:
+                    await self._clock.sleep(retry_delay(failures))
+        finally:
+            self._withdraw()
+
+    async def attempt(self) -> str:
+        """Connect and stay for as long as it lasts; returns why it ended."""
+        words = LastWords()
+        self._lost.clear()
+        try:
+            async with self._connected(words) as client:
+                self._client = client
+                await self._offer(client)
+                self._up_at = self._clock.monotonic()
+                self._become("up")
+                self.settled.set()
+                await self._stay(client)
+                why = "The server ended the connection."
+        except failures() as error:
+            why = _reason(error)
+        finally:
+            self._client = None
+        return f"{why} It said: {words.last_line}" if words.last_line else why
+
+    async def _stay(self, client: "Client") -> None:
+        """Keep the list of tools as the server's until the connection is lost."""
+        while not self._lost.is_set():
+            await self._clock.wait(self._stir, CHECK_SECONDS)
+            self._stir.clear()
+            if not self._lost.is_set():
+                await self._offer(client)
+
+    @asynccontextmanager
+    async def _connected(self, words: LastWords) -> "AsyncGenerator[Client]":
+        try:
+            await asyncio.to_thread(import_module, "mcp")
+        except ModuleNotFoundError as error:
+            raise ToolError("The package for MCP servers is missing: install shoal[mcp].") from error
+        from mcp import Client, types
+
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what goes wrong is told here, once
+        if self.server.sandboxed and self._enclosure is None:
+            raise SandboxError("Servers run in a sandbox only with bubblewrap: see sandbox.kind.")
+        enclosure = self._enclosure if self.server.sandboxed else None
+        transport = opened(self.server, enclosure, self._lose, words)
+        client = Client(
+            transport,
+            read_timeout_seconds=self.server.timeout_seconds,
+            message_handler=self._hear,
+            client_info=types.Implementation(name="shoal", version="0.1"),
+        )
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(self.server.timeout_seconds):
+                await stack.enter_async_context(client)
+            yield client
+
+    def _lose(self) -> None:
+        self._lost.set()
+        self._stir.set()
+
+    async def _hear(self, message: "types.ServerNotification | Exception") -> None:
+        """A notification of the server; the only one that matters is that its tools changed."""
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            self._stir.set()
+
+    # ---- the registry ----
+
+    async def _offer(self, client: "Client") -> None:
+        """Make the registry hold exactly the server's tools; what has not changed stays the same object."""
+        wanted = {tool.spec.name: tool for tool in map(self._made, await self._listed(client))}
+        for name, tool in list(self._offered.items()):
+            if name not in wanted or wanted[name].definition != tool.definition:
+                self._registry.remove(name)
+                del self._offered[name]
+        for name, tool in wanted.items():
+            if name not in self._offered:
+                self._add(name, tool)
+        if self.state.status == "up" and self.state.tools != tuple(sorted(self._offered)):
+            self._become("up")
+
+    def _add(self, name: str, tool: McpTool) -> None:
+        try:
+            self._registry.add(tool)
+        except InvalidInput as error:
+            log.warning("a tool of an MCP server is left out", extra={"server": self.server.name, "why": str(error)})
+        else:
+            self._offered[name] = tool
+
+    async def _listed(self, client: "Client") -> "list[types.Tool]":
+        found: list[types.Tool] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+            found += [tool for tool in page.tools if not self.server.tools or tool.name in self.server.tools]
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= TOOLS_MAX:
+                break
+        if len(found) > TOOLS_MAX:
+            log.warning("an MCP server has more tools than are taken", extra={"server": self.server.name})
+        return found[:TOOLS_MAX]
+
+    def _made(self, tool: "types.Tool") -> McpTool:
+        spec = ToolSpec(
+            name=tool_name(self.server.name, tool.name),
+            description=described(self.server.name, tool.description or tool.title or tool.name),
+            parameters=fitted_schema(tool.input_schema),
+        )
+        return McpTool(spec, tool.name, self._digest, self.call)
+
+    def _withdraw(self) -> None:
+        for name in self._offered:
+            self._registry.remove(name)
+        self._offered.clear()
+
+    def _become(self, status: Status, why: str = "") -> None:
+        before, self.state = self.state, McpState(self.server.name, status, tuple(sorted(self._offered)), why)
+        extra = {"server": self.server.name, "tools": len(self._offered)}
+        if status == "up":
+            log.info("MCP server connected", extra=extra)
+        elif (before.status, before.why) != (status, why):
+            log.warning("MCP server %s; `shoal doctor` shows it", status, extra={**extra, "why": why})
+        if self._on_change is not None and self.state != before:
+            self._on_change(self.state)
+
+    # ---- calls ----
+
+    async def call(self, name: str, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
+        """Call a tool by the server's name for it. Raises ToolError when the server cannot be asked."""
+        from mcp import MCPError
+
+        client = self._client
+        if client is None or self.state.status != "up":
+            raise ToolError(f"The MCP server {self.server.name} is not connected; it is being tried again.")
+        try:
+            result = await client.call_tool(name, arguments)
+        except MCPError as error:
+            self._stir.set()  # whether the server is still there is seen by listing its tools
+            if self._lost.is_set():
+                raise ToolError(LOST.format(self.server.name)) from error
+            return marked(self.server.name, error.message, is_error=True)
+        except failures() as error:
+            raise ToolError(f"The MCP server {self.server.name} failed: {_reason(error)}") from error
+        keep = partial(_keep, context)
+        return await asyncio.to_thread(output_of, self.server.name, result, keep)
+
+
+def _keep(context: ToolContext, name: str, content: bytes) -> str:
+    return str(keep_copy(context.home, context.thread, name, content))
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in a line: of several things that failed together the first."""
+    if isinstance(error, ExceptionGroup):
+        return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
+    if isinstance(error, TimeoutError):
+        return "It did not answer in time."
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    return text if isinstance(error, ShoalError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,379 @@
+"""Runs the processes that agents start, tells their hooks what happens, and accounts for those a crash left behind.
+
+what happens                        row                   what starts a turn
+---------------------------------   -------------------   --------------------------------------------------------
+it is about to start                running               nothing; durable before anything runs
+a line matches, time has passed     running               prompts process:ID:match:HOOK:COUNT, …:timeout:HOOK
+it ends by itself                   exited, exit_code     a prompt process:ID:exit:HOOK, then `told`
+somebody kills it                   killed                nothing: whoever did knows
+it runs longer than LIFE_SECONDS    killed                the prompts for its end
+the Shoal that runs it stops        lost                  the prompts for its end, at the next start
+that one is killed                  lost                  the same; what is left of the process is killed first
+
+A process never outlives the Shoal that runs it: the sandbox ends with it, and what an unsandboxed command left is ended
+at the next start. Keys are unique in the mailbox, so a firing that is sent again after a crash is one message.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, NotFound, SandboxError, ShoalError, StoreError, StoreUnavailable
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Inbound, Prompt, Receipt
+from shoal.domain.ports import Command, CommandResult, Sandbox
+from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
+from shoal.domain.processes import Processes as ProcessRows
+from shoal.tools.processes.live import LiveProcess, Match
+from shoal.tools.processes.logs import Piece, ProcessLog, log_of, read_log, remove_log, tail
+from shoal.tools.processes.matching import LineMatcher
+from shoal.tools.processes.telling import ending_of, fits, hook_prompt, line_of
+
+BEAT_SECONDS = 2.0
+"""How often whoever runs processes shows that it lives, and looks whether one is to be killed."""
+RETRY_SECONDS = 30.0
+"""A mailbox that was full for a firing is tried again after this."""
+STALE_SECONDS = 60.0
+"""Silence after which the processes of another machine count as lost."""
+RUNNING_MAX = 8
+"""Most processes of one agent at the same time."""
+LIFE_SECONDS = 7 * 86_400.0
+KEEP_DAYS = 14
+"""How long the row and the log of an ended process are kept."""
+DEPTH_MAX = 3
+TAIL_LINES, TAIL_CHARS = 20, 3000
+STOPPED = "Shoal stopped while it ran"
+DIED = "the Shoal that ran it has died"
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[Inbound], Awaitable[Receipt]]
+
+
+class Machine(Protocol):
+    """What this machine knows of its processes."""
+
+    def identity_of(self, pid: int) -> str:
+        """What a process is known again by; empty when there is none."""
+        ...
+
+    def is_alive(self, identity: str) -> bool:
+        """Whether that process still runs."""
+        ...
+
+    def end_found(self, identity: str) -> None:
+        """Kill what is left of it, and of all commands whose server has died. Blocks for a moment."""
+        ...
+
+
+class ProcessSettings(msgspec.Struct, frozen=True):
+    """`owner` is this Shoal, `HOST IDENTITY`. `alone`: no other one works on this store."""
+
+    owner: str
+    alone: bool = True
+
+    @property
+    def host(self) -> str:
+        """This machine."""
+        return self.owner.partition(" ")[0]
+
+
+class ProcessService:
+    """The processes of this Shoal, and what is known of those of others."""
+
+    def __init__(
+        self,
+        rows: ProcessRows,
+        home: Home,
+        clock: Clock,
+        send: Send,
+        redact: Callable[[str], str],
+        machine: Machine,
+        settings: ProcessSettings,
+    ) -> None:
+        self.rows = rows
+        self._home = home
+        self._clock = clock
+        self._send = send
+        self._redact = redact
+        self._machine = machine
+        self._settings = settings
+        self._live: dict[str, LiveProcess] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._news = asyncio.Event()
+        self._is_pending = False
+
+    # ---- what tools and people ask for ----
+
+    async def start(self, spec: ProcessSpec, command: Command, sandbox: Sandbox) -> Process:
+        """Start one and return once it runs. Raises InvalidInput for hooks that cannot be, SandboxError, StoreError.
+
+        Cancelled before it runs, it is killed.
+        """
+        if self._tasks is None:
+            raise InvalidInput("Processes cannot be started here now: Shoal is starting or stopping.")
+        if spec.hooks and spec.depth > DEPTH_MAX:
+            raise InvalidInput(f"Hooks lead to hooks at most {DEPTH_MAX} deep; start this one without hooks.")
+        now = self._clock.now()
+        process = Process(self._clock.new_id(), spec, "running", self._settings.owner, "", now, now)
+        live = LiveProcess(process, ProcessLog(self.log_path(process)), self._machine.identity_of)
+        if not await self.rows.add(process, RUNNING_MAX):
+            raise InvalidInput(f"{RUNNING_MAX} processes of this agent run already, which is the most. Kill one first.")
+        self._live[process.id] = live
+        self._tasks.start_soon(self._serve, live, command, sandbox)
+        self._news.set()
+        try:
+            await live.begun.wait()
+        except asyncio.CancelledError:
+            live.end("a cancelled call")
+            raise
+        if live.error:
+            raise SandboxError(live.error)
+        await self.rows.identify(process.id, live.identity)
+        return msgspec.structs.replace(process, identity=live.identity)
+
+    async def kill(self, process: str, by: str) -> Process:
+        """Have it ended, here or on the machine that runs it. Raises NotFound when there is none that runs."""
+        if not await self.rows.kill(process, by):
+            raise NotFound(f"There is no running process {process[:80]}.")
+        live = self._live.get(process)
+        if live is not None:
+            live.end(by)
+        return await self.get(process)
+
+    async def get(self, process: str) -> Process:
+        """One. Raises NotFound."""
+        found = await self.rows.get(process)
+        if found is None:
+            raise NotFound(f"There is no process {process[:80]}.")
+        return found
+
+    async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> Piece:
+        """A piece of its log; empty where this machine does not have it. Raises OSError."""
+        path = self.log_path(process)
+        return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
+
+    async def of_agent(self, agent: str, *, running: bool = False, limit: int = 20) -> list[Process]:
+        """Those of an agent, newest first."""
+        return await self.rows.search(agent=agent, running=running, limit=limit)
+
+    def check(self, hooks: tuple[Hook, ...]) -> None:
+        """Raises InvalidInput for a pattern that cannot be used."""
+        LineMatcher([hook.pattern for hook in hooks if hook.on == "output"])
+
+    def describe(self, process: Process, now: datetime) -> str:
+        """It in a line."""
+        return line_of(process, now)
+
+    async def lines(self, agent: str) -> list[str]:
+        """What processes of an agent run, on all machines, a line each."""
+        return [line_of(process, self._clock.now()) for process in await self.of_agent(agent, running=True)]
+
+    async def depth(self, thread: ThreadId, turn: TurnId) -> int:
+        """How many hooks led to a turn."""
+        return await self.rows.depth(thread, turn)
+
+    def log_path(self, process: Process) -> Path:
+        """Where its log is; rotated files lie beside it."""
+        return log_of(self._home, process)
+
+    # ---- life ----
+
+    async def run(self) -> None:
+        """Serve until cancelled; then all processes are ended. Asleep while there is nothing to look after."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                await self._recover()
+                while True:
+                    await self._look()
+                    await self._wait()
+        finally:
+            self._tasks = None
+
+    async def _wait(self) -> None:
+        """Until there is news; now and then while something runs here or waits to be told, else only for others'."""
+        if self._live or self._is_pending:
+            await self._clock.wait(self._news, BEAT_SECONDS)
+        elif self._settings.alone:
+            await self._news.wait()
+        else:
+            await self._clock.wait(self._news, STALE_SECONDS)
+        self._news.clear()
+
+    async def _look(self) -> None:
+        self._is_pending = False
+        try:
+            await self._beat()
+            if not self._settings.alone:
+                await self._lose_stale()
+            await self._tell_ends()
+        except StoreUnavailable as error:
+            log.warning("processes run on while the database is away", extra={"why": str(error)})
+            self._is_pending = True
+
+    async def _recover(self) -> None:
+        """Account for what a Shoal that died has left, and drop what is old."""
+        for process in await self.rows.search(running=True, limit=1000):
+            if process.id not in self._live and self._has_died(process):
+                await self._lose(process)
+        for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
+            await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+
+    def _has_died(self, process: Process) -> bool:
+        host, _, identity = process.owner.partition(" ")
+        if process.owner == self._settings.owner or self._settings.alone:
+            return True
+        return host == self._settings.host and not self._machine.is_alive(identity)
+
+    async def _lose_stale(self) -> None:
+        before = self._clock.now() - timedelta(seconds=STALE_SECONDS)
+        for process in await self.rows.search(running=True, limit=1000):
+            if process.id not in self._live and (process.seen_at < before or self._has_died(process)):
+                await self._lose(process)
+
+    async def _lose(self, process: Process) -> None:
+        if process.owner.partition(" ")[0] == self._settings.host:
+            await anyio.to_thread.run_sync(self._machine.end_found, process.identity)
+        await self.rows.end(process.id, Ending("lost", reason=DIED))
+        log.warning("a process was lost", extra={"process_id": process.id, "agent": process.spec.agent})
+
+    async def _beat(self) -> None:
+        """Show that this Shoal lives; end what is to be killed, or what others took for lost."""
+        mine = {process.id: process for process in await self.rows.beat(self._settings.owner)}
+        for id, live in list(self._live.items()):
+            stored = mine.get(id)
+            if stored is None and await self.rows.get(id) is not None:
+                live.end("somebody who took it for lost")
+            elif stored is not None and stored.killed_by:
+                live.end(stored.killed_by)
+
+    # ---- one process ----
+
+    async def _serve(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> None:
+        ending = Ending("lost", reason=STOPPED)
+        try:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(self._tell_matches, live)
+                for number in (number for number, hook in enumerate(live.hooks) if hook.on == "timeout"):
+                    beside.start_soon(self._tell_timeout, live, number)
+                ending = await self._run_in(live, command, sandbox)
+                live.close()
+                while live.matches:
+                    await self._tell_match(live, live.matches.popleft())
+                beside.cancel_scope.cancel()
+        finally:
+            live.close()
+            with anyio.CancelScope(shield=True):
+                await self._note_end(live, ending)
+
+    async def _run_in(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> Ending:
+        watched = msgspec.structs.replace(command, watch=live, output_bytes_max=0, timeout_seconds=2 * LIFE_SECONDS)
+        try:
+            async with asyncio.timeout(LIFE_SECONDS) as limit:
+                with live.ended_by(limit):
+                    result = await sandbox.run(watched)
+        except TimeoutError:
+            return Ending("killed", reason="" if live.killed_by else f"it ran for {LIFE_SECONDS / 86_400:g} days")
+        except SandboxError as error:
+            live.error = str(error)
+            return Ending("failed", reason=live.error)
+        return _ending(live, result)
+
+    async def _note_end(self, live: LiveProcess, ending: Ending) -> None:
+        """Store how it ended, however long the database is away; the next look tells the hooks."""
+        id = live.process.id
+        while True:
+            try:
+                await self.rows.end(id, ending)
+                if ending.state == "failed" or (ending.state == "killed" and live.killed_by):
+                    await self.rows.tell(id)
+                break
+            except StoreUnavailable:
+                if ending.reason == STOPPED:
+                    break  # the next start accounts for it
+                await asyncio.sleep(BEAT_SECONDS)
+        self._live.pop(id, None)
+        self._news.set()
+        log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
+
+    # ---- hooks ----
+
+    async def _tell_ends(self) -> None:
+        """Send the prompts for ends that are not told yet; a full mailbox is tried again with the next look."""
+        for process in await self.rows.untold():
+            if await self._tell_end(process):
+                await self.rows.tell(process.id)
+            else:
+                self._is_pending = True
+
+    async def _tell_end(self, process: Process) -> bool:
+        fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
+        output = await asyncio.to_thread(self._tail, process) if fitting else ""
+        for number, hook in fitting:
+            prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self._clock)
+            if not await self._sent(prompt):
+                return False
+        return True
+
+    async def _sent(self, prompt: Prompt) -> bool:
+        """Send it; False when the mailbox is full. One that can never be taken is logged and dropped."""
+        try:
+            return (await self._send(prompt)).status != "busy"
+        except StoreError:
+            raise
+        except ShoalError as error:
+            log.warning("a hook of a process cannot be told", extra={"key": prompt.key, "why": str(error)})
+            return True
+
+    async def _fire(self, prompt: Prompt) -> None:
+        """Send what happened while a process runs; waits for a full mailbox and a database that is away."""
+        while True:
+            with suppress(StoreUnavailable):
+                if await self._sent(prompt):
+                    return
+            await self._clock.sleep(RETRY_SECONDS)
+
+    async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
+        hook = live.hooks[number]
+        await self._clock.sleep(hook.after_seconds)
+        said = f"still runs after {hook.after_seconds:g} seconds"
+        output = await asyncio.to_thread(self._tail, live.process)
+        await self._fire(hook_prompt(live.process, hook, f"timeout:{number}", said, output, self._clock))
+
+    async def _tell_matches(self, live: LiveProcess) -> None:
+        """Tell matches as they come, each hook so many times and not more often than its interval."""
+        while True:
+            await live.changed.wait()
+            live.changed.clear()
+            while live.matches:
+                await self._tell_match(live, live.matches.popleft())
+
+    async def _tell_match(self, live: LiveProcess, match: Match) -> None:
+        hook, now = live.hooks[match.hook], self._clock.monotonic()
+        count = live.fired.get(match.hook, 0)
+        since = now - live.fired_at.get(match.hook, now - hook.interval_seconds)
+        if count >= hook.fires_max or since < hook.interval_seconds:
+            return
+        live.fired[match.hook], live.fired_at[match.hook] = count + 1, now
+        what, said = f"match:{match.hook}:{count}", f"wrote what {hook.pattern!r} matches"
+        await self._fire(hook_prompt(live.process, hook, what, said, self._redact(match.line), self._clock))
+
+    def _tail(self, process: Process) -> str:
+        return self._redact(tail(self.log_path(process), TAIL_LINES, TAIL_CHARS))
+
+
+def _ending(live: LiveProcess, result: CommandResult) -> Ending:
+    if live.killed_by:
+        return Ending("killed", result.exit_code)
+    return Ending("exited", result.exit_code)

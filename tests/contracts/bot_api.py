@@ -1,0 +1,50 @@
+"""Holds calls and updates against models that are generated from the Bot API's documentation (aiogram's).
+
+Run with those packages on the path: reads `{"calls": [[METHOD, PARAMETERS]…], "updates": […]}` from standard input and
+prints a line for each thing that the documentation does not know.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any  # noqa: TID251 (foreign models without types)
+
+
+def problems(told: Mapping[str, Any]) -> list[str]:
+    """What is wrong with each call and update."""
+    methods = importlib.import_module("aiogram.methods")
+    update = importlib.import_module("aiogram.types").Update
+    found = [problem for method, given in told["calls"] for problem in _call(methods, method, given)]
+    for one in told["updates"]:
+        found += _unknown("Update", update, one)
+    return found
+
+
+def _call(methods: Any, method: str, given: Mapping[str, Any]) -> list[str]:
+    model = getattr(methods, method[0].upper() + method[1:], None)
+    return [f"{method}: no such method"] if model is None else _unknown(method, model, given)
+
+
+def _unknown(name: str, model: Any, given: Mapping[str, Any]) -> list[str]:
+    try:
+        made = model.model_validate(given)
+    except ValueError as error:
+        return [f"{name}: {error}"]
+    return [f"{name}: {path} is unknown" for path in _extra(made)]
+
+
+def _extra(made: Any, path: str = "") -> list[str]:
+    """Fields, at any depth, that the model does not have."""
+    if isinstance(made, list | tuple):
+        return [found for one in made for found in _extra(one, f"{path}[]")]
+    if not hasattr(made, "model_extra"):
+        return []
+    unknown = [f"{path}.{name}" for name in made.model_extra or {}]
+    return unknown + [
+        found for name in type(made).model_fields for found in _extra(getattr(made, name), f"{path}.{name}")
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{problem}\n" for problem in problems(json.load(sys.stdin)))

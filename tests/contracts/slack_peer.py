@@ -1,0 +1,142 @@
+"""The other side of Slack's adapter for its tests: a workspace on loopback, and who writes there."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shoal.chat.slack.adapter import SlackAdapter
+from shoal.chat.slack.connection import SlackSettings
+from shoal.domain.errors import StoreError
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id
+from shoal.domain.posts import OutboundPost
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat_peer import Lack, Shown
+from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack
+from shoal.testing.platforms.slack_methods import BOT
+from shoal.testing.platforms.slack_wire import Room, Sent
+
+DIRECT = "D00000001"
+CHANNEL = "C00000001"
+SECRET_ROOM = "C00000002"
+
+
+class Kept:
+    """Settings in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], str] = {}
+        self.broken = False
+
+    async def get(self, scope: str, key: str) -> str | None:
+        if self.broken:
+            raise StoreError("The disk is gone.")
+        return self.values.get((scope, key))
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        self.values[scope, key] = value
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        if self.values.get((scope, key)) != expected:
+            return False
+        self.values[scope, key] = value
+        return True
+
+
+def workspace() -> FakeSlack:
+    """A workspace with a direct conversation, a channel and a private one."""
+    server = FakeSlack()
+    server.add_room(Room(DIRECT, "", "im", ["UADA", BOT]))
+    server.add_room(Room(CHANNEL, "harbour", "channel", ["UADA", "UBEA", "USTRANGER", "UOTHERBOT", BOT]))
+    server.add_room(Room(SECRET_ROOM, "vault", "private", ["UADA", "UBEA", BOT]))
+    return server
+
+
+class Slack:
+    """The counterpart: a direct conversation with ada, or a thread of a channel."""
+
+    def __init__(self, home: Path, server: FakeSlack, mode: Literal["socket", "http"] = "socket") -> None:
+        self.server = server
+        self.clock = ManualClock()
+        self.stranger = "USTRANGER"
+        self.kept = Kept()
+        self.home = Home(home)
+        self.mode: Literal["socket", "http"] = mode
+        self.lacks: frozenset[Lack] = frozenset({"replies"} if mode == "socket" else {"replies", "connection"})
+        self.channel, self.root = DIRECT, ""
+        self.adapter = self.make()
+        self.thread = make_thread_id("slack", DIRECT, "0")
+        if mode == "http":
+            server.hook = self._called
+
+    async def move_to_thread(self) -> None:
+        """Speak in a thread of a channel that the bot follows."""
+        root = self.server.keep(Sent(self.server.stamp(), CHANNEL, "UADA", "the tides"))
+        self.channel, self.root = CHANNEL, root.ts
+        self.thread = make_thread_id("slack", CHANNEL, root.ts)
+        await self.kept.put("subscribed:slack", self.thread, "1")
+
+    async def _called(self, headers: Mapping[str, str], body: bytes) -> int:
+        await self.adapter.connected.wait()
+        return (await self.adapter.receive(headers, body)).status
+
+    def make(self) -> SlackAdapter:
+        """An adapter as after a restart."""
+        settings = SlackSettings(
+            bot_token=lambda: BOT_TOKEN, app_token=lambda: APP_TOKEN, signing_secret=lambda: SIGNING_SECRET,
+            api_base=f"{self.server.address}/api/", mode=self.mode,
+        )  # fmt: skip
+        return SlackAdapter("slack", settings, self.home, self.kept, self.clock)
+
+    def shown(self) -> Sequence[Shown]:
+        return [self._shown(message) for message in self.server.said(self.channel) if not message.only_for]
+
+    def _shown(self, message: Sent) -> Shown:
+        labels = tuple(label for label, _ in message.buttons)
+        file = message.file_ids[0] if message.file_ids else ""
+        content = (str(self.server.files[file]["name"]), self.server.contents[file]) if file else None
+        return Shown(message.ts, self.server.shown(message), labels, content)
+
+    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+        user = {"ada": "UADA", "bot": "UOTHERBOT", "itself": BOT, "stranger": "USTRANGER"}[author]
+        return await self.server.says(self.channel, text, user=user, thread_ts=self.root)
+
+    async def changes(self, message_id: str, text: str) -> None:
+        await self.server.changes(message_id, text)
+
+    async def deletes(self, message_id: str) -> None:
+        await self.server.deletes(message_id)
+
+    async def reacts(self, message_id: str, emoji: str) -> None:
+        await self.server.reacts(message_id, emoji)
+
+    async def sends_file(self, name: str, content: bytes) -> None:
+        await self.server.sends_file(self.channel, name, content, thread_ts=self.root)
+
+    async def clicks(self, message_id: str, label: str) -> None:
+        await self.server.clicks(message_id, label)
+
+    async def redeliver(self) -> None:
+        await self.server.redeliver()
+
+    def refuse(self, retry_after_seconds: float) -> None:
+        self.server.troubles.append(("refuse", retry_after_seconds))
+
+    def lose_answer(self) -> None:
+        self.server.troubles.append(("lose", 0))
+
+    def break_connection(self) -> None:
+        self.server.drop()
+
+    def refuse_token(self, refused: bool) -> None:
+        self.server.token_refused = refused
+
+    async def pass_time(self) -> None:
+        await self.clock.advance_to_next()
+
+
+def post(peer: Slack, markdown: str, key: str = "k1:0", **more: object) -> OutboundPost:
+    """A post to the conversation."""
+    return msgspec.structs.replace(OutboundPost(peer.thread, key, markdown), **more)

@@ -1,0 +1,90 @@
+"""The other side of the Teams adapter for its tests: a bot's service on loopback, and who writes there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from tests.contracts.slack_peer import Kept
+
+from shoal.chat.teams.adapter import TeamsAdapter
+from shoal.chat.teams.service import TeamsSettings
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat_peer import Lack, Shown
+from shoal.testing.platforms.teams import PASSWORD, FakeTeams
+
+DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2"
+
+
+class Teams:
+    """The counterpart: ada in a direct chat, a group chat, and a channel."""
+
+    lacks: frozenset[Lack] = frozenset()
+
+    def __init__(self, home: Path, server: FakeTeams, clock: ManualClock) -> None:
+        self.server = server
+        self.clock = clock
+        self.home = Home(home)
+        self.store = Kept()
+        self.stranger = "aad-mallory"
+        self.adapter = self.make()
+        self.thread = make_thread_id("teams", DIRECT, "0")
+
+    def make(self, **more: object) -> TeamsAdapter:
+        """An adapter with the same store, as after a restart."""
+        given = {**self.server.settings(), "app_password": lambda: PASSWORD, **more}
+        settings = TeamsSettings(**given)  # pyright: ignore[reportArgumentType]
+        made = TeamsAdapter("teams", settings, self.home, self.store, self.clock)
+        self.server.deliver = made.receive
+        return made
+
+    async def ready(self) -> None:
+        """Wait until it takes events, and has a token where it can have one."""
+        await self.adapter.connected.wait()
+        while not (self.server.granted or self.server.token_refused):
+            await self.clock.advance(31)
+
+    def shown(self) -> Sequence[Shown]:
+        return [
+            Shown(one.id, one.text, tuple(label for label, _ in one.buttons), one.file, one.reply_to)
+            for one in self.server.said(DIRECT)
+        ]
+
+    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+        await self.ready()
+        return await self.server.says(DIRECT, text, user="mallory" if author == "stranger" else author)
+
+    async def changes(self, message_id: str, text: str) -> None:
+        await self.server.changes(DIRECT, message_id, text)
+
+    async def deletes(self, message_id: str) -> None:
+        await self.server.deletes(DIRECT, message_id)
+
+    async def reacts(self, message_id: str, emoji: str) -> None:
+        await self.server.reacts(DIRECT, message_id, f"{ord(emoji):04x}_crossmark")
+
+    async def sends_file(self, name: str, content: bytes) -> None:
+        await self.ready()
+        await self.server.sends_file(DIRECT, name, content)
+
+    async def clicks(self, message_id: str, label: str) -> None:
+        await self.server.clicks(message_id, label)
+
+    async def redeliver(self) -> None:
+        await self.server.redeliver()
+
+    def refuse(self, retry_after_seconds: float) -> None:
+        self.server.troubles.append(("refuse", retry_after_seconds))
+
+    def lose_answer(self) -> None:
+        self.server.troubles.append(("lose", 0))
+
+    def break_connection(self) -> None:
+        self.server.server.drop()
+
+    def refuse_token(self, refused: bool) -> None:
+        self.server.token_refused = refused
+
+    async def pass_time(self) -> None:
+        await self.clock.advance_to_next()

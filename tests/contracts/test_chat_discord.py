@@ -1,0 +1,348 @@
+"""The chat adapters' contract over Discord's, against its API and gateway on loopback, in each kind of threading."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pytest
+
+from shoal.chat.discord.adapter import DiscordAdapter
+from shoal.chat.discord.inbound import Threading
+from shoal.chat.discord.intake import DiscordSettings
+from shoal.domain.errors import PlatformError, StoreError
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import Inbound, Receipt
+from shoal.domain.ports import ChannelHost
+from shoal.domain.posts import OutboundPost
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Inbox, Lack, Shown, serving
+from shoal.testing.platforms.discord import TOKEN, FakeDiscord
+from shoal.testing.platforms.discord_world import ADA, BOT
+
+STRANGER = "700000000000000009"
+OTHER_BOT = "900000000000000009"
+
+
+class Kept:
+    """Settings in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], str] = {}
+
+    async def get(self, scope: str, key: str) -> str | None:
+        return self.values.get((scope, key))
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        self.values[scope, key] = value
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        if self.values.get((scope, key)) != expected:
+            return False
+        self.values[scope, key] = value
+        return True
+
+
+class Discord:
+    """The counterpart: a conversation with ada, direct or in a server's thread that the bot follows."""
+
+    lacks: frozenset[Lack] = frozenset()
+
+    def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
+        self.server = server
+        self.clock = clock
+        self.stranger = STRANGER
+        self.kept = Kept()
+        self.home = Home(home)
+        self.guild, self.harbour = server.add_server()
+        self.settings = DiscordSettings(token=lambda: TOKEN, api_base=server.api_base)
+        self.adapter = self.make()
+        self.channel = server.direct()
+        self.kept.values["discord:discord", "direct"] = f'["{self.channel}"]'
+        self.thread = make_thread_id("discord", self.channel, "0")
+
+    def make(self, threading: Threading = "native") -> DiscordAdapter:
+        """An adapter as after a restart."""
+        settings = DiscordSettings(token=lambda: TOKEN, api_base=self.server.api_base, threading=threading)
+        return DiscordAdapter("discord", settings, self.home, self.kept, self.clock)
+
+    def shown(self) -> Sequence[Shown]:
+        return [
+            Shown(
+                message.id, message.text, tuple(label for label, _ in message.buttons), message.file, message.reply_to
+            )
+            for message in self.server.said(self.channel)
+        ]
+
+    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+        user = {"ada": ADA, "bot": OTHER_BOT, "itself": BOT, "stranger": STRANGER}[author]
+        return await self.server.says(self.channel, text, user=user)
+
+    async def changes(self, message_id: str, text: str) -> None:
+        await self.server.changes(message_id, text)
+
+    async def deletes(self, message_id: str) -> None:
+        await self.server.deletes(message_id)
+
+    async def reacts(self, message_id: str, emoji: str) -> None:
+        await self.server.reacts(message_id, emoji)
+
+    async def sends_file(self, name: str, content: bytes) -> None:
+        await self.server.says(self.channel, "", file=(name, content))
+
+    async def clicks(self, message_id: str, label: str) -> None:
+        await self.adapter.connected.wait()  # Discord keeps clicks for nobody
+        await self.server.clicks(message_id, label)
+
+    async def redeliver(self) -> None:
+        await self.server.redeliver()
+
+    def refuse(self, retry_after_seconds: float) -> None:
+        self.server.troubles.append(("refuse", retry_after_seconds))
+
+    def lose_answer(self) -> None:
+        self.server.troubles.append(("lose", 0))
+
+    def break_connection(self) -> None:
+        self.server.gateway.drop()
+
+    def refuse_token(self, refused: bool) -> None:
+        self.server.token_refused = refused
+
+    async def pass_time(self) -> None:
+        await self.clock.advance_to_next()
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
+    """A bot and its platform."""
+    clock = ManualClock()
+    server = FakeDiscord(clock)
+    server.world.bots.add(OTHER_BOT)
+    await server.start()
+    made = Discord(tmp_path, server, clock)
+    yield made
+    await made.adapter.close()
+    await server.stop()
+
+
+class TestDiscord(ChatContract):
+    """In a direct conversation."""
+
+
+class TestDiscordThread(ChatContract):
+    """In a thread of a server that is open already and followed."""
+
+    @pytest.fixture
+    async def peer(self, peer: Discord) -> Discord:
+        """The same bot there."""
+        starter = await peer.server.says(peer.harbour, "begin")
+        peer.server.open_thread(peer.harbour, starter)
+        peer.channel = starter
+        peer.thread = make_thread_id("discord", peer.harbour, starter)
+        peer.kept.values["subscribed:discord", peer.thread] = "1"
+        return peer
+
+
+class TestDiscordChannel(ChatContract):
+    """In a direct conversation of an account whose threads are whole channels."""
+
+    @pytest.fixture
+    async def peer(self, peer: Discord) -> Discord:
+        """The same bot with that setting."""
+        peer.adapter = peer.make("channel")
+        return peer
+
+
+async def test_a_channel_is_answered_where_it_names_the_bot(peer: Discord) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(peer.harbour, "just talk")
+        first = await peer.server.says(peer.harbour, f"<@{BOT}> what is the tide?")
+        (prompt,) = await inbox.prompts(1)
+        assert (prompt.text, prompt.thread) == ("what is the tide?", f"discord:{peer.harbour}:{first}")
+        await peer.adapter.post(OutboundPost(prompt.thread, "k", "Six.", reply_to=first))
+        await peer.server.says(first, "and tomorrow?")
+        assert (await inbox.prompts(2))[-1].thread == prompt.thread
+    assert [message.text for message in peer.server.said(first)] == ["Six."]
+    async with serving(peer.make(), inbox):
+        await peer.server.says(first, "after a restart")
+        assert (await inbox.prompts(3))[-1].text == "after a restart"
+
+
+async def test_a_chain_of_replies_is_a_thread(peer: Discord) -> None:
+    inbox = Inbox()
+    adapter = peer.make("reply")
+    async with serving(adapter, inbox):
+        root = await peer.server.says(peer.harbour, f"<@{BOT}> what is the tide?")
+        (prompt,) = await inbox.prompts(1)
+        assert prompt.thread == f"discord:{peer.harbour}:r{root}"
+        answer = await adapter.post(OutboundPost(prompt.thread, "k", "Six."))
+        inbox.threads[answer] = prompt.thread
+        await peer.server.says(peer.harbour, "besides")
+        await peer.server.says(peer.harbour, "and tomorrow?", reply_to=answer)
+        follow = (await inbox.prompts(2))[-1]
+        assert (follow.thread, follow.joins, follow.reply_to) == (prompt.thread, True, answer)
+        told = [one.text async for one in adapter.history(prompt.thread, None, 10)]
+    assert peer.server.said(peer.harbour)[-1].reply_to == root
+    assert told == ["what is the tide?", "and tomorrow?"]
+
+
+async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
+    voice = peer.server.add_channel(peer.guild, kind=2)
+    asked = await peer.server.says(voice, f"<@{BOT}> hello")
+    thread = make_thread_id("discord", voice, asked)
+    message_id = await peer.adapter.post(OutboundPost(thread, "k", "Hello."))
+    await peer.adapter.edit(thread, message_id, "Hello!")
+    (said,) = peer.server.said(voice)
+    assert (said.text, said.reply_to) == ("Hello!", asked)
+
+
+async def test_a_session_is_resumed_by_the_next_process(peer: Discord) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.says("one")
+        await inbox.prompts(1)
+    await peer.says("meanwhile")
+    again = Inbox()
+    async with serving(peer.make(), again):
+        assert [prompt.text for prompt in await again.prompts(1)][-1] == "meanwhile"
+    assert (peer.server.gateway.identified, peer.server.gateway.resumed) == (1, 1)
+
+
+async def test_what_was_missed_is_read_back_once(peer: Discord) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.says("one")
+        await inbox.prompts(1)
+    peer.server.gateway.forget()
+    asked = await peer.server.says(peer.harbour, f"<@{BOT}> two")
+    await peer.says("three")
+    async with serving(peer.make(), inbox):
+        while len(inbox.said()) < 3:
+            await peer.clock.advance(1)
+    prompts = inbox.said()
+    assert sorted(prompt.text for prompt in prompts[1:]) == ["three", "two"]
+    assert make_thread_id("discord", peer.harbour, asked) in {prompt.thread for prompt in prompts}
+
+
+@pytest.mark.parametrize("code", [4000, 4009, 1000])
+async def test_it_comes_back_after_a_close(peer: Discord, code: int) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.gateway.end(code)
+        await peer.says("still there?")
+        while not inbox.said():
+            await peer.clock.advance(1)
+    assert [prompt.text for prompt in inbox.said()] == ["still there?"]
+
+
+async def test_a_silent_connection_is_given_up(peer: Discord) -> None:
+    peer.server.gateway.deaf = True
+    async with serving(peer.adapter, Inbox()):
+        await peer.adapter.connected.wait()
+        while not peer.server.gateway.resumed:
+            await peer.clock.advance(10)
+
+
+async def test_a_missing_intent_is_told(peer: Discord, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(peer.adapter, Inbox()):
+        await peer.adapter.connected.wait()
+        await peer.server.gateway.end(4014)
+        while "Message Content Intent" not in caplog.text:
+            await peer.clock.advance(1)
+
+
+async def test_an_event_that_cannot_be_stored_comes_again(peer: Discord) -> None:
+    class Failing(Inbox):
+        broken = True
+
+        async def send(self, message: Inbound) -> Receipt:
+            if self.broken:
+                self.broken = False
+                raise StoreError("The disk is away.")
+            return await super().send(message)
+
+    inbox = Failing()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.says("keep this")
+        while not inbox.said():
+            await peer.clock.advance(1)
+    assert [prompt.text for prompt in inbox.said()] == ["keep this"]
+
+
+async def test_a_spent_budget_is_not_overdrawn(peer: Discord) -> None:
+    for number in range(5):
+        await peer.adapter.post(OutboundPost(peer.thread, f"k{number}", "x"))
+    with pytest.raises(PlatformError) as caught:
+        await peer.adapter.post(OutboundPost(peer.thread, "k5", "x"))
+    assert caught.value.retry_after_seconds == pytest.approx(5, abs=0.1)
+    assert not caught.value.everywhere
+    assert peer.server.too_many == 0
+
+
+async def test_a_limit_of_the_whole_account_is_told_so(peer: Discord) -> None:
+    peer.server.troubles.append(("refuse_all", 3.0))
+    with pytest.raises(PlatformError) as caught:
+        await peer.adapter.post(OutboundPost(peer.thread, "k", "x"))
+    assert (caught.value.retry_after_seconds, caught.value.everywhere) == (3.0, True)
+
+
+async def test_what_is_for_one_person_is_a_direct_message(peer: Discord) -> None:
+    thread = make_thread_id("discord", peer.harbour, "0")
+    post = OutboundPost(thread, "k", "For you alone.", kind="ephemeral", user=ADA)
+    await peer.adapter.post(post)
+    assert [message.text for message in peer.shown()] == ["For you alone."]
+    peer.server.world.shut.add(ADA)
+    await peer.adapter.post(msgspec.structs.replace(post, key="k2"))
+    (said,) = peer.server.said(peer.harbour)
+    assert "For you alone" not in said.text
+
+
+async def test_a_slash_command_is_heard_before_it_is_done(peer: Discord) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        heard = await peer.server.commands(peer.harbour, "steer", "faster")
+        assert await peer.server.hears(heard) == "Did /steer."
+    (asked,) = inbox.commands
+    assert (asked.name, asked.argument, asked.author.name) == ("steer", "faster", "Ada")
+    assert [path.split("/")[-1] for _, path, _ in peer.server.calls if heard.token in path] == ["callback", "@original"]
+
+
+async def test_a_thread_is_opened_by_a_post_of_the_bots_own(peer: Discord) -> None:
+    inbox = Inbox()
+    thread = await peer.adapter.open_thread(peer.harbour, "Good morning!\n" + "x" * 2500)
+    topic = thread.rpartition(":")[2]
+    assert [message.text[:13] for message in peer.server.said(peer.harbour)] == ["Good morning!"]
+    assert peer.server.said(topic)
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.says(topic, "morning")
+        assert (await inbox.prompts(1))[0].thread == thread
+
+
+async def test_rooms_are_made_beside_another(peer: Discord) -> None:
+    assert isinstance(peer.adapter, ChannelHost)
+    made = await peer.adapter.create_channel("Night watch", peer.harbour)
+    assert await peer.adapter.has_channel(made)
+    assert not await peer.adapter.has_channel("404")
+    assert peer.server.world.rooms[made].guild == peer.guild
+    with pytest.raises(PlatformError):
+        await peer.adapter.create_channel("Nowhere", "404")
+
+
+async def test_history_is_read_page_by_page_newest_kept(peer: Discord) -> None:
+    for number in range(230):
+        await peer.says(f"n{number}")
+    told = [prompt.text async for prompt in peer.adapter.history(peer.thread, None, 150)]
+    assert told == [f"n{number}" for number in range(80, 230)]
+    assert [prompt async for prompt in peer.adapter.history(peer.thread, peer.clock.now(), 10)][-1].text == "n229"
+    not_open = make_thread_id("discord", peer.harbour, "404")
+    assert [prompt async for prompt in peer.adapter.history(not_open, None, 10)] == []

@@ -1,0 +1,145 @@
+"""The chat adapters' contract over Google Chat, by signed calls and by Pub/Sub, and what is its own."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.contracts.google_chat_peer import DIRECT, HARBOUR, GoogleChat
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import make_thread_id
+from shoal.domain.posts import OutboundPost
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.platforms.google_chat import FakeGoogleChat
+from shoal.testing.platforms.google_chat_wire import Json
+from shoal.testing.platforms.tokens import signer
+
+
+async def made(home: Path, *, pulls: bool) -> AsyncIterator[GoogleChat]:
+    """An app and its people."""
+    clock = ManualClock()
+    server = FakeGoogleChat(clock)
+    server.pulls = pulls
+    await server.start()
+    server.add(DIRECT, "DIRECT_MESSAGE")
+    server.add(HARBOUR, "SPACE")
+    peer = GoogleChat(home, server, clock)
+    yield peer
+    await peer.adapter.close()
+    await server.stop()
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[GoogleChat]:
+    """An app that Google calls."""
+    async for peer in made(tmp_path, pulls=False):
+        yield peer
+
+
+class TestGoogleChat(ChatContract):
+    """Signed calls in, REST out."""
+
+
+class TestGoogleChatPulled(ChatContract):
+    """Events from Pub/Sub, for servers that Google cannot call."""
+
+    @pytest.fixture
+    async def peer(self, tmp_path: Path) -> AsyncIterator[GoogleChat]:
+        """An app that asks for its events."""
+        async for peer in made(tmp_path, pulls=True):
+            yield peer
+
+
+# ---- who may call ----
+
+
+async def answered(peer: GoogleChat, headers: Mapping[str, str], body: Mapping[str, object] | None = None) -> int:
+    """The status that an event, or another body, gets."""
+    event = {"type": "REMOVED_FROM_SPACE", "space": peer.server.space(HARBOUR)}
+    return (await peer.adapter.receive(headers, msgspec.json.encode(body or event))).status
+
+
+async def test_only_what_google_signed_for_this_app_is_taken_in(peer: GoogleChat) -> None:
+    sign = peer.server.signed
+    async with serving(peer.adapter, Inbox()):
+        await peer.ready()
+        now = int(peer.clock.now().timestamp())
+        for headers in (
+            {},
+            sign(aud="999"),
+            sign(iss="chat@evil.iam.gserviceaccount.com"),
+            sign(exp=now - 301),
+            sign(by=signer("chat-1")._replace(key=signer("stranger").key)),
+            sign(push=True, email="chat@system.gserviceaccount.com"),
+        ):
+            assert await answered(peer, headers) == 401
+        assert await answered(peer, sign()) == 200
+
+
+async def test_events_for_an_address_are_signed_by_chats_own_account(peer: GoogleChat) -> None:
+    peer.adapter = peer.make(audience="https://bot.example.org/x")
+
+    def sign(**more: Json) -> Mapping[str, str]:
+        given: dict[str, Json] = {"aud": "https://bot.example.org/x", "email": "chat@system.gserviceaccount.com"}
+        return peer.server.signed(push=True, by=None, **{**given, **more})
+
+    async with serving(peer.adapter, Inbox()):
+        await peer.ready()
+        assert await answered(peer, sign()) == 200
+        assert await answered(peer, sign(email="x@y.z")) == 401
+        assert await answered(peer, sign(email_verified=False)) == 401
+
+
+async def test_pushes_are_of_the_configured_account_alone(peer: GoogleChat) -> None:
+    push = {"message": {"data": ""}, "subscription": "s"}
+    async with serving(peer.adapter, Inbox()):
+        await peer.ready()
+        assert await answered(peer, peer.server.signed(push=True), push) == 200
+        for headers in ({}, peer.server.signed(), peer.server.signed(push=True, email="x@y.z")):
+            assert await answered(peer, headers, push) == 401
+    peer.adapter = peer.make(push_account="")
+    assert await answered(peer, peer.server.signed(push=True, email=""), push) == 401
+
+
+async def test_a_key_file_that_cannot_be_read_is_told(peer: GoogleChat) -> None:
+    peer.key_file.write_bytes(b"{}")
+    with pytest.raises(PlatformError, match="service_account_file"):
+        await peer.adapter.post(OutboundPost(peer.thread, "k1", "hi"))
+
+
+# ---- what it says ----
+
+
+async def test_nobody_calls_everybody(peer: GoogleChat) -> None:
+    await peer.adapter.post(OutboundPost(peer.thread, "k1", "<users/all> and <users/1001>"))
+    assert peer.server.said(DIRECT)[0].text == "<\u200busers/all> and <users/1001>"
+
+
+async def test_an_answer_that_cannot_quote_is_posted_all_the_same(peer: GoogleChat) -> None:
+    async with serving(peer.adapter, Inbox()):
+        asked = await peer.says("well?")
+    peer.server.message(asked).created_at = "2026-01-05T10:00:00Z"
+    await peer.adapter.post(OutboundPost(peer.thread, "k1", "well.", reply_to=asked))
+    assert [(one.text, one.reply_to) for one in peer.shown()] == [("well.", "")]
+
+
+async def test_history_is_read_where_an_administrator_lets_it(peer: GoogleChat) -> None:
+    assert not peer.adapter.limits.has_history
+    peer.adapter = peer.make(read_history=True)
+    async with serving(peer.adapter, Inbox()):
+        asked = peer.server.message(await peer.server.says(HARBOUR, "number 0"))
+        for number in range(1, 5):
+            await peer.server.says(HARBOUR, f"number {number}", thread=asked.thread)
+    thread = make_thread_id("google_chat", HARBOUR, asked.thread)
+    found = [prompt.text async for prompt in peer.adapter.history(thread, None, 4)]
+    assert found == [f"@Shoal number {number}" for number in range(1, 5)]
+
+
+async def test_a_thread_is_opened_in_a_space_and_with_a_person(peer: GoogleChat) -> None:
+    opened = await peer.adapter.open_thread(HARBOUR, "The tide turns")
+    (first,) = peer.server.said(HARBOUR)
+    assert opened == make_thread_id("google_chat", HARBOUR, first.thread)
+    assert await peer.adapter.open_thread("1001", "hello") == peer.thread

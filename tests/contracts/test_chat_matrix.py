@@ -1,0 +1,42 @@
+"""The chat adapters' contract over Matrix', against a homeserver on loopback."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.contracts.matrix_peer import BEN, Matrix
+
+from shoal.domain.ids import make_thread_id
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.platforms.matrix import FakeMatrix
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[Matrix]:
+    """A bot and its platform."""
+    clock = ManualClock()
+    server = FakeMatrix(clock)
+    await server.start()
+    made = Matrix(tmp_path, server, clock)
+    yield made
+    await made.adapter.close()
+    await server.stop()
+
+
+class TestMatrix(ChatContract):
+    """In the room that ada has alone with the bot."""
+
+
+class TestMatrixThread(ChatContract):
+    """In a thread that the bot follows in a larger room."""
+
+    @pytest.fixture
+    async def peer(self, peer: Matrix) -> Matrix:
+        """The same bot there."""
+        peer.room = peer.server.add_room("@ada:harbour.example", BEN, name="harbour")
+        peer.root = await peer.server.says(peer.room, "begin")
+        peer.thread = make_thread_id("matrix", peer.room, peer.root)
+        peer.kept.values["subscribed:matrix", peer.thread] = "1"
+        peer.kept.values["matrix:matrix", "since"] = f"s{peer.server.world.position}"
+        return peer

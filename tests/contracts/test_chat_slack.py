@@ -1,0 +1,369 @@
+"""The chat adapters' contract over Slack's, and what it takes in, by Socket Mode and by signed calls."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, post, workspace
+
+from shoal.domain.messages import Deletion, Edit
+from shoal.domain.posts import Button
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.platforms.slack import SIGNING_SECRET, STARTED_AT, FakeSlack
+from shoal.testing.platforms.slack_methods import BOT
+from shoal.testing.platforms.slack_wire import Given, Sent
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeSlack]:
+    """A workspace that listens."""
+    made = workspace()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
+    """A bot and its workspace, by Socket Mode."""
+    made = Slack(tmp_path, server)
+    yield made
+    await made.adapter.close()
+
+
+@pytest.fixture
+async def hooked(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
+    """The same by the Events API."""
+    made = Slack(tmp_path, server, "http")
+    yield made
+    await made.adapter.close()
+
+
+class TestSlack(ChatContract):
+    """By Socket Mode, in a direct conversation."""
+
+
+class TestSlackThread(ChatContract):
+    """By Socket Mode, in a thread of a channel that the bot follows."""
+
+    @pytest.fixture
+    async def peer(self, tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
+        made = Slack(tmp_path, server)
+        await made.move_to_thread()
+        yield made
+        await made.adapter.close()
+
+
+class TestSlackByHttp(ChatContract):
+    """By the Events API."""
+
+    @pytest.fixture
+    async def peer(self, hooked: Slack) -> Slack:
+        return hooked
+
+
+# ---- channels and threads ----
+
+
+async def test_a_mention_opens_a_thread_that_is_then_followed(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(CHANNEL, "just talk")
+        root = await peer.server.says(CHANNEL, f"<@{BOT}> what is the tide?")
+        await peer.server.says(CHANNEL, "high or low?", thread_ts=root)
+        await peer.server.says(CHANNEL, "more talk")
+        prompts = await inbox.prompts(2)
+    assert [prompt.text for prompt in prompts] == ["what is the tide?", "high or low?"]
+    assert {prompt.thread for prompt in prompts} == {f"slack:{CHANNEL}:{root}"}
+    again = Inbox()
+    async with serving(peer.make(), again):
+        await peer.server.says(CHANNEL, "after a restart", thread_ts=root)
+        assert [prompt.text for prompt in await again.prompts(1)] == ["after a restart"]
+
+
+async def test_what_is_told_twice_is_taken_once_with_its_file(peer: Slack) -> None:
+    """A mention arrives as a message and as a mention; its file is fetched once."""
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> /stop")
+        await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> look")
+        await peer.server.says(CHANNEL, f"<@{BOT}> after")
+        prompts = await inbox.prompts(2)
+    assert [prompt.text for prompt in prompts] == ["look", "after"]
+    assert len(prompts[0].attachments) == 1
+    assert len(list(peer.home.attachments(prompts[0].thread).iterdir())) == 1
+    assert len(inbox.commands) == 1
+
+
+async def test_what_comes_under_the_bots_own_post_is_for_it(peer: Slack) -> None:
+    inbox = Inbox()
+    thread = await peer.adapter.open_thread(CHANNEL, "The tide turns.")
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(CHANNEL, "which way?", thread_ts=thread.rpartition(":")[2])
+        (prompt,) = await inbox.prompts(1)
+    assert prompt.thread == thread
+
+
+async def test_a_thread_under_a_direct_answer_steers_that_conversation(peer: Slack) -> None:
+    inbox = Inbox()
+    shown = await peer.adapter.post(post(peer, "Let me see"))
+    inbox.threads[shown] = peer.thread
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(DIRECT, "only the low one", thread_ts=shown)
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.thread, prompt.joins, prompt.reply_to) == (peer.thread, True, shown)
+
+
+async def test_an_assistant_thread_is_a_thread_of_its_own(peer: Slack) -> None:
+    inbox = Inbox()
+    root = peer.server.keep(Sent(peer.server.stamp(), DIRECT, BOT, "How can I help?")).ts
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(DIRECT, "hello", thread_ts=root)
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.thread, prompt.joins, prompt.direct) == (f"slack:{DIRECT}:{root}", False, True)
+
+
+async def test_people_have_names_and_roles(peer: Slack) -> None:
+    inbox = Inbox()
+    peer.server.add_user("UBEA", "Bea", is_admin=True, is_restricted=True)
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(CHANNEL, f"<@{BOT}> hi", user="UBEA")
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.author.id, prompt.author.name, prompt.author.roles) == ("UBEA", "Bea", ("admin", "guest"))
+
+
+async def test_events_of_another_workspace_are_not_taken(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        event: Given = {"type": "message", "channel": DIRECT, "user": "UADA", "text": "elsewhere", "ts": "1.000001"}
+        await peer.server.socket.send("events_api", {"type": "event_callback", "team_id": "T2", "event": event})
+        await peer.says("here")
+        assert [prompt.text for prompt in await inbox.prompts(1)] == ["here"]
+
+
+# ---- edits and deletions ----
+
+
+async def test_an_unfurled_link_is_no_edit(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        ts = await peer.says("see <https://example.com>")
+        (prompt,) = await inbox.prompts(1)
+        inbox.threads[prompt.key] = prompt.thread
+        await peer.changes(ts, "see <https://example.com>")
+        await peer.changes(ts, "see nothing")
+        await inbox.until(lambda: len(inbox.came) > 1)
+    (edit,) = inbox.came[1:]
+    assert isinstance(edit, Edit)
+    assert edit.text == "see nothing"
+
+
+async def test_a_tombstone_is_a_deletion(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        ts = await peer.server.says(CHANNEL, f"<@{BOT}> never mind")
+        (prompt,) = await inbox.prompts(1)
+        inbox.threads[prompt.key] = prompt.thread
+        await peer.server.says(CHANNEL, "ok", thread_ts=ts)
+        await inbox.prompts(2)
+        await peer.deletes(ts)
+        await inbox.until(lambda: len(inbox.came) > 2)
+    deletion = inbox.came[-1]
+    assert isinstance(deletion, Deletion)
+    assert (deletion.key, deletion.author.id) == (prompt.key, "UADA")
+
+
+# ---- commands and clicks ----
+
+
+@pytest.mark.parametrize("by", ["socket", "http"])
+async def test_a_slash_command_is_answered_to_its_asker(peer: Slack, hooked: Slack, by: str) -> None:
+    inbox, there = Inbox(), peer if by == "socket" else hooked
+    there.server.hook = None if by == "socket" else there.server.hook
+    async with serving(there.adapter, inbox):
+        await there.adapter.connected.wait()
+        await there.server.slashes(DIRECT, "/shoal", "stop all")
+        await there.server.until(lambda: bool(there.server.answers))
+    (asked,) = inbox.commands
+    assert (asked.name, asked.argument, asked.thread) == ("stop", "all", f"slack:{DIRECT}:0")
+    assert there.server.answers[0]["response_type"] == "ephemeral"
+    assert there.server.answers[0]["text"] == "Did /stop."
+
+
+async def test_a_slash_command_in_a_channel_means_the_askers_last_thread(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.slashes(CHANNEL, "/shoal", "status")
+        await peer.server.until(lambda: len(peer.server.answers) == 1)
+        assert "`@shoal /status`" in str(peer.server.answers[0]["text"])
+        root = await peer.server.says(CHANNEL, f"<@{BOT}> go")
+        await inbox.prompts(1)
+        await peer.server.slashes(CHANNEL, "/shoal", "status")
+        await inbox.until(lambda: bool(inbox.commands))
+    assert inbox.commands[0].thread == f"slack:{CHANNEL}:{root}"
+
+
+@pytest.mark.parametrize(("text", "name"), [("", "help"), ("/new", "new"), ("clear", "new")])
+async def test_a_slash_command_is_read_with_and_without_its_slash(peer: Slack, text: str, name: str) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.server.slashes(DIRECT, "/shoal", text)
+        await inbox.until(lambda: bool(inbox.commands))
+    assert inbox.commands[0].name == name
+
+
+async def test_an_unknown_slash_command_is_told(peer: Slack) -> None:
+    async with serving(peer.adapter, Inbox()):
+        await peer.server.slashes(DIRECT, "/shoal", "dance now")
+        await peer.server.until(lambda: bool(peer.server.answers))
+    assert "no command `dance`" in str(peer.server.answers[0]["text"])
+
+
+async def test_a_click_is_answered_to_who_clicked(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        ts = await peer.adapter.post(post(peer, "May I?", buttons=(Button("Yes", "allow:A1"),)))
+        await peer.clicks(ts, "Yes")
+        await peer.server.until(lambda: bool(peer.server.answers))
+    assert peer.server.answers == [{"response_type": "ephemeral", "replace_original": False, "text": "Allowed."}]
+
+
+async def test_a_command_in_a_channel_is_answered_unseen_by_others(peer: Slack) -> None:
+    async with serving(peer.adapter, Inbox()):
+        root = await peer.server.says(CHANNEL, f"<@{BOT}> /status")
+        seen = await peer.server.sees(CHANNEL, "Did /status.")
+    assert (seen.only_for, seen.thread_ts) == ("UADA", root)
+
+
+# ---- nothing is lost, nothing is taken twice ----
+
+
+async def test_what_could_not_be_stored_comes_again(peer: Slack, caplog: pytest.LogCaptureFixture) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        peer.kept.broken = True
+        await peer.says("keep this")
+        while "not stored" not in caplog.text:
+            await peer.server.called("users.info")
+            await peer.clock.sleep(0)
+        peer.kept.broken = False
+        assert peer.server.socket.pending
+        await peer.server.socket.ask_to_reconnect()
+        assert [prompt.text for prompt in await inbox.prompts(1)] == ["keep this"]
+        await peer.server.until(lambda: not peer.server.socket.pending)
+
+
+async def test_a_refreshed_connection_loses_nothing(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.says("one")
+        await inbox.prompts(1)
+        await peer.server.socket.ask_to_reconnect()
+        await peer.says("two")
+        prompts = await inbox.prompts(2)
+    assert [prompt.text for prompt in prompts] == ["one", "two"]
+    assert peer.server.socket.opened == 2
+
+
+async def test_what_was_written_while_it_was_away_is_read_in(peer: Slack) -> None:
+    """Slack gives up on events after a while; the conversations spoken in are looked into."""
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        root = await peer.server.says(CHANNEL, f"<@{BOT}> hello")
+        await peer.says("hello there")
+        await inbox.prompts(2)
+    await peer.server.says(CHANNEL, "and the tide?", thread_ts=root)
+    await peer.says("/stop")
+    await peer.says("anybody?")
+    await peer.server.says(CHANNEL, f"<@{BOT}> somebody?", user="UBEA")
+    await peer.server.says(CHANNEL, "not for the bot")
+    peer.server.forget()
+    again = Inbox()
+    async with serving(peer.make(), again):
+        prompts = await again.prompts(3)
+    assert [prompt.text for prompt in prompts] == ["and the tide?", "anybody?", "somebody?"]
+    assert not again.commands
+
+
+async def test_a_channel_that_is_gone_hides_no_other(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.says("hello")
+        await peer.server.says(CHANNEL, f"<@{BOT}> hello")
+        await inbox.prompts(2)
+    del peer.server.rooms[CHANNEL]
+    await peer.says("anybody?")
+    peer.server.forget()
+    again = Inbox()
+    async with serving(peer.make(), again):
+        assert [prompt.text for prompt in await again.prompts(1)] == ["anybody?"]
+
+
+async def test_events_in_any_order_and_number_are_each_taken_once(peer: Slack) -> None:
+    inbox = Inbox()
+    peer.server.event_copies = 3
+    async with serving(peer.adapter, inbox):
+        peer.server.hold()
+        for number in range(4):
+            await peer.says(f"number {number}")
+        await peer.server.release(backwards=True)
+        prompts = await inbox.prompts(4)
+        await peer.server.until(lambda: not peer.server.socket.pending)
+    assert sorted(prompt.text for prompt in prompts) == [f"number {number}" for number in range(4)]
+    assert len(inbox.came) == 4
+
+
+async def test_socket_mode_turned_off_is_told(peer: Slack, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(peer.adapter, Inbox()):
+        await peer.adapter.connected.wait()
+        await peer.server.socket.ask_to_reconnect("link_disabled")
+        await peer.clock.sleepers(2)
+    assert "Socket Mode is turned off" in caplog.text
+
+
+# ---- signed calls ----
+
+
+@pytest.mark.parametrize(
+    ("at", "secret", "spoiled"),
+    [(STARTED_AT, "wrong", b""), (STARTED_AT - 301, SIGNING_SECRET, b""), (STARTED_AT, SIGNING_SECRET, b" ")],
+)
+async def test_a_forged_call_is_refused(hooked: Slack, at: int, secret: str, spoiled: bytes) -> None:
+    inbox = Inbox()
+    body = msgspec.json.encode({"type": "url_verification", "challenge": "abc"})
+    headers = hooked.server.signed(body, "application/json", at=at, secret=secret)
+    async with serving(hooked.adapter, inbox):
+        await hooked.adapter.connected.wait()
+        assert (await hooked.adapter.receive(headers, body + spoiled)).status == 401
+        assert (await hooked.adapter.receive({}, body)).status == 401
+    assert not inbox.came
+
+
+async def test_the_address_is_confirmed_to_slack(hooked: Slack) -> None:
+    body = msgspec.json.encode({"type": "url_verification", "challenge": "abc"})
+    answer = await hooked.adapter.receive(hooked.server.signed(body, "application/json"), body)
+    assert (answer.status, answer.body) == (200, b"abc")
+
+
+async def test_a_signed_call_that_is_none_is_answered_400(hooked: Slack) -> None:
+    async with serving(hooked.adapter, Inbox()):
+        await hooked.adapter.connected.wait()
+        for kind, body in (("application/json", b"{"), ("application/x-www-form-urlencoded", b"payload=%7B")):
+            assert (await hooked.adapter.receive(hooked.server.signed(body, kind), body)).status == 400
+
+
+async def test_a_call_that_cannot_be_stored_is_asked_for_again(hooked: Slack) -> None:
+    inbox = Inbox()
+    async with serving(hooked.adapter, inbox):
+        await hooked.adapter.connected.wait()
+        hooked.kept.broken = True
+        await hooked.says("once")
+        assert not inbox.came
+        hooked.kept.broken = False
+        await hooked.server.deliver_unconfirmed()
+        assert [prompt.text for prompt in await inbox.prompts(1)] == ["once"]

@@ -1,0 +1,324 @@
+"""What Slack's adapter sends: each post once, previews as streams, files, ephemeral answers, and channels."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.contracts.slack_peer import CHANNEL, DIRECT, SECRET_ROOM, Slack, post, workspace
+
+from shoal.domain.calls import HttpInbound
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import make_thread_id
+from shoal.domain.ports import ChannelHost
+from shoal.domain.posts import WRITING, Button
+from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.platforms.slack import STARTED_AT, FakeSlack
+from shoal.testing.platforms.slack_methods import BOT
+from shoal.testing.platforms.slack_wire import Room, Sent
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeSlack]:
+    """A workspace that listens."""
+    made = workspace()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
+    """A bot and its workspace."""
+    made = Slack(tmp_path, server)
+    yield made
+    await made.adapter.close()
+
+
+async def test_it_is_what_the_ports_ask_for(peer: Slack) -> None:
+    assert isinstance(peer.adapter, HttpInbound)
+    assert isinstance(peer.adapter, ChannelHost)
+
+
+# ---- each post once ----
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_post_that_may_stand_already_is_looked_for_after_a_restart(peer: Slack, threaded: bool) -> None:
+    if threaded:
+        await peer.move_to_thread()
+    peer.lose_answer()
+    with pytest.raises(PlatformError):
+        await peer.adapter.post(post(peer, "maybe"))
+    again = peer.make()
+    (standing,) = peer.shown()
+    assert await again.post(post(peer, "maybe", maybe_posted=True)) == standing.id
+    assert await again.post(post(peer, "another", key="k2:0", maybe_posted=True)) != standing.id
+    await again.close()
+    assert [shown.text for shown in peer.shown()] == ["maybe", "another"]
+
+
+async def test_without_the_right_to_read_a_repeat_is_marked(peer: Slack) -> None:
+    peer.server.scopes_missing.add("history")
+    peer.lose_answer()
+    with pytest.raises(PlatformError):
+        await peer.adapter.post(post(peer, "maybe"))
+    await peer.adapter.post(post(peer, "maybe"))
+    assert [shown.text for shown in peer.shown()] == ["maybe", "(possibly a repeat)\nmaybe"]
+
+
+async def test_a_post_is_found_behind_many_others(peer: Slack) -> None:
+    peer.lose_answer()
+    with pytest.raises(PlatformError):
+        await peer.adapter.post(post(peer, "maybe"))
+    for number in range(450):
+        peer.server.keep(Sent(peer.server.stamp(), DIRECT, "UADA", f"number {number}"))
+    await peer.adapter.post(post(peer, "maybe"))
+    assert len(peer.shown()) == 1
+
+
+async def test_a_file_is_shared_once(peer: Slack, tmp_path: Path) -> None:
+    file = tmp_path / "tides.txt"
+    file.write_text("high")
+    peer.lose_answer()
+    with pytest.raises(PlatformError) as caught:
+        await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
+    assert caught.value.outcome_unknown
+    again = peer.make()
+    await again.post(post(peer, "The table.", kind="file", file=file, maybe_posted=True))
+    await again.close()
+    assert [shown.text for shown in peer.shown()] == ["The table."]
+
+
+async def test_nothing_in_a_post_is_opened_by_slack(peer: Slack) -> None:
+    await peer.adapter.post(post(peer, "see https://example.com/?secret=1"))
+    (_, given), *_ = peer.server.calls
+    assert (given["unfurl_links"], given["unfurl_media"]) == ("false", "false")
+
+
+async def test_nobody_is_called_by_accident(peer: Slack) -> None:
+    await peer.adapter.post(post(peer, "<!channel> look, <@UADA>, not `<@UBEA>`"))
+    (_, given), *_ = peer.server.calls
+    assert given["text"] == "&lt;!channel&gt; look, <@UADA>, not `&lt;@UBEA&gt;`"
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("channel", "advice"),
+    [("C09999999", "invite it there"), ("C00000003", "Invite the bot"), ("C00000004", "archived")],
+)
+async def test_a_channel_that_does_not_take_posts_is_told(peer: Slack, channel: str, advice: str) -> None:
+    peer.server.add_room(Room("C00000003", "elsewhere", "channel", ["UADA"]))
+    peer.server.add_room(Room("C00000004", "old", "channel", [BOT], is_archived=True))
+    with pytest.raises(PlatformError, match=advice) as caught:
+        await peer.adapter.open_thread(channel, "hello")
+    assert caught.value.permanent
+
+
+async def test_too_long_a_button_is_refused_before_slack_does(peer: Slack) -> None:
+    for button in (Button("x" * 76, "allow:A"), Button("Allow", "x" * 2001)):
+        with pytest.raises(PlatformError, match="button") as caught:
+            await peer.adapter.post(post(peer, "May I?", buttons=(button,)))
+        assert caught.value.permanent
+    assert not peer.server.calls
+
+
+async def test_the_longest_text_has_room_for_buttons(peer: Slack) -> None:
+    buttons = (Button("Allow", "allow:A"), Button("Deny", "deny:A"))
+    ts = await peer.adapter.post(post(peer, "x" * peer.adapter.limits.text_chars_max, buttons=buttons))
+    await peer.adapter.edit(peer.thread, ts, "Allowed.")
+    (shown,) = peer.shown()
+    assert (shown.text, shown.buttons) == ("Allowed.", ())
+
+
+async def test_a_failing_platform_is_tried_again(peer: Slack) -> None:
+    peer.server.troubles.append(("fail", 0.0))
+    with pytest.raises(PlatformError) as caught:
+        await peer.adapter.post(post(peer, "later"))
+    assert not caught.value.permanent
+    assert not caught.value.outcome_unknown
+    assert not peer.shown()
+
+
+# ---- ephemeral, status, streams ----
+
+
+async def test_an_ephemeral_post_is_seen_by_one_person(peer: Slack) -> None:
+    await peer.move_to_thread()
+    await peer.adapter.post(post(peer, "only you", kind="ephemeral", user="UADA"))
+    (seen,) = peer.server.said(CHANNEL)
+    assert (seen.only_for, seen.thread_ts) == ("UADA", peer.root)
+
+
+async def test_a_status_stands_in_threads_and_is_not_repeated(peer: Slack) -> None:
+    await peer.adapter.typing(peer.thread, "…")
+    assert not peer.server.statuses
+    await peer.move_to_thread()
+    for _ in range(3):
+        await peer.adapter.typing(peer.thread, "…")
+    await peer.clock.advance(31)
+    await peer.adapter.typing(peer.thread, "…")
+    await peer.adapter.typing(peer.thread, "")
+    shown = [status for _, _, status in peer.server.statuses]
+    assert shown == ["is thinking…", "is thinking…", ""]
+
+
+async def preview(peer: Slack, text: str) -> str:
+    """A preview of an answer to ada, begun while the bot is connected."""
+    await peer.move_to_thread()
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.says("go")
+        await inbox.prompts(1)
+    return await peer.adapter.post(post(peer, text + WRITING, key="preview:T1"))
+
+
+async def test_a_preview_is_streamed_and_the_answer_takes_its_place(peer: Slack) -> None:
+    ts = await preview(peer, "The **tide**")
+    await peer.adapter.edit(peer.thread, ts, "The **tide** is" + WRITING)
+    shown = peer.server.message(ts)
+    assert (shown.text, shown.streaming) == ("The **tide** is", True)
+    await peer.adapter.edit(peer.thread, ts, "The **tide** is high.")
+    assert (shown.text, shown.streaming) == ("The *tide* is high.", False)
+    started = next(given for method, given in peer.server.calls if method == "chat.startStream")
+    assert (started["recipient_user_id"], started["recipient_team_id"]) == ("UADA", "T1")
+
+
+async def test_a_stream_that_slack_ended_goes_on_as_edits(peer: Slack) -> None:
+    ts = await preview(peer, "one")
+    peer.server.message(ts).streaming = False
+    for text in ("one two" + WRITING, "one two three" + WRITING, "one two three four"):
+        await peer.adapter.edit(peer.thread, ts, text)
+        assert peer.server.message(ts).text == text
+
+
+async def test_a_preview_that_begins_anew_is_edited(peer: Slack) -> None:
+    ts = await preview(peer, "first thought")
+    await peer.adapter.edit(peer.thread, ts, "second" + WRITING)
+    shown = peer.server.message(ts)
+    assert (shown.text, shown.streaming) == ("second" + WRITING, False)
+
+
+async def test_a_stream_from_before_a_restart_is_ended_by_the_answer(peer: Slack) -> None:
+    ts = await preview(peer, "The tide")
+    again = peer.make()
+    await again.edit(peer.thread, ts, "The tide is high.")
+    await again.close()
+    shown = peer.server.message(ts)
+    assert (shown.text, shown.streaming) == ("The tide is high.", False)
+
+
+async def test_a_preview_goes_on_with_the_stream_that_a_killed_process_left(peer: Slack) -> None:
+    ts = await preview(peer, "The tide")
+    again = peer.make()
+    async with serving(again, Inbox()):
+        await again.connected.wait()
+    assert await again.post(post(peer, "The tide is" + WRITING, key="preview:T1")) == ts
+    await again.edit(peer.thread, ts, "The tide is high.")
+    assert await again.post(post(peer, "Another" + WRITING, key="preview:T2")) != ts
+    await again.close()
+    assert [shown.text for shown in peer.shown()] == ["The tide is high.", "Another" + WRITING]
+
+
+async def test_where_slack_does_not_stream_previews_are_edited(peer: Slack) -> None:
+    peer.server.streaming_offered = False
+    ts = await preview(peer, "The tide")
+    assert peer.server.message(ts).text == "The tide" + WRITING
+    await peer.adapter.post(post(peer, "more" + WRITING, key="preview:T2"))
+    assert [method for method, _ in peer.server.calls].count("chat.startStream") == 1
+
+
+async def test_a_stream_without_news_shows_all_it_was_given(peer: Slack) -> None:
+    ts = await preview(peer, "and so on")
+    async with serving(peer.adapter, Inbox()):
+        await peer.adapter.connected.wait()
+        await peer.clock.sleepers(1)
+        await peer.clock.advance(121)
+        await peer.server.until(lambda: not peer.server.message(ts).streaming and peer.server.message(ts).edits > 0)
+    assert peer.server.message(ts).text == "and so on" + WRITING
+
+
+# ---- files in ----
+
+
+async def test_the_token_is_shown_to_slack_alone(peer: Slack) -> None:
+    inbox = Inbox()
+    file = peer.server.new_file("plan.txt", 4, "UADA")
+    peer.server.files[file] |= {"is_external": False, "url_private_download": "http://127.0.0.1:9/plan.txt"}
+    other = peer.server.new_file("sheet", 4, "UADA")
+    peer.server.files[other] |= {"is_external": True}
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(DIRECT, "see", files=(file, other))
+        (prompt,) = await inbox.prompts(1)
+    assert all("outside of Slack" in attachment.error for attachment in prompt.attachments)
+
+
+async def test_too_large_a_file_is_named_and_not_fetched(peer: Slack) -> None:
+    inbox = Inbox()
+    file = peer.server.new_file("film.mp4", 26_214_401, "UADA")
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(DIRECT, "", files=(file,))
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.attachments[0].name, prompt.attachments[0].path) == ("film.mp4", "")
+    assert "more than" in prompt.attachments[0].error
+
+
+async def test_a_file_is_not_fetched_for_a_stranger(peer: Slack) -> None:
+    inbox = Inbox()
+    inbox.strangers.add("USTRANGER")
+    file = peer.server.new_file("bomb.txt", 4, "USTRANGER")
+    peer.server.contents[file] = b"boom"
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(DIRECT, "open it", user="USTRANGER", files=(file,))
+        await peer.says("after")
+        assert [prompt.text for prompt in await inbox.prompts(1)] == ["after"]
+    assert not peer.home.attachments(peer.thread).exists()
+
+
+# ---- history, channels ----
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_history_is_what_others_said_oldest_first(peer: Slack, threaded: bool) -> None:
+    if threaded:
+        await peer.move_to_thread()
+    async with serving(peer.adapter, Inbox()):
+        await peer.adapter.connected.wait()
+    before = len(peer.server.messages)
+    for number in range(5):
+        await peer.says(f"number {number}")
+        await peer.says("mine", author="itself")
+    await peer.says("an alert", author="bot")
+    found = [prompt async for prompt in peer.adapter.history(peer.thread, None, 7)]
+    assert [prompt.text for prompt in found] == ["number 2", "number 3", "number 4", "an alert"]
+    assert [prompt.author.is_bot for prompt in found] == [False, False, False, True]
+    assert {prompt.thread for prompt in found} == {peer.thread}
+    third = peer.server.messages[before + 4]
+    after = peer.clock.now() + timedelta(seconds=float(third.ts) - STARTED_AT)
+    later = [prompt.text async for prompt in peer.adapter.history(peer.thread, after, 9)]
+    assert later == ["number 3", "number 4", "an alert"]
+
+
+async def test_a_channel_beside_a_private_one_has_the_same_people(peer: Slack) -> None:
+    async with serving(peer.adapter, Inbox()):
+        await peer.adapter.connected.wait()
+    made = await peer.adapter.create_channel("Tide Table!", SECRET_ROOM)
+    again = await peer.adapter.create_channel("Tide Table!", CHANNEL)
+    first, second = peer.server.rooms[made], peer.server.rooms[again]
+    assert (first.name, first.kind, sorted(first.members)) == ("tide-table", "private", ["UADA", "UBEA", BOT])
+    assert (second.name, second.kind, second.members) == ("tide-table-2", "channel", [BOT])
+
+
+async def test_a_channel_is_there_while_the_bot_may_write_to_it(peer: Slack) -> None:
+    assert await peer.adapter.has_channel(CHANNEL)
+    assert await peer.adapter.has_channel(DIRECT)
+    assert not await peer.adapter.has_channel("C09999999")
+    peer.server.rooms[CHANNEL].is_archived = True
+    assert not await peer.adapter.has_channel(CHANNEL)
+
+
+async def test_a_thread_can_be_opened_with_a_person(peer: Slack) -> None:
+    assert await peer.adapter.open_thread("UADA", "hello") == make_thread_id("slack", DIRECT, "0")
+    assert [shown.text for shown in peer.shown()] == ["hello"]

@@ -1,0 +1,173 @@
+"""The chat adapters' contract over the webhook chat, and what is its own: signatures, JSON, files in calls."""
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pytest
+
+from shoal.chat.webhook.adapter import WebhookAdapter, WebhookSettings
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id
+from shoal.domain.posts import OutboundPost
+from shoal.domain.signing import proof
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat import ChatContract
+from shoal.testing.contracts.chat_peer import Inbox, Lack, Shown, serving
+from shoal.testing.platforms.webhook import SECRET, FakeHookChat, Json
+
+PLAIN = str.maketrans("", "", "*")
+
+
+class Hook:
+    """The counterpart: a channel `harbour` with ada in it."""
+
+    lacks: frozenset[Lack] = frozenset({"connection"})
+
+    def __init__(self, home: Path, server: FakeHookChat, clock: ManualClock) -> None:
+        self.server = server
+        self.clock = clock
+        self.stranger = "mallory"
+        settings = WebhookSettings(secret=lambda: SECRET, post_url=f"{server.server.address}/take")
+        self.adapter = WebhookAdapter("ticker", settings, Home(home), clock)
+        self.thread = make_thread_id("ticker", "harbour", "7")
+
+    def shown(self) -> Sequence[Shown]:
+        return [
+            Shown(one.id, one.text.translate(PLAIN), tuple(label for label, _ in one.buttons), one.file, one.reply_to)
+            for one in self.server.messages
+        ]
+
+    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+        await self.adapter.connected.wait()
+        user = {"ada": "ada", "bot": "other", "itself": "shoal", "stranger": self.stranger}[author]
+        return await self.server.says("harbour", "7", text, user=user, is_bot=author in ("bot", "itself"))
+
+    async def changes(self, message_id: str, text: str) -> None:
+        await self.tells("edit", id=message_id, text=text)
+
+    async def deletes(self, message_id: str) -> None:
+        await self.tells("deletion", id=message_id)
+
+    async def reacts(self, message_id: str, emoji: str) -> None:
+        await self.tells("reaction", id=message_id, emoji=emoji)
+
+    async def tells(self, kind: str, **more: str) -> None:
+        """Ada does something else than write."""
+        ada: Json = {"id": "ada", "name": "ada"}
+        where: dict[str, Json] = {"type": kind, "channel": "harbour", "thread": "7", "author": ada}
+        assert (await self.server.tells({**where, **more})).status == 200
+
+    async def sends_file(self, name: str, content: bytes) -> None:
+        await self.adapter.connected.wait()
+        file = {"name": name, "data": base64.b64encode(content).decode()}
+        await self.server.says("harbour", "7", "", files=[file])
+
+    async def clicks(self, message_id: str, label: str) -> None:
+        await self.server.clicks(message_id, label)
+
+    async def redeliver(self) -> None:
+        await self.server.redeliver()
+
+    def refuse(self, retry_after_seconds: float) -> None:
+        self.server.troubles.append(("refuse", retry_after_seconds))
+
+    def lose_answer(self) -> None:
+        self.server.troubles.append(("lose", 0))
+
+    def break_connection(self) -> None:
+        raise NotImplementedError
+
+    def refuse_token(self, refused: bool) -> None:
+        raise NotImplementedError
+
+    async def pass_time(self) -> None:
+        await self.clock.advance_to_next()
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[Hook]:
+    """A chat and its other side."""
+    clock = ManualClock()
+    server = FakeHookChat(clock)
+    await server.server.start()
+    made = Hook(tmp_path, server, clock)
+    server.deliver = made.adapter.receive
+    yield made
+    await made.adapter.close()
+    await server.server.stop()
+
+
+class TestWebhookChat(ChatContract):
+    """Signed JSON both ways."""
+
+
+def call(**more: object) -> bytes:
+    """A message as the other side sends it."""
+    author = {"id": "ada"}
+    return msgspec.json.encode({"type": "message", "id": "m1", "channel": "c", "author": author, "text": "hi"} | more)
+
+
+async def test_what_is_not_signed_is_refused(peer: Hook) -> None:
+    body, now = call(), peer.clock.now()
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        for signed in (
+            {},
+            {"x-shoal-signature": proof("another-secret-of-theirs", body, now)},
+            {"x-shoal-signature": proof(SECRET, body + b" ", now)},
+            {"authorization": "Bearer wrong"},
+        ):
+            assert (await peer.adapter.receive(signed, body)).status == 401
+        old = {"x-shoal-signature": proof(SECRET, body, now)}
+        peer.clock.jump(301)
+        assert (await peer.adapter.receive(old, body)).status == 401
+        assert (await peer.adapter.receive({"authorization": f"Bearer {SECRET}"}, body)).status == 200
+    assert [prompt.thread for prompt in inbox.said()] == ["ticker:c:main"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", call(type="dance"), call(channel=""), call(id=7), call(author="ada"), b"\xff", b"[" * 10_000],
+)
+async def test_what_is_no_call_is_refused(peer: Hook, body: bytes) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        answer = await peer.adapter.receive({"x-shoal-signature": proof(SECRET, body, peer.clock.now())}, body)
+        assert (answer.status, msgspec.json.decode(answer.body)["error"]) == (400, "bad_request")
+    assert not inbox.came
+
+
+async def test_a_call_before_it_is_ready_has_to_come_again(peer: Hook) -> None:
+    body = call()
+    assert (await peer.adapter.receive({"authorization": f"Bearer {SECRET}"}, body)).status == 503
+
+
+async def test_a_reply_goes_to_the_thread_that_wrote_and_joins_its_turn(peer: Hook) -> None:
+    inbox = Inbox()
+    inbox.threads["out-1"] = peer.thread
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.says("harbour", "elsewhere", "not that one", reply_to="out-1")
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.thread, prompt.joins) == (peer.thread, True)
+
+
+async def test_a_file_that_is_no_base64_is_told(peer: Hook) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.says("harbour", "7", "look", files=[{"name": "x", "data": "%%%"}, {"name": "y", "url": "u"}])
+        (prompt,) = await inbox.prompts(1)
+    assert [(one.name, one.url, one.path) for one in prompt.attachments] == [("x", "", ""), ("y", "u", "")]
+    assert "base64" in prompt.attachments[0].error
+
+
+async def test_without_an_address_nothing_goes_out(peer: Hook, tmp_path: Path) -> None:
+    settings = WebhookSettings(secret=lambda: SECRET)
+    adapter = WebhookAdapter("ticker", settings, Home(tmp_path), peer.clock)
+    assert await adapter.post(OutboundPost(peer.thread, "k1", "hi")) == "k1"

@@ -1,0 +1,298 @@
+"""What Matrix has beyond the contract: invitations, threads of rooms, gaps in what a sync tells, encrypted rooms."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.contracts.matrix_peer import BEN, STRANGER, Matrix
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import Reaction
+from shoal.domain.posts import Button, OutboundPost
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.platforms.matrix import PASSWORD, FakeMatrix
+from shoal.testing.platforms.matrix_world import ADA, BOT
+
+APPROVAL = "01" + "K" * 24
+BUTTONS = (Button("Allow once", f"allow:{APPROVAL}"), Button("Deny", f"deny:{APPROVAL}"))
+
+
+@pytest.fixture
+async def peer(tmp_path: Path) -> AsyncIterator[Matrix]:
+    clock = ManualClock()
+    server = FakeMatrix(clock)
+    await server.start()
+    made = Matrix(tmp_path, server, clock)
+    yield made
+    await made.adapter.close()
+    await server.stop()
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+@pytest.fixture
+def harbour(peer: Matrix) -> str:
+    """A room with ada and ben."""
+    return peer.server.add_room(ADA, BEN, name="harbour")
+
+
+# ---- where it answers ----
+
+
+async def test_naming_the_bot_in_a_room_opens_a_thread_that_it_follows(
+    peer: Matrix, inbox: Inbox, harbour: str
+) -> None:
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(harbour, "not for you")
+        asked = await peer.server.says(harbour, f"{BOT}: what is the tide?")
+        (first,) = await inbox.prompts(1)
+        await peer.server.says(harbour, "and tomorrow?", user=BEN, thread=asked)
+        second = (await inbox.prompts(2))[1]
+    assert first.thread == second.thread == make_thread_id("matrix", harbour, asked)
+    assert (first.text, first.direct, first.author.name) == ("what is the tide?", False, "Ada")
+    made = await peer.adapter.post(OutboundPost(first.thread, "k1", "Low."))
+    (shown,) = peer.server.said(harbour)
+    assert (shown.id, shown.thread, shown.reply_to) == (made, asked, "")
+
+
+async def test_an_answer_to_what_it_said_steers_that_conversation(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+    thread = make_thread_id("matrix", harbour, "$root")
+    made = await peer.adapter.post(OutboundPost(make_thread_id("matrix", harbour, "0"), "k1", "Low."))
+    inbox.threads[made] = thread
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(harbour, "why?", reply_to=made)
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.thread, prompt.joins, prompt.reply_to) == (thread, True, made)
+
+
+async def test_a_thread_under_what_it_posted_itself_is_followed(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+    async with serving(peer.adapter, inbox):
+        thread = await peer.adapter.open_thread(harbour, "The tide turns.")
+        (opened,) = peer.server.said(harbour)
+        await peer.server.says(harbour, "thanks", thread=opened.id)
+        (prompt,) = await inbox.prompts(1)
+    assert prompt.thread == thread == make_thread_id("matrix", harbour, opened.id)
+
+
+async def test_a_command_in_a_room_opens_no_thread_and_may_begin_with_a_bang(
+    peer: Matrix, inbox: Inbox, harbour: str
+) -> None:
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(harbour, f"{BOT} !stop all")
+        await inbox.until(lambda: bool(inbox.commands))
+        told = await peer.server.sees(harbour, "Did /stop.")
+    (asked,) = inbox.commands
+    assert (asked.name, asked.argument, asked.thread) == ("stop", "all", make_thread_id("matrix", harbour, "0"))
+    assert told.thread == ""
+
+
+async def test_a_room_is_nobody_s_own_any_more_when_a_third_one_comes(peer: Matrix, inbox: Inbox) -> None:
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(peer.room, "alone")
+        await inbox.prompts(1)
+        peer.server.world.move(peer.server.world.rooms[peer.room], BEN, "join", ADA)
+        await peer.server.says(peer.room, "not for you")
+        await peer.server.says(peer.room, f"{BOT} for you")
+        prompts = await inbox.prompts(2)
+    assert [(prompt.text, prompt.direct) for prompt in prompts] == [("alone", True), ("for you", False)]
+
+
+async def test_what_is_for_one_alone_is_said_in_a_room_with_them(peer: Matrix, harbour: str) -> None:
+    thread = make_thread_id("matrix", harbour, "0")
+    for number in range(2):
+        await peer.adapter.post(OutboundPost(thread, f"k{number}", f"psst {number}", kind="ephemeral", user=ADA))
+    assert not peer.server.said(harbour)
+    (alone,) = [room for room in peer.server.world.rooms.values() if room.id not in (harbour, peer.room)]
+    assert [one.text for one in peer.server.said(alone.id)] == ["psst 0", "psst 1"]
+
+
+# ---- invitations ----
+
+
+async def test_invitations_of_who_may_speak_are_accepted(peer: Matrix, inbox: Inbox) -> None:
+    async with serving(peer.adapter, inbox):
+        room = await peer.server.invites()
+        await peer.server.says(room, "hello in there")  # before the bot has joined
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.text, prompt.thread) == ("hello in there", make_thread_id("matrix", room, "0"))
+
+
+async def test_other_invitations_are_declined(peer: Matrix, inbox: Inbox) -> None:
+    inbox.strangers.add(STRANGER)
+    async with serving(peer.adapter, inbox):
+        room = await peer.server.invites(user=STRANGER)
+        world = peer.server.world.rooms[room]
+        await peer.server.until(lambda: True if world.members[BOT] == "leave" else None)
+
+
+async def test_what_was_said_before_the_invitation_is_not_answered(peer: Matrix, inbox: Inbox) -> None:
+    room = peer.server.world.add_room(ADA)
+    peer.server.timeline_max = 2
+    async with serving(peer.adapter, inbox):
+        for number in range(3):
+            await peer.server.says(room.id, f"old {number}")
+        peer.server.world.move(room, BOT, "invite", ADA)
+        for number in range(3):
+            await peer.server.says(room.id, f"new {number}")
+        prompts = await inbox.prompts(3)
+    assert [prompt.text for prompt in prompts] == [f"new {number}" for number in range(3)]
+
+
+# ---- what a sync leaves out ----
+
+
+async def test_a_first_start_answers_nothing_old(peer: Matrix, inbox: Inbox) -> None:
+    peer.kept.values.clear()
+    await peer.server.says(peer.room, "long ago")
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        await peer.server.says(peer.room, "now")
+        prompts = await inbox.prompts(1)
+    assert [prompt.text for prompt in prompts] == ["now"]
+
+
+async def test_what_a_sync_leaves_out_is_read_in_its_order(peer: Matrix, inbox: Inbox) -> None:
+    texts = [f"number {number}" for number in range(130)]
+    for text in texts:
+        await peer.server.says(peer.room, text)
+    async with serving(peer.adapter, inbox):
+        prompts = await inbox.prompts(130)
+    assert [prompt.text for prompt in prompts] == texts
+
+
+async def test_a_restart_goes_on_where_it_stopped(peer: Matrix, inbox: Inbox) -> None:
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(peer.room, "before")
+        await inbox.prompts(1)
+        await peer.server.says(peer.room, "again")
+        await inbox.prompts(2)
+    await peer.server.says(peer.room, "meanwhile")
+    later = Inbox()
+    async with serving(peer.make(), later):
+        await later.until(lambda: any(prompt.text == "meanwhile" for prompt in later.said()))
+    assert "before" not in [prompt.text for prompt in later.said()]
+
+
+async def test_an_event_of_a_strange_form_is_left(peer: Matrix, inbox: Inbox) -> None:
+    async with serving(peer.adapter, inbox):
+        await peer.server.happens(peer.room, ADA, "m.room.message", {"msgtype": 7, "body": ["x"]})
+        await peer.server.says(peer.room, "fine")
+        prompts = await inbox.prompts(1)
+    assert [prompt.text for prompt in prompts] == ["fine"]
+
+
+# ---- logging in ----
+
+
+async def test_a_login_by_password_stays_the_same_device(peer: Matrix, inbox: Inbox) -> None:
+    for _ in range(2):
+        adapter = peer.make(access_token=str, password=lambda: PASSWORD)
+        async with serving(adapter, inbox):
+            await adapter.connected.wait()
+    first, second = peer.server.logins
+    assert "device_id" not in first
+    assert second["device_id"] == "HARBOUR"
+
+
+async def test_a_token_that_is_refused_later_is_replaced_by_the_password(peer: Matrix, inbox: Inbox) -> None:
+    adapter = peer.make(access_token=str, password=lambda: PASSWORD)
+    async with serving(adapter, inbox):
+        await adapter.connected.wait()
+        peer.server.token_refused = True
+        await peer.server.says(peer.room, "hello?")
+        await peer.clock.sleepers()
+        peer.server.token_refused = False
+        await peer.pass_time()
+        await inbox.prompts(1)
+    assert len(peer.server.logins) == 2
+
+
+# ---- approvals ----
+
+
+@pytest.mark.parametrize(("emoji", "allow"), [("✅", True), ("👍️", True), ("❌", False)])
+async def test_an_emoji_on_a_card_decides_it(peer: Matrix, inbox: Inbox, emoji: str, allow: bool) -> None:
+    card = await peer.adapter.post(OutboundPost(peer.thread, "k1", "May I?", kind="card", buttons=BUTTONS))
+    inbox.threads[card] = peer.thread
+    async with serving(peer.adapter, inbox):
+        await peer.server.reacts(peer.room, card, emoji)
+        await inbox.until(lambda: bool(inbox.decided))
+    ((approval, decided, by, scope),) = inbox.decided
+    assert (approval, decided, scope) == (APPROVAL, allow, "once")
+    assert (by.user, by.name, by.channel) == (ADA, "Ada", peer.room)
+    assert not inbox.came
+
+
+async def test_a_card_that_was_changed_is_no_card_any_more(peer: Matrix, inbox: Inbox) -> None:
+    """Deciding again says so; whatever else the emoji could mean, it ends no turn."""
+    other = await peer.adapter.post(OutboundPost(peer.thread, "k2", "An answer."))
+    inbox.threads[other] = peer.thread
+    async with serving(peer.adapter, inbox):
+        await peer.server.reacts(peer.room, other, "✅")
+        await inbox.until(lambda: bool(inbox.came))
+    (reaction,) = inbox.came
+    assert isinstance(reaction, Reaction)
+    assert (reaction.emoji, reaction.message_id) == ("✅", other)
+    assert not inbox.decided
+
+
+# ---- encrypted rooms, without encryption ----
+
+
+async def test_an_encrypted_room_is_refused_once(peer: Matrix, inbox: Inbox) -> None:
+    room = peer.server.add_room(ADA, encrypted=True)
+    async with serving(peer.adapter, inbox):
+        for _ in range(2):
+            await peer.server.happens(room, ADA, "m.room.encrypted", {"algorithm": "m.megolm.v1.aes-sha2"})
+        await peer.server.sees(room, "encrypted")
+        await peer.server.happens(room, ADA, "m.room.encrypted", {"algorithm": "m.megolm.v1.aes-sha2"})
+        await peer.server.says(peer.room, "elsewhere")
+        await inbox.prompts(1)
+    (told,) = peer.server.said(room)
+    assert "This room is encrypted" in told.text
+    assert "pip install 'shoal[matrix]'" in told.text
+
+
+async def test_nothing_is_posted_in_the_clear_to_an_encrypted_room(peer: Matrix, tmp_path: Path) -> None:
+    room = peer.server.add_room(ADA, encrypted=True)
+    thread = make_thread_id("matrix", room, "0")
+    file = tmp_path / "tides.txt"
+    file.write_text("high")
+    for post in (OutboundPost(thread, "k1", "a secret"), OutboundPost(thread, "k2", "", kind="file", file=file)):
+        with pytest.raises(PlatformError, match="encrypted") as caught:
+            await peer.adapter.post(post)
+        assert caught.value.permanent
+    assert not peer.server.said(room)
+    assert not peer.server.world.files
+
+
+# ---- rooms ----
+
+
+async def test_a_new_room_has_the_people_of_the_one_beside(peer: Matrix, harbour: str) -> None:
+    made = await peer.adapter.create_channel("a new pier", harbour)
+    room = peer.server.world.rooms[made]
+    assert (room.name, set(room.members)) == ("a new pier", {BOT, ADA, BEN})
+    assert await peer.adapter.has_channel(made)
+    assert not await peer.adapter.has_channel("!nowhere:harbour.example")
+    alone = await peer.adapter.create_channel("mine")
+    assert set(peer.server.world.rooms[alone].members) == {BOT, ADA}
+
+
+async def test_history_of_a_thread_is_what_people_said_there(peer: Matrix, harbour: str) -> None:
+    root = await peer.server.says(harbour, "begin")
+    await peer.server.says(harbour, "elsewhere")
+    for number in range(3):
+        await peer.server.says(harbour, f"number {number}", user=BEN, thread=root)
+    thread = make_thread_id("matrix", harbour, root)
+    await peer.adapter.post(OutboundPost(thread, "k1", "an answer"))
+    found = [prompt.text async for prompt in peer.adapter.history(thread, None, 10)]
+    assert found == ["begin", "number 0", "number 1", "number 2"]
+    assert [prompt.text async for prompt in peer.adapter.history(thread, None, 2)] == ["number 1", "number 2"]
+    whole = make_thread_id("matrix", harbour, "0")
+    assert [prompt.text async for prompt in peer.adapter.history(whole, None, 10)] == ["begin", "elsewhere"]

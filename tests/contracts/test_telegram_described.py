@@ -1,0 +1,87 @@
+"""What the Telegram adapter sends and its fake tells, held against the Bot API as its documentation describes it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.contracts.test_chat_telegram import Telegram
+
+from shoal.domain.posts import Button, OutboundPost
+from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.platforms.telegram import FakeTelegram
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def described() -> Mapping[str, str]:
+    """The environment in which the description can be imported."""
+    made = subprocess.run([ROOT / "scripts" / "counterpart.sh", "bot-api"], check=False, capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(made.stderr.strip())
+    return {**os.environ, "PYTHONPATH": str(ROOT / "build" / "bot-api" / "python")}
+
+
+def problems(told: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
+    """What the description does not know."""
+    argv = [sys.executable, str(ROOT / "tests" / "contracts" / "bot_api.py")]
+    ran = subprocess.run(argv, input=json.dumps(told), env=environment, check=True, capture_output=True, text=True)
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.slow
+async def test_every_call_and_update_is_as_the_bot_api_describes_them(
+    tmp_path: Path, described: Mapping[str, str]
+) -> None:
+    server = FakeTelegram()
+    server.add_chat(7)
+    server.add_chat(-100, "supergroup", (41,))
+    await server.server.start()
+    peer, inbox = Telegram(tmp_path, server), Inbox()
+    file = tmp_path / "tides.txt"
+    file.write_bytes(b"high at noon")
+    async with serving(peer.adapter, inbox):
+        asked = await peer.says("/status")
+        await peer.says("hello")
+        await server.says(-100, "hello @shoal_test_bot", topic=41)
+        await peer.sends_file("tide table.txt", b"high at noon")
+        await inbox.prompts(3)
+        buttons = (Button("Allow", "allow:01K"), Button("Deny", "deny:01K"))
+        made = await peer.adapter.post(
+            OutboundPost(peer.thread, "k1", "**May I?** [x](https://example.com)", buttons=buttons)
+        )
+        await peer.adapter.post(OutboundPost(peer.thread, "k2", "The table.", kind="file", file=file, reply_to=asked))
+        await peer.adapter.typing(peer.thread, "thinking")
+        await peer.clicks(made, "Deny")
+        await inbox.until(lambda: bool(inbox.decided))
+        await peer.adapter.edit(peer.thread, made, "Denied.")
+        await peer.changes(asked, "/status now")
+        inbox.threads[made] = peer.thread
+        await peer.reacts(made, "❌")
+        await inbox.until(lambda: len(inbox.came) > 3)
+    await peer.adapter.close()
+    await server.server.stop()
+    uploads = {"sendDocument": {"document": "what was uploaded"}}
+    calls = [(method, {**given, **uploads.get(method, {})}) for method, given in server.calls]
+    told = {"calls": calls, "updates": server.updates}
+    assert {method for method, _ in server.calls} > {"getMe", "getUpdates", "sendMessage", "sendDocument", "getFile"}
+    found = await asyncio.to_thread(problems, told, described)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+def test_the_description_knows_what_is_wrong(described: Mapping[str, str]) -> None:
+    told = {
+        "calls": [["sendMessage", {"chat_id": 7}], ["sendMassage", {}], ["getMe", {"chat": 7}]],
+        "updates": [{"update_id": 1, "message": {"message_id": 1, "date": 1, "chat": {"id": 7}}}],
+    }
+    found = problems(told, described)
+    assert [problem.partition(":")[0] for problem in found if "\n" not in problem][:1] == ["sendMessage"]
+    assert any("sendMassage: no such method" in problem for problem in found)
+    assert any("getMe: .chat is unknown" in problem for problem in found)
+    assert any(problem.startswith("Update") for problem in found)

@@ -1,0 +1,131 @@
+"""Somebody on a real homeserver, by matrix-nio's client: writes, encrypts, and sees what the bot does."""
+
+import asyncio
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any  # noqa: TID251 (matrix-nio's contents have no types)
+
+from nio import (
+    AsyncClient,
+    AsyncClientConfig,
+    DownloadResponse,
+    Event,
+    RoomCreateResponse,
+    RoomEncryptedMedia,
+    RoomSendResponse,
+    SyncResponse,
+    UploadResponse,
+)
+from nio.crypto import decrypt_attachment
+from tests.synapse import PASSWORD
+
+SECONDS_MAX = 30.0
+
+
+class Somebody:
+    """A person with a client; `seen` are the events of all rooms, decrypted where that was possible."""
+
+    def __init__(self, address: str, user: str, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        config = AsyncClientConfig(encryption_enabled=True, max_timeouts=3, max_limit_exceeded=3)
+        self.client = AsyncClient(address, user, store_path=str(folder), config=config)
+        self.id = user
+        self.seen: list[Event] = []
+
+    async def arrive(self) -> None:
+        """Log in and publish keys."""
+        await self.client.login(PASSWORD)
+        await self.catch_up()
+
+    async def leave(self) -> None:
+        """Give connections back."""
+        await self.client.close()
+
+    async def catch_up(self, seconds: float = 0) -> None:
+        """One sync, with what has to be said about keys after it."""
+        synced = await self.client.sync(timeout=int(seconds * 1000), full_state=not self.client.next_batch)
+        assert isinstance(synced, SyncResponse), synced
+        for room in synced.rooms.join.values():
+            self.seen += [event for event in room.timeline.events if isinstance(event, Event)]
+        if self.client.should_upload_keys:
+            await self.client.keys_upload()
+        if self.client.should_query_keys:
+            await self.client.keys_query()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Sync until something is so."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while not holds():
+                await self.catch_up(0.2)
+
+    async def makes_room(self, *invited: str, encrypted: bool = False, direct: bool = True) -> str:
+        """A room with these people invited; returns its id."""
+        state = [{"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}]
+        made = await self.client.room_create(
+            is_direct=direct, invite=list(invited), initial_state=state if encrypted else ()
+        )
+        assert isinstance(made, RoomCreateResponse), made
+        return made.room_id
+
+    async def joined(self, room: str, *people: str) -> None:
+        """Wait until people are in a room."""
+
+        def there() -> bool:
+            known = self.client.rooms.get(room)
+            return known is not None and all(one in known.users and not known.users[one].invited for one in people)
+
+        await self.until(there)
+
+    async def says(self, room: str, text: str, **more: object) -> str:
+        """Write; returns the event's id."""
+        return await self.sends(room, "m.room.message", {"msgtype": "m.text", "body": text, "m.mentions": {}, **more})
+
+    async def sends(self, room: str, kind: str, content: dict[str, Any]) -> str:
+        """Send an event, encrypted where the room is; returns its id."""
+        sent = await self.client.room_send(room, kind, content, ignore_unverified_devices=True)
+        assert isinstance(sent, RoomSendResponse), sent
+        return sent.event_id
+
+    async def reacts(self, room: str, event_id: str, emoji: str) -> None:
+        """Put an emoji to a message."""
+        relation = {"rel_type": "m.annotation", "event_id": event_id, "key": emoji}
+        await self.sends(room, "m.reaction", {"m.relates_to": relation})
+
+    async def sends_file(self, room: str, name: str, content: bytes, *, encrypted: bool = False) -> str:
+        """Send a file; returns the event's id."""
+        made, keys = await self.client.upload(
+            BytesIO(content), content_type="text/plain", filename=name, encrypt=encrypted, filesize=len(content)
+        )
+        assert isinstance(made, UploadResponse), made
+        where: dict[str, Any] = (
+            {"file": {**(keys or {}), "url": made.content_uri}} if encrypted else {"url": made.content_uri}
+        )
+        info = {"mimetype": "text/plain", "size": len(content)}
+        return await self.sends(room, "m.room.message", {"msgtype": "m.file", "body": name, "info": info, **where})
+
+    async def sees(self, sender: str, part: str) -> Event:
+        """Wait for an event of somebody with these words in it."""
+
+        def found() -> list[Event]:
+            return [one for one in self.seen if one.sender == sender and part in str(_content(one))]
+
+        await self.until(lambda: bool(found()))
+        return found()[0]
+
+    async def reads(self, event: Event) -> bytes:
+        """The file that a message is."""
+        content = _content(event)
+        address = content["file"]["url"] if "file" in content else content["url"]
+        found = await self.client.download(address)
+        assert isinstance(found, DownloadResponse), found
+        body = found.body
+        assert isinstance(body, bytes)
+        if isinstance(event, RoomEncryptedMedia):
+            return decrypt_attachment(body, event.key["k"], event.hashes["sha256"], event.iv)
+        return body
+
+
+def _content(event: Event) -> dict[str, Any]:
+    found = event.source.get("content")
+    return found if isinstance(found, dict) else {}

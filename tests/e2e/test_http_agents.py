@@ -1,0 +1,72 @@
+"""Agents, bindings, commands and what is up, over HTTP."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.http_stand import Served, served
+
+
+@pytest.fixture
+async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as stand:
+        yield stand
+
+
+async def test_an_agent_lives_over_http(shoal: Served) -> None:
+    made = await shoal.client.post("/api/agents", json={"name": "ops", "settings": {"system_prompt": "Watch."}})
+    assert made.status_code == 201
+    assert made.json()["agent"]["system_prompt"] == "Watch."
+    again = await shoal.client.post("/api/agents", json={"name": "ops"})
+    assert (again.status_code, again.json()["error"]) == (409, "conflict")
+    changed = await shoal.client.patch("/api/agents/ops", json={"settings": {"tools": "read", "taint": "false"}})
+    assert changed.json()["tools"] == ["read"]
+    assert (await shoal.client.get("/api/agents/ops")).json()["tools"] == ["read"]
+    assert [one["name"] for one in (await shoal.client.get("/api/agents")).json()] == ["main", "ops"]
+    gone = await shoal.client.delete("/api/agents/ops", params={"keep_files": "true"})
+    assert gone.json()["files"].startswith("removed/ops-")
+    assert (await shoal.client.get("/api/agents/ops")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "part"),
+    [
+        ({"name": "../x"}, 400, "is no name"),
+        ({"name": "x", "settings": {"colour": "red"}}, 400, "is not a key of an agent"),
+        ({"name": "x", "settings": {"tools": "nosuch"}}, 400, "There is no tool"),
+        ({"name": "x", "colour": 1}, 400, "colour"),
+        ({"name": "x", "beside": "nowhere"}, 400, "PLATFORM:CHANNEL"),
+    ],
+)
+async def test_what_cannot_be_makes_no_agent(shoal: Served, body: object, status: int, part: str) -> None:
+    answer = await shoal.client.post("/api/agents", json=body)
+    assert answer.status_code == status
+    assert part in answer.json()["message"]
+    assert [one["name"] for one in (await shoal.client.get("/api/agents")).json()] == ["main"]
+
+
+async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
+    await shoal.client.post("/api/agents", json={"name": "ops"})
+    body = {"platform": "matrix", "channel": "!a:b.c", "agent": "ops"}
+    assert (await shoal.client.put("/api/bindings", json=body)).status_code == 200
+    (bound,) = (await shoal.client.get("/api/bindings")).json()
+    assert {key: bound[key] for key in body} == body
+    assert bound["bound_by"] == "web:owner"
+    assert (await shoal.client.get("/api/agents/ops")).json()["channels"] == ["matrix:!a:b.c"]
+    assert (await shoal.client.delete("/api/bindings/matrix/!a%3Ab.c")).status_code == 200
+    assert (await shoal.client.delete("/api/bindings/matrix/!a%3Ab.c")).status_code == 404
+    body["agent"] = "nobody"
+    assert (await shoal.client.put("/api/bindings", json=body)).status_code == 404
+
+
+async def test_a_command_is_the_owners_wherever_it_is_given(shoal: Served) -> None:
+    path = "/api/threads/telegram:7:0/command"
+    made = await shoal.client.post(path, json={"text": "/agent create ops"})
+    assert "Made the agent **ops**" in made.json()["answer"]
+    unknown = await shoal.client.post(path, json={"text": "/nosuch thing"})
+    assert unknown.json()["answer"].startswith("There is no command /nosuch")
+
+
+async def test_what_is_up_is_told(shoal: Served) -> None:
+    found = (await shoal.client.get("/api/info")).json()
+    assert (found["agents"], found["model"], found["notes"]) == (["main"], "demo", ["a note"])

@@ -1,0 +1,254 @@
+"""The Matrix adapter against a real homeserver (Synapse), with people who use another's client (matrix-nio)."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.contracts.matrix_peer import Kept
+from tests.e2e.matrix_person import Somebody
+from tests.synapse import PASSWORD, Synapse, homeserver
+
+from shoal.chat.matrix.adapter import MatrixAdapter, MatrixSettings
+from shoal.domain.clock import SystemClock
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id, thread_address
+from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
+from shoal.domain.posts import Button, OutboundPost
+from shoal.testing.contracts.chat_peer import Inbox, serving
+
+pytestmark = pytest.mark.slow
+APPROVAL = "01" + "K" * 24
+
+
+@pytest.fixture(scope="session")
+def synapse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
+    """One homeserver for all."""
+    with homeserver(tmp_path_factory.mktemp("synapse")) as server:
+        yield server
+
+
+class Stand:
+    """A bot and ada, each with an account of their own."""
+
+    def __init__(self, synapse: Synapse, folder: Path) -> None:
+        self.synapse = synapse
+        self.folder = folder
+        self.kept = Kept()
+        self.inbox = Inbox()
+        self.bot = synapse.person("shoal")
+        self.ada = Somebody(synapse.address, synapse.person("ada"), folder / "ada")
+        self.adapter = self.make()
+        self.others: list[Somebody] = []
+
+    async def somebody(self, name: str) -> Somebody:
+        """Another person."""
+        made = Somebody(self.synapse.address, self.synapse.person(name), self.folder / name)
+        self.others.append(made)
+        await made.arrive()
+        return made
+
+    def make(self, *, seals: bool = True) -> MatrixAdapter:
+        """The adapter, as after a start of the process."""
+        settings = MatrixSettings(
+            homeserver=self.synapse.address, user=self.bot, password=lambda: PASSWORD, owner=self.ada.id
+        )
+        return MatrixAdapter("matrix", settings, Home(self.folder), self.kept, SystemClock(), seals=seals)
+
+    @asynccontextmanager
+    async def meeting(self, *, encrypted: bool = False, seals: bool = True) -> AsyncGenerator[str]:
+        """Ada and the bot in a room that she invited it to."""
+        await self.ada.arrive()
+        self.adapter = self.make(seals=seals)
+        async with serving(self.adapter, self.inbox):
+            async with asyncio.timeout(30):
+                await self.adapter.connected.wait()
+            room = await self.ada.makes_room(self.bot, encrypted=encrypted)
+            await self.ada.joined(room, self.bot)
+            yield room
+
+    async def prompts(self, count: int) -> list[Prompt]:
+        """Wait for so many prompts; their threads are known from then on, as the store knows them."""
+        found = await self.inbox.prompts(count)
+        self.inbox.threads.update({prompt.key: prompt.thread for prompt in found})
+        return found
+
+
+@pytest.fixture
+async def stand(synapse: Synapse, tmp_path: Path) -> AsyncIterator[Stand]:
+    made = Stand(synapse, tmp_path)
+    yield made
+    for one in (made.ada, *made.others):
+        await one.leave()
+    await made.adapter.close()
+
+
+async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_path: Path) -> None:
+    async with stand.meeting() as room:
+        thread = make_thread_id("matrix", room, "0")
+        asked = await stand.ada.says(room, "What is the tide? 潮")
+        (prompt,) = await stand.prompts(1)
+        assert (prompt.thread, prompt.key, prompt.text) == (thread, asked, "What is the tide? 潮")
+        assert prompt.direct
+        post = OutboundPost(thread, "k1", "Low at **six**", reply_to=asked)
+        made = await stand.adapter.post(post)
+        assert await stand.adapter.post(post) == made  # the same transaction
+        await stand.adapter.typing(thread, "thinking")
+        await stand.adapter.edit(thread, made, "Low at **seven**")
+        seen = await stand.ada.sees(stand.bot, "at <strong>seven")
+        assert seen.source["content"]["m.relates_to"] == {"rel_type": "m.replace", "event_id": made}
+        assert [one.event_id for one in stand.ada.seen if one.event_id == made] == [made]
+
+        await stand.ada.sends_file(room, "tide table.txt", b"high at noon\n")
+        file = (await stand.prompts(2))[1].attachments[0]
+        assert (file.name, file.error) == ("tide table.txt", "")
+        assert await asyncio.to_thread(Path(file.path).read_bytes) == b"high at noon\n"
+        out = tmp_path / "out.bin"
+        out.write_bytes(bytes(range(256)))
+        await stand.adapter.post(OutboundPost(thread, "k2", "The table.", kind="file", file=out))
+        assert await stand.ada.reads(await stand.ada.sees(stand.bot, "out.bin")) == out.read_bytes()
+
+        new = {"msgtype": "m.text", "body": "And tomorrow?"}
+        await stand.ada.says(
+            room,
+            "* And tomorrow?",
+            **{"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": asked}},
+        )
+        await stand.ada.client.room_redact(room, asked)
+        stand.inbox.threads[made] = thread
+        await stand.ada.reacts(room, made, "🛑")
+        await stand.inbox.until(lambda: len(stand.inbox.came) >= 5)
+        edit, deletion, reaction = stand.inbox.came[2:]
+        assert isinstance(edit, Edit)
+        assert (edit.key, edit.text) == (asked, "And tomorrow?")
+        assert isinstance(deletion, Deletion)
+        assert deletion.key == asked
+        assert isinstance(reaction, Reaction)
+        assert (reaction.message_id, reaction.emoji) == (made, "🛑")
+
+
+async def test_a_card_is_decided_by_a_reaction(stand: Stand) -> None:
+    async with stand.meeting() as room:
+        thread = make_thread_id("matrix", room, "0")
+        buttons = (Button("Allow", f"allow:{APPROVAL}"), Button("Deny", f"deny:{APPROVAL}"))
+        card = await stand.adapter.post(OutboundPost(thread, "k1", "May I?", kind="card", buttons=buttons))
+        stand.inbox.threads[card] = thread
+        await stand.ada.sees(stand.bot, "May I?")
+        await stand.ada.reacts(room, card, "✅")
+        await stand.inbox.until(lambda: bool(stand.inbox.decided))
+    assert [(str(approval), allow) for approval, allow, _, _ in stand.inbox.decided] == [(APPROVAL, True)]
+
+
+async def test_threads_of_a_larger_room_and_their_history(stand: Stand) -> None:
+    ben = await stand.somebody("ben")
+    async with stand.meeting() as room:
+        await stand.ada.client.room_invite(room, ben.id)
+        await ben.client.join(room)
+        await stand.ada.joined(room, ben.id)
+        await ben.joined(room, stand.ada.id)
+        await stand.ada.says(room, "not for you")
+        asked = await stand.ada.says(room, "what is the tide?", **{"m.mentions": {"user_ids": [stand.bot]}})
+        (prompt,) = await stand.prompts(1)
+        assert prompt.thread == make_thread_id("matrix", room, asked)
+        assert not prompt.direct
+        made = await stand.adapter.post(OutboundPost(prompt.thread, "k1", "Low."))
+        seen = await stand.ada.sees(stand.bot, "Low.")
+        assert seen.source["content"]["m.relates_to"]["event_id"] == asked
+        within = {
+            "rel_type": "m.thread",
+            "event_id": asked,
+            "is_falling_back": True,
+            "m.in_reply_to": {"event_id": made},
+        }
+        await ben.says(room, "and tomorrow?", **{"m.relates_to": within})
+        assert (await stand.prompts(2))[1].thread == prompt.thread
+        read = [one async for one in stand.adapter.history(prompt.thread, None, 10)]
+        assert [one.text for one in read] == ["what is the tide?", "and tomorrow?"]
+        opened = await stand.adapter.open_thread(room, "A new matter")
+        assert thread_address(opened).thread.startswith("$")
+        room2 = await stand.adapter.create_channel("a new harbour", room)
+        assert await stand.adapter.has_channel(room2)
+        assert not await stand.adapter.has_channel("!nowhere:localhost")
+
+
+async def test_a_stranger_s_invitation_is_declined(stand: Stand) -> None:
+    mallory = await stand.somebody("mallory")
+    stand.inbox.strangers.add(mallory.id)
+    async with stand.meeting():
+        room = await mallory.makes_room(stand.bot)
+        await mallory.until(lambda: any(_left(one.source, stand.bot) for one in mallory.seen))
+        assert stand.bot not in mallory.client.rooms[room].users
+
+
+async def test_what_is_said_before_it_has_joined_is_answered(stand: Stand) -> None:
+    async with stand.meeting():
+        pass
+    room = await stand.ada.makes_room(stand.bot)
+    await stand.ada.until(lambda: room in stand.ada.client.rooms)
+    await stand.ada.says(room, "early")
+    stand.adapter = stand.make()
+    async with serving(stand.adapter, stand.inbox):
+        assert [prompt.text for prompt in await stand.prompts(1)] == ["early"]
+
+
+async def test_what_was_written_meanwhile_is_read_after_a_restart(stand: Stand) -> None:
+    async with stand.meeting() as room:
+        await stand.ada.says(room, "first")
+        await stand.prompts(1)
+    texts = [f"number {number}" for number in range(60)]  # more than one sync tells
+    await asyncio.gather(*(stand.ada.says(room, text) for text in texts))
+    stand.adapter = stand.make()
+    async with serving(stand.adapter, stand.inbox):
+        prompts = await stand.prompts(61)
+    assert sorted(prompt.text for prompt in prompts) == sorted(["first", *texts])
+    assert len({prompt.key for prompt in prompts}) == 61
+
+
+async def test_an_encrypted_room_is_read_and_written_also_after_a_restart(stand: Stand, tmp_path: Path) -> None:
+    async with stand.meeting(encrypted=True) as room:
+        thread = make_thread_id("matrix", room, "0")
+        await stand.ada.says(room, "a secret")
+        (prompt,) = await stand.prompts(1)
+        assert (prompt.text, prompt.thread) == ("a secret", thread)
+        made = await stand.adapter.post(OutboundPost(thread, "k1", "well **kept**"))
+        await stand.adapter.edit(thread, made, "well **kept** indeed")
+        assert (await stand.ada.sees(stand.bot, "kept</strong> indeed")).decrypted
+        await stand.ada.sends_file(room, "secret.txt", b"hidden\n", encrypted=True)
+        file = (await stand.prompts(2))[1].attachments[0]
+        assert (file.name, file.error) == ("secret.txt", "")
+        assert await asyncio.to_thread(Path(file.path).read_bytes) == b"hidden\n"
+        out = tmp_path / "out.txt"
+        out.write_bytes(b"for your eyes\n")
+        await stand.adapter.post(OutboundPost(thread, "k2", "", kind="file", file=out))
+        assert await stand.ada.reads(await stand.ada.sees(stand.bot, "out.txt")) == b"for your eyes\n"
+        buttons = (Button("Allow", f"allow:{APPROVAL}"), Button("Deny", f"deny:{APPROVAL}"))
+        card = await stand.adapter.post(OutboundPost(thread, "k3", "May I?", kind="card", buttons=buttons))
+        stand.inbox.threads[card] = thread
+        await stand.ada.sees(stand.bot, "May I?")
+        await stand.ada.reacts(room, card, "❌")
+        await stand.inbox.until(lambda: bool(stand.inbox.decided))
+        assert not stand.inbox.decided[0][1]
+    await stand.ada.says(room, "still there?")
+    stand.adapter = stand.make()
+    async with serving(stand.adapter, stand.inbox):
+        assert (await stand.prompts(3))[2].text == "still there?"
+        await stand.adapter.post(OutboundPost(thread, "k4", "still here"))
+        await stand.ada.sees(stand.bot, "still here")
+
+
+async def test_without_encryption_an_encrypted_room_is_refused_once(stand: Stand) -> None:
+    async with stand.meeting(encrypted=True, seals=False) as room:
+        await stand.ada.says(room, "one")
+        await stand.ada.says(room, "two")
+        await stand.ada.sees(stand.bot, "This room is encrypted")
+        plain = await stand.ada.makes_room(stand.bot)
+        await stand.ada.joined(plain, stand.bot)
+        await stand.ada.says(plain, "three")
+        assert [prompt.text for prompt in await stand.prompts(1)] == ["three"]
+    assert sum("This room is encrypted" in str(one.source) for one in stand.ada.seen) == 1
+
+
+def _left(event: dict[str, object], user: str) -> bool:
+    content = event.get("content")
+    return event.get("state_key") == user and isinstance(content, dict) and content.get("membership") == "leave"

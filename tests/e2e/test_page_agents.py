@@ -1,0 +1,56 @@
+"""The page's agents: made, changed, bound and removed; and what a slash command answers there."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.e2e.http_stand import TOKEN, served
+from tests.e2e.page_kit import opened, violations
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+
+async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand, opened(browser, f"{stand.address}/?token={TOKEN}", place="agents") as page:
+        new = page.locator("form.card")
+        await new.get_by_label("Name").fill("ops")
+        await new.get_by_label("What it is for").fill("Watch the servers.")
+        await new.get_by_role("button", name="Make agent").click()
+        ops = page.locator("#agent-ops")
+        await expect(ops).to_contain_text("Watch the servers.")
+        await ops.get_by_role("button", name="Change").click()
+        await ops.get_by_label("Tools, empty for all").fill("nosuch")
+        await ops.get_by_role("button", name="Save").click()
+        await expect(ops.get_by_role("alert")).to_contain_text("There is no tool 'nosuch'")
+        await ops.get_by_label("Tools, empty for all").fill("read")
+        await ops.get_by_role("button", name="Save").click()
+        await expect(ops).to_contain_text("1 tools: read")
+        await ops.get_by_role("button", name="Bind a channel").click()
+        await ops.get_by_label("Platform").fill("matrix")
+        await ops.get_by_label("Channel id").fill("!room:b.c")
+        await ops.get_by_role("button", name="Bind", exact=True).click()
+        await expect(ops).to_contain_text("matrix:!room:b.c")
+        await ops.get_by_role("button", name="Unbind matrix:!room:b.c").click()
+        await expect(ops).not_to_contain_text("matrix")
+        await ops.get_by_role("button", name="Remove").click()
+        await ops.get_by_role("button", name="Remove ops").click()
+        await expect(ops).to_have_count(0)
+        assert len(list(tmp_path.glob("removed/ops-*"))) == 1
+        await expect(page.locator(".up")).to_contain_text("a note")
+        assert await violations(page) == []
+
+
+async def test_a_slash_command_is_answered_beside_the_box(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand, opened(browser, f"{stand.address}/?token={TOKEN}") as page:
+        box = page.get_by_label("Message", exact=True)
+        await box.fill("/agent list")
+        await box.press("Enter")
+        told = page.locator(".told")
+        await expect(told).to_contain_text("main")
+        assert stand.orchestrator.received == [], "it is no message"
+        await told.get_by_role("button", name="Close").click()
+        await expect(told).to_have_count(0)
+        await box.fill("/etc/hosts is what?")
+        await box.press("Enter")
+        await stand.orchestrator.arrived.wait()
+        assert await violations(page) == []

@@ -1,0 +1,253 @@
+"""The page's places beside the conversation: what a thread keeps, processes, access, schedules, spending, commands."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from tests.e2e.http_stand import TOKEN, Served, served
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import THREAD, opened, violations
+
+from shoal.domain.clock import iso
+from shoal.domain.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
+from shoal.domain.ids import CallId, ThreadId
+from shoal.domain.messages import Author, Prompt, ToolCall
+from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
+from shoal.domain.records import NewTrigger
+from shoal.testing.chat import FakeChat
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+OWNER = Author("owner")
+WEB = ThreadId(THREAD)
+WHOLE = "\n".join(f"line {number}" for number in range(900)) + "\n<script>window.pwned = 1</script>"
+
+
+def entry(stand: Served) -> str:
+    """The way into a real server's page."""
+    return f"{stand.address}/?token={TOKEN}"
+
+
+async def call_tool(stand: Served) -> None:
+    """A whole turn with a call whose result is kept."""
+    prompt = Prompt(WEB, "k1", "Count", OWNER, stand.clock.now())
+    assert (await stand.store.inbox.accept(prompt, 5)).status == "accepted"
+    turn, call = await stand.open(prompt), CallId("c1")
+    digest = stand.artifacts.keep(WHOLE.encode())
+    finished = ToolFinished(call, "bash", "line 0\n…", artifact=digest, artifact_bytes=len(WHOLE))
+    await stand.add(WEB, turn, AssistantSaid("", (ToolCall(call, "bash", "{}"),), "tool_calls"))
+    await stand.add(WEB, turn, ToolStarted(call, "bash"), finished)
+    await stand.finish(WEB, turn, "Counted.")
+
+
+async def downloaded(page: Page, name: str) -> tuple[str, str]:
+    """What a click on the link `name` saves: its file name and its text."""
+    async with page.expect_download() as waiting:
+        await page.get_by_role("link", name=name).click()
+    download = await waiting.value
+    return download.suggested_filename, Path(await download.path()).read_text(encoding="utf-8")
+
+
+async def test_a_tools_whole_output_is_shown_in_the_conversation(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand:
+        await call_tool(stand)
+        async with opened(browser, entry(stand)) as page:
+            await page.locator(".tool-line").click()
+            await expect(page.locator(".tool-panel")).not_to_contain_text("line 800")
+            await page.get_by_role("button", name="Show the whole output").click()
+            await expect(page.get_by_label("Whole output")).to_contain_text("line 800")
+            await expect(page.get_by_label("Whole output")).to_contain_text("<script>window.pwned = 1</script>")
+            assert await page.evaluate("window.pwned") == 0
+            name, text = await downloaded(page, "Download")
+            assert (name.startswith("bash-"), text) == (True, WHOLE)
+            assert await violations(page) == []
+
+
+async def test_a_thread_shows_its_files_and_whole_results(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand:
+        await call_tool(stand)
+        scratch = stand.home.thread(WEB) / "scratch"
+        scratch.mkdir(parents=True)
+        (scratch / "résumé #1.txt").write_text("Done.", encoding="utf-8")
+        async with opened(browser, entry(stand)) as page:
+            await page.get_by_role("link", name="Files").click()
+            name, text = await downloaded(page, "scratch/résumé #1.txt")
+            assert (name, text) == ("résumé #1.txt", "Done.")
+            results = page.get_by_role("region", name="Whole results")
+            await results.get_by_role("button", name="Show the whole output").click()
+            await expect(results).to_contain_text("line 800")
+            await page.reload()
+            await expect(page.get_by_role("link", name="scratch/résumé #1.txt")).to_be_visible()
+            await page.get_by_role("link", name="Conversation").click()
+            await expect(page.get_by_text("Counted.")).to_be_visible()
+            assert await violations(page) == []
+
+
+async def test_a_thread_without_files_says_so(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address, place=f"t/{THREAD}/files") as page:
+        await expect(page.get_by_text("No files yet.")).to_be_visible()
+        await expect(page.get_by_text("No result was too long yet.")).to_be_visible()
+
+
+async def test_a_subagents_thread_leads_back_to_its_caller(browser: Browser, api: PageApi) -> None:
+    child = "agent:0123456789abcdef:01arz3ndektsv4rrffq69g5fav"
+    api.append(THREAD, UserSaid("Ask somebody", OWNER))
+    api.append(child, UserSaid("What is asked", Author("main"), origin="agent"))
+    api.titles |= {THREAD: "The caller's", child: "The subagent's"}
+    api.parents[child] = THREAD
+    async with opened(browser, api.address, place=f"t/{child}") as page:
+        lines = page.locator(".threads .thread-name")
+        await expect(lines).to_have_text(["The caller's", "The subagent's"])
+        left = [await line.evaluate("line => line.getBoundingClientRect().left") for line in await lines.all()]
+        assert left[0] < left[1]
+        await page.get_by_role("link", name="Caller", exact=True).click()
+        await expect(page.get_by_text("Ask somebody")).to_be_visible()
+        await expect(page.get_by_role("link", name="Caller", exact=True)).to_have_count(0)
+        assert await violations(page) == []
+
+
+async def test_a_process_shows_its_output_and_is_killed(browser: Browser, api: PageApi) -> None:
+    hooks = [{"on": "exit", "codes": [1], "note": "Look why"}]
+    process: dict[str, object] = {
+        "id": "p1", "name": "server", "agent": "main", "thread": THREAD, "command": "npm start", "state": "running",
+        "pid": 7, "started_at": iso(api.now), "ended_at": None, "exit_code": None, "reason": "", "hooks": hooks,
+    }  # fmt: skip
+    ended = process | {"id": "p2", "name": "tests", "state": "exited", "exit_code": 3, "ended_at": iso(api.now)}
+    api.lists["processes"] = [process, ended]
+    api.answers["processes/p1/log"] = {"lines": ["ready on port 3000"], "next_offset": 18, "total_bytes": 18}
+    async with opened(browser, api.address, place="processes") as page:
+        server = page.locator("#process-p1")
+        await expect(server).to_contain_text("A turn when it exits with 1: Look why")
+        await expect(page.locator("#process-p2")).to_contain_text("exit 3")
+        await server.get_by_role("button", name="Output").click()
+        await expect(server.get_by_label("Output", exact=True)).to_have_text("ready on port 3000")
+        await server.get_by_role("button", name="Kill server").click()
+        await expect(page.get_by_role("button", name="Kill tests")).to_have_count(0)
+        api.lists["processes"] = [process | {"state": "killed"}, ended]
+        await server.get_by_role("button", name="Kill it").click()
+        await expect(server.locator(".tag")).to_have_text("killed")
+        assert [(one.kind, one.target) for one in api.sent] == [("DELETE", "processes/p1")]
+        assert await violations(page) == []
+
+
+async def test_a_process_of_a_real_server_shows_its_end_and_output(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand:
+        now = stand.clock.now()
+        spec = ProcessSpec(agent="main", thread=WEB, command="make all", hooks=(Hook(on="exit"),))
+        process = Process("01p", spec, "running", "somewhere", "", started_at=now, seen_at=now)
+        assert await stand.store.processes.add(process, 5)
+        await stand.store.processes.end("01p", Ending("exited", 2))
+        log = stand.processes.log_path(process)
+        log.parent.mkdir(parents=True)
+        log.write_text("compiling\nerror: no such file\n", encoding="utf-8")
+        async with opened(browser, entry(stand), place="processes") as page:
+            card = page.locator("#process-01p")
+            await expect(card).to_contain_text("exit 2")
+            await expect(card).to_contain_text("A turn when it ends")
+            await card.get_by_role("button", name="Output").click()
+            await expect(card.get_by_label("Output", exact=True)).to_contain_text("error: no such file")
+            await expect(card.get_by_role("button", name="Kill")).to_have_count(0)
+            assert await violations(page) == []
+
+
+async def test_a_stranger_is_let_in_by_code_and_shut_out(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand:
+        stand.adapters["fake"] = FakeChat()
+        code = await stand.pairing.ask("fake", Author("@ada/x:example.org", "Ada"))
+        async with opened(browser, entry(stand), place="access") as page:
+            waiting, inside = (page.get_by_role("region", name=name) for name in ("Waiting", "Let in"))
+            await expect(waiting).to_contain_text("Ada")
+            await expect(page.locator("main")).not_to_contain_text(code)
+            await page.get_by_label("Code").fill("WRONG")
+            await page.get_by_role("button", name="Let in").click()
+            await expect(page.get_by_role("alert")).to_contain_text("A pairing code has")
+            await page.get_by_label("Code").fill(f" {code.lower()} ")
+            await page.get_by_role("button", name="Let in").click()
+            await expect(waiting).to_contain_text("Nobody waits.")
+            await expect(inside).to_contain_text("by web:owner")
+            await expect(page.get_by_label("Code")).to_have_value("")
+            await inside.get_by_role("button", name="Shut out Ada").click()
+            await inside.get_by_role("button", name="Shut them out").click()
+            await expect(inside).to_contain_text("Nobody was let in by a code yet.")
+            assert await stand.pairing.people("fake") == ()
+            assert await violations(page) == []
+
+
+async def test_a_schedule_rests_and_comes_again(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand:
+        trigger = NewTrigger(kind="periodic", schedule="0 9 * * *", text="Good morning", thread=WEB)
+        await stand.store.triggers.add(trigger, stand.clock.now() + timedelta(hours=1))
+        async with opened(browser, entry(stand), place="schedules") as page:
+            card = page.locator(".cards .card")
+            await card.get_by_role("button", name="Pause").click()
+            await expect(card).to_contain_text("Rests")
+            assert [one.state for one in await stand.store.triggers.all()] == ["paused"]
+            await card.get_by_role("button", name="Resume").click()
+            await expect(card).to_contain_text("Next in")
+            assert [one.state for one in await stand.store.triggers.all()] == ["active"]
+            assert await violations(page) == []
+
+
+async def test_a_schedule_says_what_became_of_it(browser: Browser, api: PageApi) -> None:
+    row: dict[str, object] = {
+        "name": "", "kind": "periodic", "schedule": "0 9 * * *", "timezone": "UTC", "thread": THREAD,
+        "next_at": None, "last_at": None, "failures": 0, "error": "",
+    }  # fmt: skip
+    api.lists["triggers"] = [
+        row | {"id": "t1", "text": "one", "state": "missed"},
+        row | {"id": "t2", "text": "two", "state": "active", "failures": 2, "error": "No such channel."},
+        row | {"id": "t3", "text": "three", "state": "failed", "failures": 5},
+    ]
+    async with opened(browser, api.address, place="schedules") as page:
+        said = page.locator(".cards .problem")
+        await expect(said).to_have_text([
+            "Its time passed while nobody could send it.",
+            "Failed 2 times in a row; it is tried again. No such channel.",
+            "It failed too often and was switched off.",
+        ])  # fmt: skip
+
+
+async def test_todays_spending_stands_under_its_ceilings(browser: Browser, api: PageApi) -> None:
+    api.answers["usage/ceilings"] = [
+        {"scope": "day", "day": "d", "usd": 2.5, "usd_max": 10.0, "tokens": 9, "tokens_max": 0},
+        {"scope": "agent:ops", "day": "d", "usd": 0.0, "usd_max": 0.0, "tokens": 1200, "tokens_max": 1000},
+    ]
+    async with opened(browser, api.address, place="usage") as page:
+        today = page.get_by_role("region", name="Today")
+        lines = today.locator(".ceilings li")
+        await expect(lines).to_have_text(["All together$2.50 of $10.00", "agent ops1.2k of 1.0k tokens, reached"])
+        await expect(lines.nth(1)).to_have_class("is-full")
+        await today.get_by_role("button", name="Lift for today").click()
+        assert api.sent == []
+        await today.get_by_role("button", name="Let nothing hold it up today").click()
+        await expect(today.get_by_role("status")).to_have_text("Until midnight UTC no ceiling holds anything up.")
+        assert [(one.kind, one.target) for one in api.sent] == [("POST", "usage/lift")]
+        assert await violations(page) == []
+
+
+async def test_commands_are_chosen_from_a_menu_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand, opened(browser, entry(stand)) as page:
+        box, menu = page.get_by_label("Message", exact=True), page.get_by_role("listbox", name="Commands")
+        await box.press("/")
+        await expect(menu.get_by_role("option")).not_to_have_count(0)
+        await box.press_sequentially("st")
+        await expect(menu.get_by_role("option")).to_have_count(3)  # status, stop, steer
+        await box.press("Escape")
+        await expect(menu).to_have_count(0)
+        await box.fill("/a")
+        await box.press("ArrowDown")
+        await expect(menu.get_by_role("option", name="/agent")).to_have_attribute("aria-selected", "true")
+        await box.press("Tab")
+        await expect(box).to_have_value("/agent ")
+        await expect(box).to_be_focused()
+        await expect(menu).to_have_count(0)
+        await box.press_sequentially("list")
+        await box.press("Enter")
+        await expect(page.locator(".told")).to_contain_text("main")
+        await box.fill("/sett")
+        await menu.get_by_role("option", name="/settings").click()
+        await expect(box).to_have_value("/settings ")
+        assert stand.orchestrator.received == []
+        assert await violations(page) == []

@@ -1,0 +1,39 @@
+"""Skill files: any text is a skill or a problem in one sentence, and a skill's line in the prompt is one line."""
+
+import random
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from shoal.turn.frontmatter import Problem, parse_document
+from shoal.turn.skills import Skill, parse_skill
+from tests.fuzz.inputs import any_text, damaged
+from tests.fuzz.target import Attempt
+
+SAMPLES = (
+    "---\nname: tide\ndescription: When the tide is in. Use for: all tides.\nlicense: MIT\n---\n# Tide\nLook.\n",
+    "---\nname: 'tide'\ndescription: >\n  Folded\n  text\n\n  more\nallowed-tools: [bash]\ninline: true\n---\nbody",
+    '---\nname: "tide"\ndescription: |\n  Kept\n  text\nmetadata:\n  author: "somebody \\u00e9"\n  version: 1\n---\n',
+    "---\n# comment\nname: tide\ndescription: plain\nallowed-tools:\n  - bash\n  - 'it''s'\n---\n",
+)
+
+
+@contextmanager
+def target() -> Generator[Attempt]:
+    """A damaged SKILL.md."""
+    yield attempt
+
+
+def attempt(source: random.Random) -> None:
+    """See the module."""
+    text = damaged(source, source.choice(SAMPLES).encode()).decode(errors="replace")
+    if source.random() < 0.2:
+        text = f"---\nname: tide\ndescription: {any_text(source)}\n{any_text(source)}\n---\n{any_text(source)}"
+    with suppress(Problem):
+        parse_document(text)
+    found = parse_skill(Path("/skills/tide/SKILL.md"), text, "agent")
+    if isinstance(found, Skill):
+        assert found.name == "tide"
+        assert len(found.description.splitlines()) == 1, repr(found.description)
+    else:
+        assert len(found.text) < 2000

@@ -1,0 +1,40 @@
+"""Thread ids: every part comes back as it was, and is safe as the name of a directory."""
+
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from shoal.domain.errors import InvalidId
+from shoal.domain.ids import decode_part, encode_part, make_thread_id, parse_thread_id, thread_address
+from tests.fuzz.inputs import any_text
+from tests.fuzz.target import Attempt
+
+
+@contextmanager
+def target() -> Generator[Attempt]:
+    """Random parts, and random texts that should be ids."""
+    yield attempt
+
+
+def attempt(source: random.Random) -> None:
+    """See the module."""
+    parts = [any_text(source, 4) for _ in range(3)]
+    for part in parts:
+        encoded = encode_part(part)
+        assert decode_part(encoded) == part
+        assert encoded not in (".", "..")
+        assert not set(encoded) & set("/\\:\0\n")
+    try:
+        made = make_thread_id(*parts)
+    except InvalidId:
+        made = None
+    if made is not None:
+        found = thread_address(made)
+        assert [found.platform, found.channel, found.thread] == parts
+    text = source.choice([":".join(parts), any_text(source, 8), f"a:{any_text(source, 3)}:b"])
+    try:
+        thread = parse_thread_id(text)
+    except InvalidId:
+        return
+    address = thread_address(thread)
+    assert make_thread_id(address.platform, address.channel, address.thread) == thread

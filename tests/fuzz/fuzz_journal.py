@@ -1,0 +1,127 @@
+"""Journals: after any events, in any order, a request pairs every call, and a turn not ended has a next move."""
+
+import random
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from shoal.domain.agents import TurnLimits
+from shoal.domain.clock import to_micros
+from shoal.domain.errors import StoreCorrupt
+from shoal.domain.events import (
+    EVENT_CLASSES,
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    Failed,
+    LimitReached,
+    Revised,
+    Steered,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+    decode_data,
+    encode_data,
+)
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.messages import AssistantMessage, Author, ModelMessage, ToolCall, ToolMessage
+from shoal.domain.transcript import Transcript
+from shoal.domain.turnstate import TurnState, next_move
+from shoal.permissions.taint import taint_of
+from shoal.store import rows
+from tests.fuzz.inputs import any_text, damaged, damaged_json
+from tests.fuzz.target import Attempt
+
+THREAD = ThreadId("web:lobby:fuzz")
+AT = datetime(2026, 1, 5, tzinfo=UTC)
+LIMITS = TurnLimits(steps_max=3, tool_errors_in_a_row_max=2)
+EVENTS_MAX = 25
+_CALLS = [CallId(name) for name in "abc"]
+
+_MAKERS: dict[type[EventData], Callable[[random.Random], EventData]] = {
+    UserSaid: lambda r: UserSaid(any_text(r, 2), _author(r), backfill=r.random() < 0.2),
+    TurnStarted: lambda r: TurnStarted("main", "m", context=r.choice(["", "<context>now</context>"])),
+    AssistantSaid: lambda r: AssistantSaid(any_text(r, 2), _calls(r), r.choice(["end", "tool_calls", "max_tokens"])),
+    ToolStarted: lambda r: ToolStarted(r.choice(_CALLS), "bash"),
+    ToolFinished: lambda r: ToolFinished(
+        r.choice(_CALLS), "bash", any_text(r, 2), r.random() < 0.4, tainted_by=r.choice(["", "a page"])
+    ),
+    Steered: lambda r: Steered(any_text(r, 2), _author(r)),
+    Revised: lambda r: Revised(_author(r), "m1", any_text(r, 2), deleted=r.random() < 0.5),
+    ApprovalRequested: lambda r: ApprovalRequested(
+        ApprovalId("p"), r.choice(_CALLS), "bash", ("tool:bash:x",), "x", AT
+    ),
+    ApprovalSettled: lambda r: ApprovalSettled(ApprovalId("p"), r.choice(_CALLS), r.choice(["allow", "deny"])),
+    Compacted: lambda r: Compacted(r.randint(0, EVENTS_MAX), any_text(r, 1)),
+    Cleared: lambda r: Cleared(),
+    LimitReached: lambda r: LimitReached(r.choice(["steps", "tool_errors", "budget", "time"])),
+    Failed: lambda r: Failed("internal", any_text(r, 1), fatal=r.random() < 0.5),
+    TurnFinished: lambda r: TurnFinished(r.choice(["done", "aborted", "failed"]), any_text(r, 1)),
+}
+
+
+def _author(source: random.Random) -> Author:
+    return Author(any_text(source, 1), any_text(source, 1), trusted=source.random() < 0.6)
+
+
+def _calls(source: random.Random) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(source.choice(_CALLS), "bash", any_text(source, 1)) for _ in range(source.randint(0, 3)))
+
+
+@contextmanager
+def target() -> Generator[Attempt]:
+    """A journal of random events."""
+    assert set(_MAKERS) == set(EVENT_CLASSES.values()), "an event has no maker here"
+    yield attempt
+
+
+def attempt(source: random.Random) -> None:
+    """See the module."""
+    transcript = Transcript()
+    events: list[Event] = []
+    for seq in range(1, source.randint(1, EVENTS_MAX) + 1):
+        data = _MAKERS[source.choice(list(_MAKERS))](source)
+        assert decode_data(data.type, encode_data(data)) == data
+        turn = TurnId(source.choice(["t1", "t1", "t2", ""]))
+        events.append(Event(seq, THREAD, turn, AT + timedelta(seconds=seq), data))
+        transcript.add(events[-1])
+        _check_pairs(transcript.messages())
+        transcript.expired(AT + timedelta(seconds=source.randint(0, EVENTS_MAX)))
+        state = TurnState(TurnId("t1"), events)
+        assert (next_move(state, LIMITS) is None) == (state.finished is not None)
+        state.waiting_for()
+    assert taint_of(events) == taint_of(events[-1:], taint_of(events[:-1]))
+    _check_row(source, events[-1])
+
+
+def _check_pairs(messages: tuple[ModelMessage, ...]) -> None:
+    waiting: list[CallId] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            assert waiting, "a result without a call"
+            assert message.call_id == waiting.pop(0), "results out of call order"
+            continue
+        assert not waiting, "a call without a result"
+        waiting = [call.id for call in message.tool_calls] if isinstance(message, AssistantMessage) else []
+    assert not waiting, "the last calls have no results"
+
+
+def _check_row(source: random.Random, event: Event) -> None:
+    """A stored row that was damaged is told as such, or reads as an event."""
+    body = encode_data(event.data)
+    if source.random() < 0.5:
+        body = msgspec.json.encode(damaged_json(source, msgspec.json.decode(body)))
+    text = damaged(source, body).decode(errors="replace")
+    kind = source.choice([event.type, event.type, source.choice(list(EVENT_CLASSES)), "unknown"])
+    try:
+        rows.event(THREAD, (event.seq, event.turn, kind, to_micros(event.at), text))
+    except StoreCorrupt:
+        return

@@ -1,0 +1,66 @@
+"""Answers: every dialect renders any text without losing a word, and no piece is longer than a platform takes."""
+
+import random
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+from shoal.delivery.render import pieces_of
+from shoal.domain.markup import measure, render_markup
+from shoal.domain.posts import ChatLimits, Markup
+from tests.fuzz.inputs import any_text
+from tests.fuzz.target import Attempt
+
+_UNITS: list[Literal["characters", "utf16", "bytes"]] = ["characters", "utf16", "bytes"]
+_LINES = [
+    "# ",
+    "- ",
+    "1. ",
+    "> ",
+    "    ",
+    "| ",
+    "```\n",
+    "```py\n",
+    "\n",
+    "  \n",
+    "***",
+    "[",
+    "](http://h/p)",
+    "~~~\n",
+    "|-|\n",
+    "<b>",
+]
+
+
+@contextmanager
+def target() -> Generator[Attempt]:
+    """A random text in every dialect."""
+    yield attempt
+
+
+def _text(source: random.Random) -> tuple[str, list[str]]:
+    """Random markdown with plain words in it, which have to come out again."""
+    words = [f"word{number}" for number in range(source.randint(1, 12))]
+    parts: list[str] = []
+    for word in words:
+        parts += [any_text(source, 3), source.choice(_LINES), " ", word, source.choice([" ", "\n", "\n\n"])]
+    return "".join(parts), words
+
+
+def _names_language(text: str, word: str) -> bool:
+    """Whether the word stands where a fence names its language, which some platforms have no place for."""
+    return any(re.search(rf"(`{{3,}}|~{{3,}})[^`]*\b{word}\b", line) for line in text.splitlines())
+
+
+def attempt(source: random.Random) -> None:
+    """See the module."""
+    text, words = _text(source)
+    for markup in get_args(Markup):
+        rendered = render_markup(text, markup)
+        missing = [word for word in words if word not in rendered and not _names_language(text, word)]
+        assert not missing, f"{markup} lost {missing} of {text!r}"
+        limits = ChatLimits(text_chars_max=source.randint(400, 900), markup=markup, text_unit=source.choice(_UNITS))
+        for piece in pieces_of(text, limits):
+            length = measure(render_markup(piece, markup), limits)
+            assert length <= limits.text_chars_max or len(piece) <= 64, f"{markup}: {length} of {piece!r}"

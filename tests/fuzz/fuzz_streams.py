@@ -1,0 +1,86 @@
+"""Streams of models: cut anywhere they give the same events, and damaged ones an answer or a failure, never a crash."""
+
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from shoal.domain.foreign import UNREADABLE
+from shoal.domain.messages import ModelDone, ModelFailed, ModelRequest, ToolMessage, UserMessage
+from shoal.providers.anthropic import AnthropicWire
+from shoal.providers.failures import failure_in_stream
+from shoal.providers.gemini import GeminiWire
+from shoal.providers.openai import OpenAiWire
+from shoal.providers.openai_responses import ResponsesWire
+from shoal.providers.sse import EventParser
+from shoal.providers.wire import Asked, Quirks, Wire
+from tests.fuzz.inputs import NESTED, damaged, damaged_json
+from tests.fuzz.target import Attempt
+
+STREAMS = Path(__file__).parents[1] / "contracts" / "streams"
+WIRES = {"anthropic": AnthropicWire, "gemini": GeminiWire, "openai": OpenAiWire, "openai-responses": ResponsesWire}
+_ENDS = (b"\n", b"\r\n", b"\r")
+
+
+@contextmanager
+def target() -> Generator[Attempt]:
+    """A recorded stream, damaged and cut."""
+    streams = [(path.name.split(".")[0], path.read_bytes()) for path in sorted(STREAMS.glob("*.sse"))]
+
+    def attempt(source: random.Random) -> None:
+        name, stream = source.choice(streams)
+        stream = stream.replace(b"\n", source.choice(_ENDS))
+        content = damaged(source, stream) if source.random() < 0.4 else stream
+        events = _cut_anywhere(source, content)
+        if source.random() < 0.7:
+            events = [_damaged_event(source, event) if source.random() < 0.3 else event for event in events]
+        _answer(WIRES[name](), events)
+
+    yield attempt
+
+
+def _cut_anywhere(source: random.Random, content: bytes) -> list[bytes]:
+    """The events of the whole, which are those of its pieces too."""
+    whole, pieces = EventParser(), EventParser()
+    expected = [*whole.feed(content), *whole.finish()]
+    found: list[bytes] = []
+    at = 0
+    while at < len(content):
+        size = source.randint(1, 400)
+        found += pieces.feed(content[at : at + size])
+        at += size
+    assert [*found, *pieces.finish()] == expected
+    return expected
+
+
+def _damaged_event(source: random.Random, event: bytes) -> bytes:
+    if source.random() < 0.5:
+        try:
+            return msgspec.json.encode(damaged_json(source, msgspec.json.decode(event)))
+        except UNREADABLE:
+            pass
+    return damaged(source, event) if source.random() < 0.9 else b'{"x":' + b"[" * NESTED
+
+
+def _answer(wire: Wire, events: list[bytes]) -> None:
+    """Read the events; an answer has to be something that can be sent back."""
+    count = iter(range(1_000_000))
+    reader = wire.reader(Asked("p", f"{wire.kind}:p", frozenset(), lambda: f"new{next(count)}"))
+    for event in events:
+        if reader.failure is None:
+            try:
+                reader.feed(event)
+            except UNREADABLE:
+                reader.failure = failure_in_stream(event, "p")
+        reader.deltas()
+    result = reader.result()
+    if isinstance(result, ModelFailed):
+        return
+    assert isinstance(result, ModelDone)
+    calls = result.message.tool_calls
+    assert len({call.id for call in calls}) == len(calls), calls
+    results = tuple(ToolMessage(call.id, call.name, "ok") for call in calls)
+    request = ModelRequest("m", "system", (UserMessage("hi"), result.message, *results))
+    msgspec.json.decode(wire.encode(request, Quirks(), {}).content)

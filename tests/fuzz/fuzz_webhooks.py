@@ -1,0 +1,48 @@
+"""Webhooks: nobody gets in without the secret, and whatever a body holds stays within its mark."""
+
+import random
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from shoal.domain.errors import InvalidInput
+from shoal.domain.signing import is_genuine
+from shoal.triggers.webhook import delivery_key, render
+from tests.fuzz.inputs import Json, any_text, json_bytes
+from tests.fuzz.target import Attempt
+
+SECRET = "0123456789abcdef-secret"
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+SAMPLES: tuple[Json, ...] = (
+    {"action": "opened", "issue": {"number": 7, "labels": ["bug", {"name": "ui"}]}, "a": {"b": "text"}},
+)
+HEADERS = ("authorization", "x-shoal-signature", "x-hub-signature-256", "x-github-delivery", "webhook-id")
+TEMPLATES = ("", "New: {{ a.b }} {{ issue.labels.1.name }}", "{{ body }}", "{{ issue.number }}{{ body }}{{ a.b.c.d }}")
+_MARK = re.compile(r"<\s*(/?)\s*untrusted", re.IGNORECASE)
+
+
+@contextmanager
+def target() -> Generator[Attempt]:
+    """A call with random headers and a damaged body."""
+    yield attempt
+
+
+def attempt(source: random.Random) -> None:
+    """See the module."""
+    body = json_bytes(source, SAMPLES)
+    prefix = source.choice(["", "Bearer ", "t=1767603600,v1=", "sha256="])
+    # Headers come as the server reads them from the wire: as Latin-1.
+    headers = {
+        name: prefix + any_text(source, 3).encode().decode("latin-1") for name in HEADERS if source.random() < 0.6
+    }
+    assert not is_genuine(headers, body, SECRET, NOW)
+    assert delivery_key("git", headers, body, "fresh") == delivery_key("git", headers, body, "fresh")
+    template = source.choice(TEMPLATES)
+    try:
+        text = render(template, "git", body)
+    except InvalidInput:
+        return
+    marks = [found[1] for found in _MARK.finditer(text)]
+    assert marks == ["", "/"] * (len(marks) // 2), text
+    assert len(marks) == (2 if "body" in template or not template else 0), text

@@ -1,0 +1,35 @@
+"""Every fuzz target, for a moment: the same attempts at every run, of which `make fuzz` makes many more."""
+
+import pytest
+
+from tests.fuzz.target import Broken, make, names, opened
+
+SEED = 1
+ATTEMPTS = 800
+SLOWER = {"shell": 100, "config": 200, "event_files": 150, "http": 6, "markup": 200}
+"""Attempts at targets where one takes more than a few milliseconds."""
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in SLOWER])
+def test_a_target_holds(name: str) -> None:
+    with opened(name) as attempt:
+        for number in range(ATTEMPTS):
+            make(attempt, name, SEED, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOWER)
+def test_a_slower_target_holds(name: str) -> None:
+    with opened(name) as attempt:
+        for number in range(SLOWER[name]):
+            make(attempt, name, SEED, number)
+
+
+def test_what_breaks_a_rule_can_be_made_again() -> None:
+    with pytest.raises(Broken, match=r"(?s)ZeroDivisionError: .*--seed 3 --number 5 web"):
+        make(lambda _source: print(1 // 0), "web", 3, 5)
+    drawn: list[float] = []
+    for _ in range(2):
+        make(lambda source: drawn.append(source.random()), "web", 3, 5)
+    make(lambda source: drawn.append(source.random()), "web", 3, 6)
+    assert drawn[0] == drawn[1] != drawn[2]

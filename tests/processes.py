@@ -1,0 +1,121 @@
+"""Real `shoal serve` and `shoal worker` processes, each with a home of its own, and how to talk to them."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+PROGRAM = str(Path(sys.executable).with_name("shoal"))
+WAIT_SECONDS = 60.0
+TICK_SECONDS = 0.1
+
+
+class Answer(NamedTuple):
+    """What came back; status 0 when nobody answered."""
+
+    status: int
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, object]:
+        """The body as an object."""
+        return json.loads(self.body)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An event of a journal."""
+
+    type: str
+    turn: str
+    data: dict[str, object]
+
+
+class Process(NamedTuple):
+    """A process of Shoal."""
+
+    popen: subprocess.Popen[str]
+    address: str
+    token: str
+
+    def ask(self, path: str, body: object = None, *, raw: bytes | None = None) -> Answer:
+        """Call its API."""
+        data = raw if raw is not None else json.dumps(body).encode() if body is not None else None
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        if raw is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        request = urllib.request.Request(f"{self.address}{path}", data=data, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=15) as answer:
+                return Answer(answer.status, answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read())
+        except OSError:
+            return Answer(0, b"")
+
+    def says(self, thread: str, text: str, message_id: str, **more: object) -> None:
+        """Send a message as its owner."""
+        body = {"text": text, "message_id": message_id, **more}
+        assert self.ask(f"/api/threads/{quote(thread)}/messages", body).status == 202
+
+    def events(self, thread: str) -> list[Entry]:
+        """The thread's journal."""
+        return msgspec.json.decode(self.ask(f"/api/threads/{quote(thread)}/events").body, type=list[Entry])
+
+    def turn_of(self, thread: str, message_id: str) -> list[Entry]:
+        """The events of the finished turn that answers a message."""
+        until(lambda: any(self._finished(thread, message_id)))
+        return list(self._finished(thread, message_id))
+
+    def _finished(self, thread: str, message_id: str) -> list[Entry]:
+        events = self.events(thread)
+        turn = next((event.turn for event in events if event.data.get("message_id") == message_id), None)
+        found = [event for event in events if event.turn == turn]
+        return found if any(event.type == "turn_finished" for event in found) else []
+
+    def stop(self) -> int:
+        """End it as an operator does."""
+        self.popen.terminate()
+        return self.popen.wait(WAIT_SECONDS)
+
+
+def until(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    """Wait until something is so. Raises AssertionError when it does not come."""
+    pause, end = threading.Event(), time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come"
+        pause.wait(TICK_SECONDS)
+
+
+@contextmanager
+def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Process]:
+    """`shoal ROLE` on a free port, until the block ends; `settings` are environment variables."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    environ = {**kept, "HOME": str(home), **settings}
+    command = [PROGRAM, "--home", str(home), role, "--port", "0"]
+    home.mkdir(exist_ok=True)
+    said = home / "stderr.log"
+    with (
+        said.open("a") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ) as popen,
+    ):
+        assert popen.stdout is not None
+        try:
+            ready = popen.stdout.readline().split()
+            assert ready[:1] == ["ready"], said.read_text()
+            address, _, token = ready[1].partition("/?token=")
+            yield Process(popen, address, token)
+        finally:
+            popen.terminate()
+            popen.wait(WAIT_SECONDS)

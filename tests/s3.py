@@ -1,0 +1,35 @@
+"""An S3-compatible server in a process of its own, for the tests of the object store."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@contextmanager
+def server() -> Generator[str]:
+    """Its address. Skips the test where it cannot be had."""
+    made = subprocess.run([ROOT / "scripts" / "s3-server.sh"], check=False, capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(made.stderr.strip())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "s3-server" / "python")}
+    argv = [sys.executable, "-m", "moto.server", "-p", "0"]
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        said: list[str] = []
+        address = ""
+        for line in server.stderr:
+            said.append(line.strip())
+            address = next((word for word in line.split() if word.startswith("http://")), "")
+            if "Running on" in line and address:
+                break
+        if not address:
+            pytest.skip(f"the S3-compatible server did not start: {' / '.join(said[-3:])}")
+        yield address
+        server.kill()

@@ -1,0 +1,39 @@
+"""A cast of scripted turns for scenarios with subagents: what each answers is found by a word of its task."""
+
+import json
+from collections.abc import Sequence
+
+from shoal.domain.events import ToolFinished
+from shoal.domain.ids import ThreadId
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model.script import Seen
+from shoal.testing.scenario import World
+
+
+def delegates(tool: str, *tasks: str, **more: object) -> Reply:
+    """An assistant message that gives each task to a subagent."""
+    word = "question" if tool == "ask_agent" else "task"
+    return Reply(calls=tuple(Call(tool, json.dumps({word: task, **more})) for task in tasks))
+
+
+def cast(**roles: Sequence[Reply | str]) -> FakeModel:
+    """A model that plays the steps of the role whose name the last user message has in it, one a round."""
+
+    def play(seen: Seen) -> Reply | str:
+        asked = seen.user_text.split("<context>")[0]
+        steps = next(steps for name, steps in roles.items() if name in asked)
+        return steps[min(seen.rounds, len(steps) - 1)]
+
+    return FakeModel(script=play)
+
+
+async def children_of(world: World, parent: ThreadId | None = None) -> list[ThreadId]:
+    """A thread's children, oldest first."""
+    wanted = parent or world.ada.thread
+    found = [info for info in await world.app.store.journal.threads() if info.parent == wanted]
+    return [info.thread for info in sorted(found, key=lambda info: info.created_at)]
+
+
+async def results(world: World, thread: ThreadId | None = None) -> list[ToolFinished]:
+    """The results of a thread's calls, in the order of the journal."""
+    return [event.data for event in await world.journal(thread) if isinstance(event.data, ToolFinished)]

@@ -1,0 +1,121 @@
+"""A Shoal whose agent starts a process, to be killed at a chosen durable write.
+
+`python -m tests.scenarios.process_life` reads orders, one JSON object a line, forks a child for each that lives it, and
+answers with a line: the child's exit code, or minus its signal, and how many writes there were.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.sandbox.host import HostSandbox
+from shoal.store.script import Driver
+from shoal.testing.chat import OPEN, FakeChat, Posted
+from shoal.testing.crash import OneModel, Outcome, World
+from shoal.testing.faults import KillingDriver, Side
+from shoal.testing.model import Call, FakeModel, Reply, Seen
+
+THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
+SECONDS_MAX = 30.0
+DEATH = "the end"
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One run. `command` is what the process does, `hooks` what is told of it; `at` 0 kills at the very end."""
+
+    home: str
+    world: str
+    command: str
+    hooks: list[dict[str, object]]
+    side: Side = "before"
+    at: int = 0
+    asks: bool = True
+
+
+async def live(life: Life) -> int:
+    """Ask the agent once, unless it was asked before; end when everything it was told is answered."""
+    world, drivers = World(Path(life.world)), list[KillingDriver]()
+
+    def wrap(driver: Driver) -> Driver:
+        drivers.append(KillingDriver(driver, life.side, life.at))
+        return drivers[0]
+
+    def answer(seen: Seen) -> Reply:
+        last = seen.messages[-1]
+        if last.role == "user" and "[The process" in last.text:
+            world.note("told", what=last.text.partition("[The process")[2].partition("]")[0])
+            return Reply("I was told.")
+        if last.role == "user":
+            arguments = {"command": life.command, "hooks": life.hooks}
+            return Reply(calls=(Call("process_start", json.dumps(arguments)),))
+        return Reply("Started, or not.")
+
+    def show(posted: Posted) -> None:
+        world.note("chat", key=posted.post.key, text=posted.markdown)
+
+    chat = FakeChat(on_post=show)
+    doubles = Doubles(
+        models=OneModel(FakeModel(script=answer)),
+        sandbox=HostSandbox(),
+        adapters=(chat,),
+        access={chat.platform: OPEN},
+        wrap_driver=wrap,
+    )
+    overrides = {
+        "permissions": {"default_profile": "open"},
+        "engine": {"drain_seconds": 1.0},
+        "sandbox": {"kind": "host"},
+    }
+    async with open_app(load_config(Path(life.home), {}, overrides), doubles) as app:
+        async with asyncio.timeout(SECONDS_MAX):
+            await app.orchestrator.send(
+                Prompt(THREAD, "asked", "start it", Author("ada"), app.clock.now(), message_id="asked")
+            )
+            await _all_quiet(app)
+    return drivers[0].writes
+
+
+async def _all_quiet(app: App) -> None:
+    """Until no turn runs, no process runs, and all that ended was told."""
+    while True:
+        await app.clock.sleep(0.05)
+        processes = await app.store.processes.search()
+        if any(one.state == "running" or not one.told for one in processes):
+            continue
+        if not await app.store.inbox.waiting() and await app.store.outbox.depth() == 0:
+            return
+
+
+def run_forked(life: Life) -> Outcome:
+    """Live it in a forked child."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receive)
+        os.write(send, str(asyncio.run(live(life))).encode())
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as answers:
+        text = answers.read()
+    _, status = os.waitpid(child, 0)
+    return Outcome(os.waitstatus_to_exitcode(status), int(text or 0))
+
+
+def main() -> None:
+    """Serve orders until standard input ends."""
+    for line in sys.stdin:
+        outcome = run_forked(msgspec.json.decode(line, type=Life))
+        sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

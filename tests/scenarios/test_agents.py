@@ -1,0 +1,210 @@
+"""Agents as people meet them: made, bound to channels, configured, destroyed; each with its own model and rules."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import Door, calls, in_time
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author, Prompt
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import FakeModel, Seen
+from shoal.testing.scenario import SECONDS_MAX, World, scenario
+
+MANAGED: Mapping[str, object] = {"agents": {"managers": ["fake:ada", "fake:role:captain"]}}
+
+
+def named(seen: Seen) -> str:
+    """Answers with the agent's name and the model that was asked."""
+    return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
+
+
+async def answer(world: World, channel: str, text: str = "who?") -> str:
+    """A plain message in a channel, and the answer."""
+    thread = await world.chat.writes(channel, text)
+    await world.happens(thread, "turn_finished")
+    async with asyncio.timeout(SECONDS_MAX):
+        return (await world.chat.sees(thread, "by")).markdown
+
+
+async def test_a_new_agent_has_a_channel_a_repository_and_a_row(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        told = await world.ada.asks("/agent create deck Keeps the deck clean.")
+        assert "It answers in the new channel fake:deck" in told
+        assert world.chat.channels == {"deck": "harbour"}
+        folder = tmp_path / "agents" / "deck"
+        assert 'system_prompt = "Keeps the deck clean."' in (folder / "agent.toml").read_text()
+        assert (folder / "workspace" / ".git").is_dir()
+        assert [(row.name, row.state) for row in await world.app.store.registry.all()] == [("deck", "active")]
+        assert (await answer(world, "deck")).startswith("deck by")
+        assert (await answer(world, "harbour")).startswith("main by")
+        assert "- **deck** `demo`, open (in fake:deck)" in await world.ada.asks("/agent list")
+
+
+async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        world.chat.channel_trouble = PlatformError("The bot may not manage channels.")
+        told = await world.ada.asks("/agent create deck")
+        assert "may not manage channels" in told
+        await world.ada.asks("/agent bind deck")
+        assert (await answer(world, "harbour")).startswith("deck by")
+
+
+async def test_bindings_survive_a_restart_and_end_with_unbind(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        await world.ada.asks("/agent create deck")
+        await world.ada.asks("/agent bind deck")
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        assert (await answer(world, "harbour")).startswith("deck by")
+        assert "no agent any more" in await world.ada.asks("/agent unbind")
+        assert (await answer(world, "harbour")).startswith("main by")
+        assert "bound to no agent" in await world.ada.asks("/agent unbind")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["/agent create x", "/agent bind main", "/agent unbind", "/agent config model demo", "/agent destroy x",
+     "/settings model demo", "/settings validate-keys"],
+)  # fmt: skip
+async def test_only_those_who_may_change_agents(tmp_path: Path, command: str) -> None:
+    async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
+        eve = world.person("eve", "1")
+        assert "Only my owner" in await eve.asks(command)
+        assert "Only my owner" not in await eve.asks(command, roles=("captain",))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("profile nosuch", "There is no permission profile 'nosuch'. There are:"),
+        ("tools bash, nosuch", "There is no tool 'nosuch'. There are:"),
+        ("colour red", "There is no agent 'colour'"),
+        ("main colour red", "'colour' is not a key of an agent. Keys: model,"),
+        ("taint maybe", "taint cannot be 'maybe'"),
+        ("budget.usd_per_day -1", "budget.usd_per_day cannot be '-1'"),
+    ],
+)
+async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, line: str, problem: str) -> None:
+    async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
+        await world.ada.asks("/agent create deck")
+        before = (tmp_path / "agents/deck/agent.toml").read_text()
+        await world.ada.asks("/agent bind deck")
+        assert problem in await world.ada.asks(f"/agent config {line}")
+        assert (tmp_path / "agents/deck/agent.toml").read_text() == before
+
+
+async def test_a_configured_agent_answers_so_from_the_next_turn(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        await world.ada.asks("/agent create deck")
+        for line in ("deck model other/one", "deck tools read, write", "deck budget.tokens_per_day 500000"):
+            assert "from the next turn on" in await world.ada.asks(f"/agent config {line}")
+        assert await answer(world, "deck") == "deck by other/one"
+        shown = await world.ada.asks("/agent show deck")
+        assert "- model `other/one`" in shown
+        assert "- tools: read, write" in shown
+        assert "tokens_per_day 500,000" in shown
+        audited = [entry.entry.action for entry in await world.app.store.audit.rows("agents")]
+        assert audited == ["agent:create", "agent:bind", "agent:config model", "agent:config tools",
+                           "agent:config budget.tokens_per_day"]  # fmt: skip
+
+
+async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel(calls("wait"), "main by demo")
+    async with scenario(tmp_path, model, tools=[door.tool()], settings=MANAGED) as world:
+        await world.ada.asks("/agent create deck")
+        thread = await world.chat.writes("deck", "scrub")
+        await door.entered.wait()
+        (tmp_path / "agents/deck/workspace/soap").write_text("green")
+        told = await world.ada.asks("/agent destroy deck keep")
+        assert "removed/deck-" in told
+        assert (await world.types(thread))[-1] == "turn_finished"
+        assert door.left == 0
+        assert [path.read_text() for path in tmp_path.glob("removed/deck-*/workspace/soap")] == ["green"]
+        assert await world.app.store.registry.bindings() == []
+        assert (await answer(world, "deck")).startswith("main")
+        await world.ada.asks("/agent create deck")
+        assert "deleted" in await world.ada.asks("/agent destroy deck")
+        assert not (tmp_path / "agents/deck").exists()
+        assert "default agent" in await world.ada.asks("/agent destroy main")
+
+
+async def test_settings_of_a_place_choose_what_agents_leave_open(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        await world.ada.asks("/settings model wide/one")
+        await world.ada.asks("/agent create deck")
+        await world.ada.asks("/agent config deck model own/one")
+        assert await answer(world, "harbour") == "main by wide/one"
+        assert await answer(world, "deck") == "deck by own/one"
+        await world.chat.asks("deck", "1", "/settings here model narrow/one")
+        assert await answer(world, "deck") == "deck by narrow/one"
+        assert "`main`" not in await world.ada.asks("/settings")
+        assert "everywhere on fake: model `wide/one`" in await world.ada.asks("/settings show")
+        await world.ada.asks("/settings model default")
+        assert await answer(world, "harbour") == "main by demo"
+
+
+async def test_permissions_chosen_for_a_channel_hold_there(tmp_path: Path) -> None:
+    model = FakeModel(calls("bash", arguments=json.dumps({"command": "touch made"})), "done by it")
+    async with scenario(tmp_path, model, settings=MANAGED) as world:
+        await world.ada.asks("/settings here permissions locked")
+        thread = await world.chat.writes("harbour", "go")
+        await world.happens(thread, "turn_finished")
+        assert not (tmp_path / "agents/main/workspace/made").exists()
+        assert "bash" not in {tool.name for tool in model.requests[0].tools}
+        assert "There is no permission profile" in await world.ada.asks("/settings permissions nosuch")
+
+
+async def test_a_message_that_names_its_agent_goes_there_all_the_same(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        for name in ("deck", "mast"):
+            await world.ada.asks(f"/agent create {name}")
+        await world.ada.asks("/agent bind deck")
+        at = world.app.clock.now()
+        prompt = Prompt(ThreadId("fake:harbour:77"), "k77", "who?", Author("ada"), at, agent="mast")
+        await world.app.orchestrator.send(prompt)
+        assert (await world.chat.sees(prompt.thread, "by")).markdown.startswith("mast by")
+
+
+async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
+        for name in ("deck", "mast"):
+            await world.ada.asks(f"/agent create {name}")
+    (tmp_path / "agents/deck").rename(tmp_path / "elsewhere")
+    (tmp_path / "agents/mast/agent.toml").write_text("colour = 1\n")
+    (tmp_path / "agents/keel").mkdir()
+    async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
+        told = "\n".join(world.app.notes)
+        assert "The agent deck is known, but agents/deck/ is gone" in told
+        assert "fake:deck is bound to the agent deck, which is gone" in told
+        assert "mast/agent.toml" in told
+        assert "keel" in {row.name for row in await world.app.store.registry.all()}
+        assert "deleted" in await world.ada.asks("/agent destroy deck")
+    async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
+        assert not any("deck" in note for note in world.app.notes)
+
+
+async def test_a_bound_channel_that_is_gone_is_told_to_the_owner(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
+        await world.ada.asks("/agent create deck")
+        await world.app.store.settings.put("last_channel", "main", world.ada.thread)
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel("hi"), clock=clock, settings=MANAGED) as world:
+        world.chat.gone.add("deck")
+        await in_time(clock, world.ada.sees("The channel fake:deck of the agent deck is gone"))
+        assert any("fake:deck" in note for note in world.app.notes)
+        assert len(await world.app.store.registry.bindings()) == 1, "it is told, not dropped"
+
+
+async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
+        await world.ada.asks("/agent create deck")
+        await world.ada.asks("/agent config deck budget.tokens_per_day 10")
+        thread = await world.chat.writes("deck", "who?")
+        await world.happens(thread, "turn_finished")
+        assert "the budget does not allow another model call" in (await world.chat.sees(thread, "I stopped")).markdown
+        assert (await answer(world, "harbour")).startswith("main by")

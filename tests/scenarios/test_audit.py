@@ -1,0 +1,98 @@
+"""The audit log tells what did not count as well: refused decisions, and settings that are others than before."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import in_time
+
+from shoal.domain.errors import Conflict, Forbidden, Gone
+from shoal.domain.permissions import Asker
+from shoal.domain.records import AuditEntry
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import World, scenario
+
+
+def bash(command: str) -> Reply:
+    return Reply(calls=(Call("bash", f'{{"command": "{command}"}}'),))
+
+
+async def entries(world: World, kind: str, chain: str = "") -> list[AuditEntry]:
+    rows = await world.app.store.audit.tail(1000, chain_name=chain or world.ada.thread)
+    return [row.entry for row in rows if row.entry.kind == kind]
+
+
+async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        with pytest.raises(Forbidden):
+            await world.app.orchestrator.decide(approval.id, True, Asker("eve", platform="fake"))
+        await world.ada.decides(approval.id, allow=False)
+        with pytest.raises(Conflict):
+            await world.ada.decides(approval.id, allow=True)
+        found = await entries(world, "approval")
+        assert [(one.decision, one.user, one.detail) for one in found] == [
+            ("refused", "fake:eve", "not theirs to decide"),
+            ("deny", "ada", "once"),
+            ("refused", "fake:ada", "too late to allow"),
+        ]
+
+
+async def test_a_decision_after_its_time_is_told(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard", clock=clock) as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        await clock.advance(3700)
+        await in_time(clock, world.ada.sees("done"))
+        with pytest.raises(Gone):
+            await world.ada.decides(approval.id, allow=True)
+        assert [one.decision for one in await entries(world, "approval")][-1] == "refused"
+
+
+async def test_settings_that_are_others_than_at_the_last_start_are_told(tmp_path: Path) -> None:
+    ada = {"access": {"people": {"ada": {"identities": ["fake:ada", "web:owner"]}}}}
+    seen: list[list[str]] = []
+    for settings in ({}, {}, ada):
+        async with scenario(tmp_path, FakeModel("hi"), settings=settings) as world:
+            found = [one.action for one in await entries(world, "config", "system")]
+            seen.append([action for action in found if not action.startswith("agent ")])
+    first = ["access first start", "budget first start", "permissions first start", "sandbox first start"]
+    assert seen == [first, first, [*first, "access changed"]]
+
+
+async def test_a_long_command_is_shown_in_part_and_where_the_whole_is(tmp_path: Path) -> None:
+    command = f"echo {'x' * 5000} the-end"
+    async with scenario(tmp_path, FakeModel(bash(command), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        card = await world.ada.sees("characters are not shown here")
+        assert f"shoal approvals show {approval.id}" in card.markdown
+        assert "the-end" in card.markdown
+        assert approval.shown == command
+        assert approval.asked_by == "fake:ada"
+        await world.ada.decides(approval.id, allow=True)
+        edited = await world.ada.sees("Allowed; it ran.")
+        assert "characters are not shown here" in edited.markdown
+
+
+async def test_an_agents_own_rights_that_are_others_than_at_the_last_start_are_told(tmp_path: Path) -> None:
+    settings = tmp_path / "agents" / "main" / "agent.toml"
+    settings.parent.mkdir(parents=True)
+    seen: list[int] = []
+    for text in ('model = "one"', 'model = "two"', 'profile = "open"', "profile = 'open'\ntaint = false", "profile ="):
+        settings.write_text(f"{text}\n")
+        async with scenario(tmp_path, FakeModel("hi")) as world:
+            found = await entries(world, "config", "system")
+            seen.append(sum(one.action == "agent main changed" for one in found))
+    assert seen == [0, 0, 1, 2, 3]
+
+
+async def test_the_card_of_a_long_command_leads_to_the_page_where_its_address_is_known(tmp_path: Path) -> None:
+    settings = {"web": {"public_url": "https://shoal.example/"}}
+    model = FakeModel(bash(f"echo {'x' * 5000}"))
+    async with scenario(tmp_path, model, profile="standard", settings=settings) as world:
+        await world.ada.says("go")
+        card = await world.ada.sees("characters are not shown here")
+        assert "or on the page: https://shoal.example/#/approvals." in card.markdown

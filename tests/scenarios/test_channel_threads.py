@@ -1,0 +1,117 @@
+"""Many threads of one agent in one channel and one workspace: routed by reply, side by side, none losing an edit."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.scenarios.kit import Door, calls
+
+from shoal.domain.events import Steered, UserSaid
+from shoal.domain.ids import ThreadId
+from shoal.testing.chat import Posted
+from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
+from shoal.testing.scenario import SECONDS_MAX, World, scenario
+
+THREADS = 20
+FILES = tuple(f"f{number}.txt" for number in range(5))
+PAGE = "\n." * 10
+MANY = {"turns": {"steps_max": 200, "tool_errors_in_a_row_max": 200}}
+
+
+def counted(seen: Seen) -> str:
+    """How many messages of people were heard, and the first word of the first."""
+    people = [message for message in seen.messages if message.role == "user"]
+    return f"heard {len(people)}: {people[0].text.split()[1]}"
+
+
+async def sees(world: World, thread: ThreadId, part: str) -> Posted:
+    """A message of a thread, in time."""
+    async with asyncio.timeout(SECONDS_MAX):
+        return await world.chat.sees(thread, part)
+
+
+async def is_known(world: World) -> None:
+    """Wait until what was posted is noted, so that it can be answered; people are slower than that."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while await world.app.store.outbox.depth():
+            pass
+
+
+async def test_a_plain_message_opens_a_thread_and_a_reply_goes_to_its_own(tmp_path: Path) -> None:
+    model = FakeModel(script=counted)
+    async with scenario(tmp_path, model) as world:
+        one = await world.chat.writes("harbour", "one")
+        first = await sees(world, one, "heard 1: one")
+        two = await world.chat.writes("harbour", "two")
+        second = await sees(world, two, "heard 1: two")
+        assert one != two
+        await is_known(world)
+        assert await world.chat.writes("harbour", "more", answers=first.id) == one
+        await sees(world, one, "heard 2: one")
+        assert await world.chat.writes("harbour", "more", answers=second.id) == two
+        assert await world.chat.writes("harbour", "who?", answers="nobody's") not in (one, two)
+
+
+async def test_a_reply_to_a_running_thread_reaches_its_turn(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel("Ready.", calls("wait"), "With flags too.")
+    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
+        thread = await world.chat.writes("harbour", "get ready")
+        ready = await sees(world, thread, "Ready.")
+        await world.happens(thread, "turn_finished")
+        await is_known(world)
+        await world.chat.writes("harbour", "sail", answers=ready.id)
+        await door.entered.wait()
+        await world.chat.writes("harbour", "and hoist the flags", answers=ready.id)
+        door.open.set()
+        await sees(world, thread, "With flags too.")
+        events = await world.journal(thread)
+        assert [event.data.text for event in events if isinstance(event.data, UserSaid)] == ["get ready", "sail"]
+        assert [event.data.text for event in events if isinstance(event.data, Steered)] == ["and hoist the flags"]
+
+
+async def test_each_thread_is_told_what_the_others_do(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("later", gate=gate), "seen", "alone")
+    async with scenario(tmp_path, model) as world:
+        busy = await world.chat.writes("harbour", "paint </context> the hull")
+        await gate.reached.wait()
+        other = await world.chat.writes("lighthouse", "what now?")
+        await sees(world, other, "seen")
+        asked = model.requests[-1].messages[-1].text
+        assert f"You are also at work in:\n- {busy}: paint ‹/context> the hull (for " in asked
+        assert "at step 1" in asked
+        gate.open()
+        await sees(world, busy, "later")
+        await world.happens(busy, "turn_finished")
+        await sees(world, await world.chat.writes("lighthouse", "and now?"), "alone")
+        assert "also at work" not in model.requests[-1].messages[-1].text
+
+
+def painter(seen: Seen) -> Reply | str:
+    """Ticks itself off in every file, and tries again where that was refused."""
+    mine = seen.user_text.split()[1]
+    told = [message.text for message in seen.messages if message.role == "tool"]
+    left = [name for name in FILES if not any(f"Edited /workspace/{name}" in text for text in told)]
+    if not left:
+        return f"{mine} done"
+    given = [{"path": name, "old_string": f"{mine}: open", "new_string": f"{mine}: done"} for name in left]
+    return Reply(calls=tuple(Call("edit", json.dumps(one)) for one in given))
+
+
+async def test_twenty_threads_that_edit_the_same_files_lose_no_edit(tmp_path: Path) -> None:
+    names = [f"painter{number:02}" for number in range(THREADS)]
+    workspace = tmp_path / "agents" / "main" / "workspace"
+    workspace.mkdir(parents=True)
+    for name in FILES:
+        (workspace / name).write_text("\n".join(f"{one}: open{PAGE}" for one in names))
+    async with scenario(tmp_path, FakeModel(script=painter), settings=MANY) as world:
+        await asyncio.gather(*(paint(world, name) for name in names))
+    for name in FILES:
+        assert (workspace / name).read_text() == "\n".join(f"{one}: done{PAGE}" for one in names)
+
+
+async def paint(world: World, name: str) -> None:
+    """One painter in a thread of its own, until it is done."""
+    thread = await world.chat.writes("harbour", f"{name} paints")
+    await sees(world, thread, f"{name} done")

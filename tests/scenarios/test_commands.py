@@ -1,0 +1,116 @@
+"""The commands about conversations, as people give them in a chat: context, threads, tasks, one-off models."""
+
+import asyncio
+from pathlib import Path
+
+from tests.scenarios.kit import Door, calls
+
+from shoal.testing.model import FakeModel, Reply, Seen
+from shoal.testing.scenario import World, scenario
+
+MANAGED = {"agents": {"managers": ["fake:captain"]}}
+
+
+def echo(seen: Seen) -> Reply | str:
+    """Describes when asked to, else says which model answers and how much it was sent."""
+    return "About boats." if "Describe it now." in seen.user_text else f"{seen.model} heard {len(seen.messages)}"
+
+
+async def turn(world: World, text: str, number: int) -> None:
+    """One message and its answer."""
+    await world.ada.says(text)
+    await world.happens(world.ada.thread, "turn_finished", number)
+
+
+async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=echo)) as world:
+        assert await world.ada.asks("/context") == "Nothing was said here yet."
+        await turn(world, "two boats", 1)
+        saved = await world.ada.asks("/context save")
+        assert saved.endswith(": About boats.")
+        name = saved.split("`")[1]
+        assert (await world.ada.asks("/context clear")).startswith("Cleared.")
+        await turn(world, "now?", 2)
+        await world.ada.sees("demo heard 1")
+        assert f"`{name}`" in await world.ada.asks("/context history")
+        assert "About boats." in await world.ada.asks(f"/context restore {name}")
+        await turn(world, "and now?", 3)
+        await world.ada.sees("demo heard 3")
+        assert "no snapshot" in await world.ada.asks("/context restore nosuch")
+        assert "There are:" in await world.ada.asks("/context restore")
+
+
+async def test_threads_are_listed_killed_and_their_steps_shown(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel("hi", calls("wait"))
+    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
+        bob = world.person("bob", "2")
+        await turn(world, "hello there", 1)
+        await bob.says("wait for me")
+        await door.entered.wait()
+        listed = await world.ada.asks("/thread list")
+        assert "- `1` hello there (idle" in listed
+        assert "- `2` wait for me (at work" in listed
+        assert "Stopping fake:harbour:2." in await world.ada.asks("/thread kill 2")
+        await world.happens(bob.thread, "turn_finished")
+        assert (await world.ada.asks("/thread kill 2")).startswith("Nothing runs")
+        history = await world.ada.asks("/thread history 2")
+        assert history.startswith("fake:harbour:2: 1 steps,")
+        assert "step 1: model demo, " in history
+        assert "There is no thread nosuch" in await world.ada.asks("/thread kill nosuch")
+
+
+async def test_what_is_in_another_channel_is_for_those_who_may(tmp_path: Path) -> None:
+    door = Door()
+    async with scenario(tmp_path, FakeModel(calls("wait"), "ok"), tools=[door.tool()], settings=MANAGED) as world:
+        await world.chat.says("cabin", "9", "the secret course", user="captain")
+        await door.entered.wait()
+        assert "secret" not in await world.ada.asks("/tasks")
+        assert "another channel" in await world.ada.asks("/tasks")
+        assert "no threads here" in await world.ada.asks("/thread list")
+        assert "another channel" in await world.ada.asks("/thread kill fake:cabin:9")
+        captain = world.person("captain", "1")
+        assert "`fake:cabin:9` the secret course (for " in await captain.asks("/tasks")
+        assert "fake:cabin:9" in await captain.asks("/thread list")
+        assert "Stopping" in await captain.asks("/thread kill fake:cabin:9")
+
+
+async def test_tasks_tell_what_waits_for_whom(tmp_path: Path) -> None:
+    model = FakeModel(calls("bash", arguments='{"command": "true"}'), "done", "done")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        assert await world.ada.asks("/tasks") == "main has nothing to do."
+        await world.ada.says("try it")
+        await world.ada.is_asked()
+        await world.ada.says("and more")
+        told = await world.ada.asks("/tasks")
+        assert "try it (for " in told
+        assert "waits for a person's decision, 1 waiting behind)" in told
+
+
+async def test_one_message_is_answered_by_another_model(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=echo)) as world:
+        assert await world.ada.asks("/model other/one what is this?") == ""
+        await world.ada.sees("other/one heard 1")
+        await world.happens(world.ada.thread, "turn_finished")
+        await turn(world, "and now?", 2)
+        await world.ada.sees("demo heard 3")
+        assert "**main** answers with `demo`" in await world.ada.asks("/model")
+        assert "Write the message after it" in await world.ada.asks("/model other/one")
+
+
+async def test_the_commands_are_bounded(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=echo)) as world:
+        people = [world.person(f"sailor{number}", f"t{number}") for number in range(25)]
+        await asyncio.gather(*(person.says("x" * 500) for person in people))
+        for person in people:
+            await world.happens(person.thread, "turn_finished")
+        listed = (await world.ada.asks("/thread list")).splitlines()
+        assert (len(listed), listed[-1]) == (21, "- and 5 more")
+        assert max(map(len, listed)) < 200
+
+
+async def test_help_names_every_command(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel()) as world:
+        told = await world.ada.asks("/help")
+        for name in ("context", "thread", "tasks", "model", "agent", "settings", "stop"):
+            assert f"`/{name}" in told

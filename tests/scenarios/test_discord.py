@@ -1,0 +1,237 @@
+"""The whole app on Discord: what people see there, also after a restart, an outage, a storm of refusals and a click."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import in_time
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.permissions import Asker
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
+from shoal.testing.platforms.discord import TOKEN, FakeDiscord
+from shoal.testing.platforms.discord_wire import Sent
+from shoal.testing.platforms.discord_world import ADA, BOT
+from shoal.testing.scenario import FakeModels
+
+SECONDS_MAX = 30.0
+STEP_SECONDS = 0.5
+"""So little at a time that heartbeats and answers on loopback keep up with the clock."""
+STRANGER = "700000000000000009"
+
+
+class Pier:
+    """A server with one channel, and a direct conversation with ada."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.fake = FakeDiscord(clock)
+        self.guild, self.harbour = self.fake.add_server()
+        self.direct = self.fake.direct()
+
+    async def sees(self, channel: str, part: str) -> Sent:
+        """What the bot wrote, as soon as it stands there; time passes meanwhile."""
+        async with asyncio.timeout(SECONDS_MAX):
+            return await in_time(self.clock, self.fake.sees(channel, part), STEP_SECONDS)
+
+    async def asks(self, text: str, *, user: str = ADA) -> str:
+        """Name the bot in the channel; returns the message's id, which is the thread's."""
+        return await self.fake.says(self.harbour, f"<@{BOT}> {text}", user=user)
+
+
+@pytest.fixture
+async def pier() -> AsyncIterator[Pier]:
+    made = Pier(ManualClock())
+    await made.fake.start()
+    yield made
+    await made.fake.stop()
+
+
+@asynccontextmanager
+async def running(
+    home: Path, pier: Pier, model: FakeModel, profile: str = "open", **more: object
+) -> AsyncGenerator[App]:
+    """The app with one bot, whose owner is ada, connected."""
+    account: Mapping[str, object] = {"token": TOKEN, "api_base": pier.fake.api_base, "owner": ADA, **more}
+    overrides: Mapping[str, object] = {
+        "platforms": {"discord": [account]},
+        "permissions": {"default_profile": profile},
+        "sandbox": {"kind": "host"},
+    }
+    doubles = Doubles(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
+    known = len(pier.fake.world.commands)
+    async with open_app(load_config(home, {}, overrides), doubles) as app:
+        if not known:
+            await in_time(pier.clock, pier.fake.until(lambda: pier.fake.world.commands or None))
+        yield app
+
+
+async def test_a_question_in_a_channel_is_answered_in_a_thread_of_its_own(tmp_path: Path, pier: Pier) -> None:
+    async with running(tmp_path, pier, FakeModel("Hello in here", "And again")):
+        asked = await pier.asks("what is the tide?")
+        await pier.sees(asked, "Hello in here")
+        await pier.fake.says(asked, "thanks, and tomorrow?")  # not named, but followed
+        await pier.sees(asked, "And again")
+    assert pier.fake.world.rooms[asked].name == "what is the tide?"
+    assert not pier.fake.said(pier.harbour)
+
+
+async def test_an_approval_is_given_by_button(tmp_path: Path, pier: Pier) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo x > made"}'),)), "It is made.")
+    async with running(tmp_path, pier, model, profile="standard") as app:
+        await pier.fake.says(pier.direct, "go")
+        card = await pier.sees(pier.direct, "echo x > made")
+        heard = await pier.fake.clicks(card.id, "Allow once")
+        assert await in_time(pier.clock, pier.fake.hears(heard)) == "Allowed."
+        await pier.sees(pier.direct, "It is made.")
+        assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        await pier.sees(pier.direct, "it ran")
+    assert card.buttons == ()
+
+
+async def test_an_approval_is_given_in_words(tmp_path: Path, pier: Pier) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo x > made"}'),)), "It is made.")
+    async with running(tmp_path, pier, model, profile="standard") as app:
+        await pier.fake.says(pier.direct, "go")
+        await pier.sees(pier.direct, "echo x > made")
+        (asked,) = await app.store.approvals.search()
+        await pier.fake.says(pier.direct, f"allow {asked.id[-8:]}")
+        await pier.sees(pier.direct, "It is made.")
+
+
+async def test_slash_commands_are_answered_to_who_gave_them(tmp_path: Path, pier: Pier) -> None:
+    async with running(tmp_path, pier, FakeModel("never")):
+        heard = await pier.fake.commands(pier.harbour, "status")
+        assert "Nothing was said here yet" in await in_time(pier.clock, pier.fake.hears(heard))
+        heard = await pier.fake.commands(pier.harbour, "stop", "all", user=STRANGER)
+        assert "no access" in await in_time(pier.clock, pier.fake.hears(heard))
+    assert not pier.fake.said(pier.harbour)
+
+
+async def test_a_reaction_stops_the_turn(tmp_path: Path, pier: Pier) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("Let me count: one, two, three, four, five", gate=gate, gate_at=2))
+    async with running(tmp_path, pier, model) as app:
+        await pier.fake.says(pier.direct, "count")
+
+        def preview() -> Sent | None:
+            return next(iter(pier.fake.said(pier.direct)), None)
+
+        shown = await in_time(pier.clock, pier.fake.until(preview))
+        while await app.store.outbox.thread_of(f"discord:{pier.direct}:", shown.id) is None:
+            await pier.clock.advance(STEP_SECONDS)  # a person is slower than the bot's own notes
+        await pier.fake.reacts(shown.id, "❌")
+        stopped = await pier.sees(pier.direct, "Stopped")
+    assert stopped.id == shown.id
+
+
+async def test_files_go_both_ways(tmp_path: Path, pier: Pier) -> None:
+    calls = Reply(calls=(Call("upload", '{"path": "tides.txt"}'),))
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo high > tides.txt"}'),)), calls, "Sent.")
+    async with running(tmp_path, pier, model):
+        await pier.fake.says(pier.direct, "here", file=("question.txt", b"When is high tide?\n"))
+        await pier.sees(pier.direct, "Sent.")
+    assert "question.txt" in str(model.requests[0].messages[-1])
+    assert [one.file for one in pier.fake.said(pier.direct) if one.file] == [("tides.txt", b"high\n")]
+
+
+async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: Pier) -> None:
+    async with running(tmp_path, pier, FakeModel("first")):
+        await pier.fake.says(pier.direct, "one")
+        await pier.sees(pier.direct, "first")
+    await pier.fake.says(pier.direct, "while it was away")
+    async with running(tmp_path, pier, FakeModel("second")):
+        await pier.sees(pier.direct, "second")
+    assert pier.fake.gateway.resumed
+    assert [message.text for message in pier.fake.said(pier.direct)] == ["first", "second"]
+
+
+async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, pier: Pier) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "true"}'),)), "after the outage", "and again")
+    async with running(tmp_path, pier, model, profile="standard") as app:
+        await pier.fake.says(pier.direct, "go")
+        await pier.sees(pier.direct, "true")
+        await pier.fake.stop()
+        pier.fake.gateway.forget()  # Discord does not keep sessions for so long
+        (asked,) = await app.store.approvals.search()
+        await app.orchestrator.decide(asked.id, True, Asker(user=ADA, platform="discord"))
+        for _ in range(60):
+            await pier.clock.advance(60)
+        assert await app.store.outbox.depth() > 0
+        missed = await pier.asks("are you there?")  # people still write; nobody tells the bot
+        await pier.fake.start()
+        await pier.sees(pier.direct, "after the outage")
+        await pier.sees(missed, "and again")
+    assert [message.text for message in pier.fake.said(pier.direct)].count("after the outage") == 1
+
+
+async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, pier: Pier) -> None:
+    async with running(tmp_path, pier, FakeModel("at last")) as app:
+        pier.fake.troubles.extend([("refuse", 5.0), ("fail", 0.0), ("lose", 0.0), ("refuse_all", 30.0), ("lose", 0.0)])
+        await pier.fake.says(pier.direct, "go")
+        await pier.sees(pier.direct, "at last")
+        async with asyncio.timeout(SECONDS_MAX):
+            while await app.store.outbox.depth():
+                await pier.clock.advance(STEP_SECONDS)
+    assert [message.text for message in pier.fake.said(pier.direct)] == ["at last"]
+    assert not pier.fake.troubles or pier.fake.troubles[0][0] != "refuse"
+
+
+async def test_a_long_answer_arrives_whole(tmp_path: Path, pier: Pier) -> None:
+    rows = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
+    code = "\n".join(f"print({number})  # コード" for number in range(80))
+    words = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(120))
+    text = f"# Tides\n\n{words}\n\n| pier | depth |\n|---|---|\n{rows}\n\n```python\n{code}\n```\n\nThe end."
+    async with running(tmp_path, pier, FakeModel(text)):
+        await pier.fake.says(pier.direct, "go")
+        await pier.sees(pier.direct, "The end.")
+    said = pier.fake.said(pier.direct)
+    whole = "\n".join(message.text for message in said)
+    assert len(said) > 3
+    assert all(len(message.raw) <= 2000 for message in said)
+    assert all(f"w{number} 潮汐 l{number}." in whole for number in range(120))
+    assert all(f"print({number})  # コード" in whole and f"{number} 米" in whole for number in range(40))
+
+
+async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) -> None:
+    other = Pier(pier.clock)
+    await other.fake.start()
+    accounts = [
+        {"account": name, "token": TOKEN, "api_base": one.fake.api_base, "owner": ADA}
+        for name, one in (("main", pier), ("second", other))
+    ]
+    overrides: Mapping[str, object] = {"platforms": {"discord": accounts}, "sandbox": {"kind": "host"}}
+    doubles = Doubles(clock=pier.clock, models=FakeModels(FakeModel("hello", "hello")), sandbox=HostSandbox())
+    async with open_app(load_config(tmp_path, {}, overrides), doubles) as app:
+        for one in (pier, other):
+            await in_time(pier.clock, one.fake.until(lambda one=one: one.fake.world.commands or None))
+            await one.fake.says(one.direct, "hi")
+            await one.sees(one.direct, "hello")
+        found = {row.thread.partition(":")[0] for row in await app.store.journal.threads()}
+    assert found == {"discord", "discord.second"}
+    await other.fake.stop()
+
+
+async def test_fifty_threads_of_one_channel_answer_within_its_window(tmp_path: Path, pier: Pier) -> None:
+    def script(seen: Seen) -> str:
+        return (
+            "the answer to " + re.findall(r"question (\d\d)", seen.messages[-1].text)[0]
+        )  # what follows tells of other threads
+
+    async with running(tmp_path, pier, FakeModel(script=script), threading="reply"):
+        asked = [await pier.asks(f"question {number:02}") for number in range(50)]
+        for number in range(50):
+            coming = pier.fake.sees(pier.harbour, f"the answer to {number:02}")
+            await in_time(pier.clock, coming, 0.1)  # less than what the adapter leaves free in its window
+    said = pier.fake.said(pier.harbour)
+    assert sorted(message.text for message in said) == [f"the answer to {number:02}" for number in range(50)]
+    assert {message.reply_to for message in said} == set(asked)
+    times = sorted(at for at, channel in pier.fake.posted if channel == pier.harbour)
+    assert all(later - earlier >= 5.0 for earlier, later in zip(times, times[5:], strict=False))
+    assert pier.fake.too_many == 0

@@ -1,0 +1,129 @@
+"""Several machines: processes with homes of their own, one database that comes and goes, one object store."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests import s3
+from tests.postgres import SCRIPT, database, private_server
+from tests.processes import Entry, Process, process, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
+
+THREAD = "web:lobby:sea"
+
+
+@pytest.fixture
+def model() -> Generator[str]:
+    """The address of a scripted model."""
+    command = [sys.executable, "-m", "shoal.testing.model", "--model", "fake-1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        yield running.stdout.readline().strip()
+        running.terminate()
+
+
+@pytest.fixture
+def settings(model: str) -> dict[str, str]:
+    """What every process is told."""
+    return {
+        "SHOAL_MODEL__NAME": "fake/fake-1",
+        "SHOAL_PROVIDERS__FAKE__KIND": "openai",
+        "SHOAL_PROVIDERS__FAKE__BASE_URL": f"{model}/v1",
+        "SHOAL_SANDBOX__KIND": "host",
+        "SHOAL_PERMISSIONS__DEFAULT_PROFILE": "open",
+        "SHOAL_ENGINE__HEARTBEAT_SECONDS": "0.5",
+        "SHOAL_ENGINE__STALLED_SECONDS": "3",
+    }
+
+
+@pytest.fixture
+def shared(settings: dict[str, str]) -> Generator[dict[str, str]]:
+    """The same, with a database and an object store."""
+    with database() as url, s3.server() as address:
+        assert httpx2.put(f"{address}/machines").status_code == 200
+        yield {
+            **settings,
+            "DATABASE_URL": "postgresql:///?" + "&".join(url.split()),
+            "SHOAL_FILES__URL": "s3://machines/of/ours",
+            "SHOAL_FILES__ENDPOINT": address,
+            "SHOAL_FILES__REGION": "us-east-1",
+            "SHOAL_FILES__ACCESS_KEY": "key",
+            "SHOAL_FILES__SECRET_KEY": "secret",
+        }
+
+
+def call(tool: str, **arguments: object) -> str:
+    """What makes the scripted model call a tool."""
+    return f"tools=1 tool={tool} args={json.dumps(arguments)} words=1"
+
+
+def result(events: list[Entry]) -> dict[str, object]:
+    """The result of the turn's only call."""
+    (found,) = [event.data for event in events if event.type == "tool_result"]
+    return found
+
+
+def test_files_follow_their_work_from_machine_to_machine(tmp_path: Path, shared: dict[str, str]) -> None:
+    with process("serve", tmp_path / "serve", shared) as serve:
+        uploaded = serve.ask(f"/api/threads/{THREAD}/attachments?name=chart.txt", raw=b"depth 12 m").json
+        with process("worker", tmp_path / "a", shared):
+            serve.says(THREAD, call("write", path="log.md", content="day one"), "1")
+            assert "is_error" not in result(serve.turn_of(THREAD, "1"))
+            serve.says(THREAD, call("bash", command="seq 1 3000"), "2")
+            artifact = str(result(serve.turn_of(THREAD, "2"))["artifact"])
+            serve.says(THREAD, "words=1", "3", attachments=[{"file": uploaded["file"]}])
+            (said,) = [one.data for one in serve.turn_of(THREAD, "3") if one.type == "user_message"]
+            assert said["attachments"][0]["path"].startswith(str(tmp_path / "a"))  # pyright: ignore[reportIndexIssue]
+        with process("worker", tmp_path / "b", shared):
+            serve.says(THREAD, call("read", path="log.md"), "4")
+            assert "day one" in str(result(serve.turn_of(THREAD, "4"))["text"])
+            serve.says(THREAD, call("read_artifact", artifact=artifact, grep="2999"), "5")
+            assert "2999" in str(result(serve.turn_of(THREAD, "5"))["text"])
+            serve.says(THREAD, call("read", path=f"/attachments/{uploaded['file']}"), "6")
+            assert "depth 12 m" in str(result(serve.turn_of(THREAD, "6"))["text"])
+        assert b"\n2999\n" in serve.ask(f"/api/threads/{THREAD}/artifacts/{artifact}").body
+    assert not list((tmp_path / "b").rglob("data/artifacts/*"))
+    assert (tmp_path / "b/agents/main/workspace/log.md").read_text() == "day one"
+    lines = (tmp_path / "b/data/web/lobby/sea/log.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["seq"] == 1, "turns that ran elsewhere are in the readable log too"
+
+
+def test_an_object_store_that_is_away_is_told_at_the_start(tmp_path: Path, shared: dict[str, str]) -> None:
+    away = {**shared, "SHOAL_FILES__ENDPOINT": "http://127.0.0.1:1"}
+    with (
+        pytest.raises(AssertionError, match="s3://machines/of/ours cannot be used"),
+        process("worker", tmp_path / "a", away),
+    ):
+        pass
+
+
+def test_readyz_tells_the_truth_and_both_halves_outlast_the_database(tmp_path: Path, settings: dict[str, str]) -> None:
+    with private_server() as url:
+        folder = url.rpartition("host=")[2]
+        known = {**settings, "DATABASE_URL": url}
+        with process("serve", tmp_path / "s", known) as serve, process("worker", tmp_path / "w", known) as worker:
+            both = (serve, worker)
+            assert [one.ask("/readyz").status for one in both] == [200, 200]
+            subprocess.run([SCRIPT, "stop", folder], check=True, capture_output=True)
+            until(lambda: [one.ask("/readyz").status for one in both] == [503, 503])
+            assert [one.ask("/healthz").status for one in both] == [200, 200]
+            until(lambda: worker.ask("/readyz").json["engine"] == "unregistered")
+            subprocess.run([SCRIPT, "start", folder], check=True, capture_output=True)
+            until(lambda: [one.ask("/readyz").status for one in both] == [200, 200])
+            serve.says(THREAD, "words=1", "after")
+            assert serve.turn_of(THREAD, "after")
+            figures(worker)
+            assert [one.stop() for one in both] == [0, 0]
+
+
+def figures(worker: Process) -> None:
+    """A worker tells what waits, what runs, and what it does."""
+    text = worker.ask("/metrics").body.decode()
+    for line in ("shoal_prompts_queued 0", "shoal_turns_running 0", "shoal_threads_advancing 0",
+                 "shoal_oldest_prompt_seconds 0", 'shoal_turns_total{outcome="done"} 1'):  # fmt: skip
+        assert f"\n{line}\n" in f"\n{text}", text

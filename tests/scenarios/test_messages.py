@@ -1,0 +1,91 @@
+"""The tool `message`: what is said to people beside the answer, where, and that nothing is said twice."""
+
+import json
+from pathlib import Path
+
+from tests.scenarios.delegation import cast, children_of, delegates, results
+
+from shoal.domain.events import UserSaid
+from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import scenario
+
+
+def message(text: str, **more: str) -> Reply:
+    return Reply(calls=(Call("message", json.dumps({"text": text, **more})),))
+
+
+async def test_a_turn_that_told_its_own_thread_does_not_answer_twice(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(message("Here it is."), "I have told her.", "second")) as world:
+        await world.ada.says("go")
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.ada.says("again")
+        await world.ada.sees("second")
+        assert world.chat.texts(world.ada.thread) == ["Here it is.", "second"]
+
+
+async def test_a_message_to_another_thread_is_posted_there_and_known_there(tmp_path: Path) -> None:
+    bob = make_thread_id("fake", "harbour", "2")
+    async with scenario(tmp_path, FakeModel("hello bob", message("Ada says hi.", to=bob), "Told him.")) as world:
+        await world.person("bob", "2").says("hi")
+        await world.person("bob", "2").sees("hello bob")
+        await world.ada.says("greet bob")
+        await world.ada.sees("Told him.")
+        await world.person("bob", "2").sees("Ada says hi.")
+        note = (await world.happens(bob, "user_message", 2)).data
+        assert isinstance(note, UserSaid)
+        assert note.text.endswith("Ada says hi.")
+
+
+async def test_a_message_to_a_channel_opens_a_thread_there(tmp_path: Path) -> None:
+    long = "\n\n".join(f"line {number} " + "word " * 60 for number in range(12))
+    async with scenario(tmp_path, FakeModel(message(long, to="fake:news"), "Announced.")) as world:
+        await world.ada.says("tell all")
+        await world.ada.sees("Announced.")
+        while len(found := [made for made in world.chat.posted if made.post.thread.startswith("fake:news:")]) < 2:
+            await world.app.clock.sleep(0.01)
+        assert len({made.post.thread for made in found}) == 1
+        assert "line 0 " in found[0].markdown
+        assert "line 11 " in found[-1].markdown
+
+
+async def test_in_standard_the_own_thread_is_free_and_others_are_asked(tmp_path: Path) -> None:
+    model = FakeModel(message("mine"), message("theirs", to="fake:news"), "done")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("go")
+        await world.ada.sees("mine")
+        approval = await world.ada.is_asked()
+        assert approval.actions == ("tool:message:fake:news",)
+        await world.ada.decides(approval.id, allow=False)
+        await world.happens(world.ada.thread, "turn_finished")
+
+
+async def test_an_unknown_platform_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(message("x", to="pigeon:post"), "No pigeons.")) as world:
+        await world.ada.says("go")
+        await world.ada.sees("No pigeons.")
+        (result,) = await results(world)
+        assert "Connected: fake" in result.text
+
+
+async def test_what_nobody_reads_speaks_where_people_wrote_last(tmp_path: Path) -> None:
+    model = cast(hi=["hello"], beat=[message("Low tide at six."), "[SILENT]"])
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        thread = make_thread_id("web", "lobby", "heartbeat")
+        now = world.app.clock.now()
+        beat = Prompt(thread, "b1", "beat", Author("shoal"), now, origin="trigger", history=False)
+        await world.app.orchestrator.send(beat)
+        await world.ada.sees("Low tide at six.")
+
+
+async def test_a_subagent_speaks_in_the_conversation_it_works_for(tmp_path: Path) -> None:
+    model = cast(plan=[delegates("spawn", "dive"), "started"], dive=[message("I found pearls."), "pearls"])
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("plan it")
+        await world.ada.sees("I found pearls.")
+        (child,) = await children_of(world)
+        await world.happens(child, "turn_finished")
+        assert sorted(world.chat.texts(world.ada.thread)) == ["I found pearls.", "started"]

@@ -1,0 +1,91 @@
+"""A host program's own functions as tools, in whole turns: hidden, asked for, run, and taken away again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+
+import shoal
+from shoal.domain.events import ToolFinished
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import World, scenario
+
+ORDER = Reply(calls=(Call("order", '{"what": "tea", "cups": 2}'),))
+
+
+class Kitchen:
+    """A host program that takes orders, by a tool of its own."""
+
+    def __init__(self) -> None:
+        self.orders: list[str] = []
+
+    def tool(self) -> shoal.Tool:
+        @shoal.tool
+        async def order(what: Annotated[str, "What to make."], context: shoal.ToolContext, cups: int = 1) -> str:
+            """Order something from the kitchen."""
+            self.orders.append(f"{context.asker.user}: {cups} {what}")
+            return f"{cups} {what} coming"
+
+        return order
+
+
+def profile(**lists: list[str]) -> dict[str, object]:
+    """The standard profile and these rules, as the default."""
+    return {"permissions": {"default_profile": "mine", "profiles": {"mine": {"extends": "standard", **lists}}}}
+
+
+async def result(world: World) -> ToolFinished:
+    """The only result of a tool in ada's thread."""
+    event = await world.happens(world.ada.thread, "tool_result")
+    assert isinstance(event.data, ToolFinished)
+    return event.data
+
+
+async def test_a_function_that_a_profile_allows_runs_with_who_asked(tmp_path: Path) -> None:
+    kitchen = Kitchen()
+    settings = profile(allow=[r'tool:order:\{"cups":[12],.*'])
+    async with scenario(tmp_path, FakeModel(ORDER, "Soon."), settings=settings) as world:
+        world.app.tools.add(kitchen.tool())
+        await world.ada.says("two teas")
+        await world.ada.sees("Soon.")
+        assert (await result(world)).text == "2 tea coming"
+    assert kitchen.orders == ["ada: 2 tea"]
+
+
+async def test_a_person_is_asked_with_the_exact_call(tmp_path: Path) -> None:
+    kitchen = Kitchen()
+    async with scenario(tmp_path, FakeModel(ORDER, "Soon."), settings=profile(ask=["tool:order:.*"])) as world:
+        world.app.tools.add(kitchen.tool())
+        await world.ada.says("two teas")
+        approval = await world.ada.is_asked()
+        assert approval.actions == ('tool:order:{"cups":2,"what":"tea"}',)
+        assert kitchen.orders == []
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("Soon.")
+    assert kitchen.orders == ["ada: 2 tea"]
+
+
+async def test_a_tool_that_no_rule_names_is_neither_shown_nor_run(tmp_path: Path) -> None:
+    kitchen = Kitchen()
+    async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="standard") as world:
+        world.app.tools.add(kitchen.tool())
+        await world.ada.says("two teas")
+        await world.ada.sees("No.")
+        assert "order" not in {spec.name for spec in world.model.requests[0].tools}
+        assert "Permission denied" in (await result(world)).text
+    assert kitchen.orders == []
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_tools_come_and_go_between_turns(tmp_path: Path, is_kept: bool) -> None:
+    kitchen = Kitchen()
+    async with scenario(tmp_path, FakeModel("One.", "Two.")) as world:
+        world.app.tools.add(kitchen.tool())
+        await world.ada.says("hi")
+        await world.ada.sees("One.")
+        if not is_kept:
+            world.app.tools.remove("order")
+        await world.ada.says("hi")
+        await world.ada.sees("Two.")
+        told = ["order" in {spec.name for spec in request.tools} for request in world.model.requests]
+    assert told == [True, is_kept]

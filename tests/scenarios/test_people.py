@@ -1,0 +1,79 @@
+"""One person with identities on two platforms: rules, budgets, approvals and ownership follow them."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import calls, echo
+
+from shoal.domain.errors import Forbidden
+from shoal.domain.events import ToolFinished
+from shoal.domain.messages import Author, Prompt, Usage
+from shoal.domain.permissions import Asker
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import scenario
+
+ADA = {"access": {"people": {"ada": {"identities": ["telegram:4711", "fake:ada"], "roles": ["captain"]}}}}
+
+
+def bash(command: str) -> Reply:
+    return Reply(calls=(Call("bash", f'{{"command": "{command}"}}'),))
+
+
+async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) -> None:
+    settings = {**ADA, "permissions": {"default_profile": "standard"}}
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), settings=settings) as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        decide = world.app.orchestrator.decide
+        for stranger in (Asker("4711", platform="discord"), Asker("ada", platform="telegram")):
+            with pytest.raises(Forbidden):
+                await decide(approval.id, True, stranger)
+        assert await decide(approval.id, True, Asker("4711", platform="telegram")) == "allow"
+        await world.ada.sees("done")
+
+
+async def test_an_approver_is_one_with_any_identity_and_role(tmp_path: Path) -> None:
+    for number, approver in enumerate(("telegram:4711", "role:captain")):
+        settings = {**ADA, "permissions": {"default_profile": "standard", "approvers": [approver]}}
+        async with scenario(tmp_path / str(number), FakeModel(bash("true"), "done"), settings=settings) as world:
+            bob = world.person("bob", "2")
+            await bob.says("go")
+            approval = await bob.is_asked()
+            assert await world.ada.decides(approval.id, allow=True) == "allow"
+            await bob.sees("done")
+
+
+@pytest.mark.parametrize("who", [{"users": ["telegram:4711"]}, {"roles": ["captain"]}])
+async def test_a_rule_for_one_identity_holds_for_the_other(tmp_path: Path, who: dict[str, list[str]]) -> None:
+    overrides = [{**who, "deny": ["tool:echo:.*"]}]
+    settings = {**ADA, "permissions": {"default_profile": "open", "overrides": overrides}}
+    model = FakeModel(calls("echo", arguments='{"text": "x"}'), "denied", "done")
+    async with scenario(tmp_path, model, tools=(echo,), settings=settings) as world:
+        await world.ada.says("go")
+        await world.ada.sees("denied")
+        assert "echo" not in {spec.name for spec in model.requests[0].tools}
+        bob = world.person("bob", "2")
+        await bob.says("go")
+        await bob.sees("done")
+        assert "echo" in {spec.name for spec in model.requests[-1].tools}
+
+
+async def test_a_budget_counts_for_the_person(tmp_path: Path) -> None:
+    settings = {**ADA, "budget": {"tokens_per_user_day": 1_000_000}, "model": {"max_output_tokens": 100}}
+    async with scenario(tmp_path, FakeModel(Reply("hi", usage=Usage(7, 0))), settings=settings) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hi")
+        (standing,) = await world.app.store.budget.standings()
+        assert (standing.scope, standing.tokens) == ("user:telegram:4711", 7)
+
+
+async def test_a_rule_for_groups_holds_in_groups_alone(tmp_path: Path) -> None:
+    rules = {"default_profile": "open", "overrides": [{"kinds": ["group"], "deny": ["tool:time:.*"]}]}
+    model = FakeModel(Reply(calls=(Call("time", "{}"),)), "first", Reply(calls=(Call("time", "{}"),)), "second")
+    async with scenario(tmp_path, model, settings={"permissions": rules}) as world:
+        for key, direct, answer in (("k1", False, "first"), ("k2", True, "second")):
+            at = world.app.clock.now()
+            await world.app.orchestrator.send(Prompt(world.ada.thread, key, "hi", Author("ada"), at, direct=direct))
+            await world.ada.sees(answer)
+        results = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
+        assert [result.is_error for result in results] == [True, False]

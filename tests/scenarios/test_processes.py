@@ -1,0 +1,138 @@
+"""Processes: started by an agent, outliving its turn, telling it what happens."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from shoal.domain.processes import Process
+from shoal.sandbox.found import is_alive
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply, Seen
+from shoal.testing.scenario import SECONDS_MAX, World, scenario
+
+
+def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Reply:
+    return Reply(calls=(Call("process_start", json.dumps({"command": command, "name": name, "hooks": hooks})),))
+
+
+async def test_an_exit_starts_a_turn_with_what_was_noted(tmp_path: Path) -> None:
+    begin = starts("echo nearly; exit 3", {"on": "exit", "codes": [3], "note": "fetch a plumber"})
+    model = FakeModel(begin, "It runs.", "I call the plumber.")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("I call the plumber.")
+    asked = model.requests[-1].messages[-1].text
+    assert "ended with exit code 3" in asked
+    assert "fetch a plumber" in asked
+    assert "nearly" in asked
+
+
+async def test_other_exit_codes_tell_nothing_and_a_kill_fires_no_hook(tmp_path: Path) -> None:
+    exits = [{"on": "exit", "codes": [7]}]
+    model = FakeModel(starts("exit 0", *exits), "One.", starts("sleep 60", {"on": "exit"}), "Two.")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("One.")
+        await world.ada.says("and another")
+        await world.ada.sees("Two.")
+        (sleeper,) = await world.app.processes.of_agent("main", running=True)
+        await world.app.processes.kill(sleeper.id, "owner")
+        await until(world, lambda found: all(one.state != "running" and one.told for one in found))
+        states = {one.state for one in await world.app.processes.of_agent("main")}
+    assert states == {"exited", "killed"}
+    assert model.calls == 4
+
+
+async def test_a_matching_line_starts_a_turn_so_often_and_no_more(tmp_path: Path) -> None:
+    hook = {"on": "output", "pattern": "^ready on \\d+$", "fires_max": 1, "note": "tell ada"}
+    begin = starts("echo warming up; echo ready on 8080; echo ready on 8081; sleep 60", hook)
+    model = FakeModel(begin, "Started.", "It is up.")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("It is up.")
+        assert "ready on 8080" in model.requests[-1].messages[-1].text
+        await world.app.processes.kill((await world.app.processes.of_agent("main"))[0].id, "owner")
+    assert model.calls == 3
+
+
+async def test_one_that_takes_long_starts_a_turn(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel(starts("sleep 60", {"on": "timeout", "after_seconds": 600}), "Started.", "Still at it.")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("Started.")
+        await clock.advance(599)
+        assert model.calls == 2
+        await clock.advance(2)
+        await world.ada.sees("Still at it.")
+
+
+async def test_the_agent_and_people_see_what_runs(tmp_path: Path) -> None:
+    listing = Reply(calls=(Call("process_list", "{}"),))
+    model = FakeModel(starts("sleep 60", name="watcher"), "Started.", listing, "There.")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("Started.")
+        assert "watcher" in await world.ada.asks("/tasks")
+        await world.ada.says("what runs?")
+        await world.ada.sees("There.")
+    assert "Processes you started" in model.requests[2].messages[-1].text
+    assert "'watcher': running" in model.requests[3].messages[-1].text
+
+
+async def test_what_it_wrote_is_read_from_an_offset(tmp_path: Path) -> None:
+    model = FakeModel(starts("echo one; echo two; exit 0", {"on": "exit"}), "Started.", "It ended.")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("It ended.")
+        (process,) = await world.app.processes.of_agent("main")
+        piece = await world.app.processes.read(process, offset=4)
+    assert piece.lines == ("two",)
+    assert (piece.next_offset, piece.total_bytes) == (8, 8)
+
+
+async def test_hooks_lead_to_hooks_only_so_deep(tmp_path: Path) -> None:
+    def script(seen: Seen) -> Reply:
+        last = seen.messages[-1]
+        if last.role == "tool":
+            return Reply("at most" if "at most" in last.text else "next")
+        return starts("exit 0", {"on": "exit"})
+
+    async with scenario(tmp_path, FakeModel(script=script)) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("at most")
+        assert [one.spec.depth for one in await world.app.processes.of_agent("main")] == [3, 2, 1, 0]
+
+
+async def test_what_is_denied_to_bash_is_denied_here(tmp_path: Path) -> None:
+    model = FakeModel(starts("cd x && git push origin main"), "Denied.")
+    async with scenario(tmp_path, model, profile="guarded") as world:
+        await world.ada.says("push it")
+        await world.ada.sees("Denied.")
+        assert await world.app.processes.of_agent("main") == []
+    assert "Permission denied" in model.requests[-1].messages[-1].text
+
+
+async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(starts("sleep 60", {"on": "exit"}), "Started.")) as world:
+        await world.ada.says("start it")
+        await world.ada.sees("Started.")
+        (process,) = await world.app.processes.of_agent("main", running=True)
+        assert is_alive(process.identity)
+    assert not is_alive(process.identity)
+    again = FakeModel("It was lost.")
+    async with scenario(tmp_path, again) as world:
+        await world.ada.sees("It was lost.")
+        (process,) = await world.app.processes.of_agent("main")
+        assert process.state == "lost"
+    async with scenario(tmp_path, FakeModel("Nothing.")) as world:
+        await until(world, lambda found: all(one.told for one in found))
+    assert again.calls == 1
+
+
+async def until(world: World, fits: Callable[[list[Process]], bool]) -> None:
+    """Wait until the main agent's processes fit."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while not fits(await world.app.processes.of_agent("main")):
+            await world.app.clock.sleep(0.02)

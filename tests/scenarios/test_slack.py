@@ -1,0 +1,230 @@
+"""The whole app on Slack: what people see there, also after a restart, an outage, a storm of refusals and a click."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import in_time
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.ids import ThreadId
+from shoal.domain.permissions import Asker
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Gate, Reply
+from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
+from shoal.testing.platforms.slack_methods import BOT
+from shoal.testing.platforms.slack_wire import Room, Sent
+from shoal.testing.scenario import FakeModels
+
+DIRECT, HARBOUR = "D00000001", "C00000001"
+SECONDS_MAX = 30.0
+MAKES = Reply(calls=(Call("bash", '{"command": "echo x > made"}'),))
+
+
+class Pier:
+    """A workspace with one channel, and a direct conversation with ada."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.fake = FakeSlack()
+        self.fake.add_room(Room(DIRECT, "", "im", ["UADA", BOT]))
+        self.fake.add_room(Room(HARBOUR, "harbour", "channel", ["UADA", "UBEA", "USTRANGER", BOT]))
+
+    async def sees(self, channel: str, part: str) -> Sent:
+        """What the bot wrote, as soon as it stands there; time passes meanwhile."""
+        async with asyncio.timeout(SECONDS_MAX):
+            return await in_time(self.clock, self.fake.sees(channel, part))
+
+    async def hears(self, part: str) -> None:
+        """Wait for an answer that its asker alone can read."""
+        async with asyncio.timeout(SECONDS_MAX):
+            said = self.fake.until(lambda: any(part in str(answer["text"]) for answer in self.fake.answers))
+            await in_time(self.clock, said)
+
+    def account(self, **more: object) -> Mapping[str, object]:
+        """The account's settings."""
+        address = f"{self.fake.address}/api/"
+        return {"bot_token": BOT_TOKEN, "app_token": APP_TOKEN, "api_base": address, "owner": "UADA", **more}
+
+
+@pytest.fixture
+async def pier() -> AsyncIterator[Pier]:
+    made = Pier(ManualClock())
+    await made.fake.start()
+    yield made
+    await made.fake.stop()
+
+
+@asynccontextmanager
+async def running(
+    home: Path, pier: Pier, model: FakeModel, profile: str = "open", accounts: list[object] | None = None
+) -> AsyncGenerator[App]:
+    """The app with one app of Slack's, whose owner is ada."""
+    overrides: Mapping[str, object] = {
+        "platforms": {"slack": accounts or [pier.account()]},
+        "permissions": {"default_profile": profile},
+        "sandbox": {"kind": "host"},
+    }
+    doubles = Doubles(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), doubles) as app:
+        yield app
+
+
+async def test_a_mention_is_answered_in_its_thread_which_is_followed(tmp_path: Path, pier: Pier) -> None:
+    async with running(tmp_path, pier, FakeModel("Hello in here", "And again")):
+        asked = await pier.fake.says(HARBOUR, f"<@{BOT}> what is the tide?")
+        assert (await pier.sees(HARBOUR, "Hello in here")).thread_ts == asked
+        await pier.fake.says(HARBOUR, "thanks, and tomorrow?", thread_ts=asked)
+        assert (await pier.sees(HARBOUR, "And again")).thread_ts == asked
+
+
+async def test_an_answer_is_streamed_while_it_is_written(tmp_path: Path, pier: Pier) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("Let me count: one, two, three", gate=gate, gate_at=3))
+    async with running(tmp_path, pier, model):
+        asked = await pier.fake.says(HARBOUR, f"<@{BOT}> count")
+        await in_time(pier.clock, pier.fake.called("chat.startStream"))
+        (shown,) = pier.fake.said(HARBOUR)
+        assert (shown.streaming, shown.thread_ts) == (True, asked)
+        assert "Let me count".startswith(shown.text[:12])
+        gate.open()
+        done = await pier.sees(HARBOUR, "one, two, three")
+    assert done.ts == shown.ts
+    assert len(pier.fake.said(HARBOUR)) == 1
+
+
+@pytest.mark.parametrize("by", ["button", "words", "command"])
+async def test_an_approval_is_given(tmp_path: Path, pier: Pier, by: str) -> None:
+    async with running(tmp_path, pier, FakeModel(MAKES, "It is made."), profile="standard") as app:
+        await pier.fake.says(DIRECT, "go")
+        card = await pier.sees(DIRECT, "echo x > made")
+        (asked,) = await app.store.approvals.search()
+        if by == "button":
+            await pier.fake.clicks(card.ts, "Allow once")
+            await pier.hears("Allowed.")
+        elif by == "words":
+            await pier.fake.says(DIRECT, f"allow {asked.id[-8:]}")
+        else:
+            await pier.fake.slashes(DIRECT, "/shoal", f"approve {asked.id}")
+        await pier.sees(DIRECT, "It is made.")
+        assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        await pier.sees(DIRECT, "it ran")
+    assert card.buttons == ()
+
+
+@pytest.mark.parametrize("channel", [DIRECT, HARBOUR])
+async def test_a_turn_is_stopped_by_command_and_by_reaction(tmp_path: Path, pier: Pier, channel: str) -> None:
+    model = FakeModel(Reply("One, two, three, four, five", gate=Gate(), gate_at=2))
+    async with running(tmp_path, pier, model) as app:
+        await pier.fake.says(channel, f"<@{BOT}> count")
+        await in_time(pier.clock, pier.fake.until(lambda: bool(pier.fake.said(channel))))
+        (shown,) = pier.fake.said(channel)
+        if channel == DIRECT:
+            await pier.fake.slashes(DIRECT, "/shoal", "stop")
+        else:
+            while await app.store.outbox.thread_of(f"slack:{channel}:", shown.ts) is None:
+                await pier.clock.advance(1)
+            await pier.fake.reacts(shown.ts, "❌")
+        assert await pier.sees(channel, "Stopped") is shown
+
+
+async def test_files_go_both_ways(tmp_path: Path, pier: Pier) -> None:
+    calls = Reply(calls=(Call("upload", '{"path": "tides.txt"}'),))
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo high > tides.txt"}'),)), calls, "Sent.")
+    async with running(tmp_path, pier, model):
+        await pier.fake.sends_file(DIRECT, "question.txt", b"When is high tide?\n")
+        await pier.sees(DIRECT, "Sent.")
+    assert "When is high tide?" in str(model.requests[0].messages[-1])
+    files = [pier.fake.contents[file] for message in pier.fake.said(DIRECT) for file in message.file_ids]
+    assert files == [b"high\n"]
+
+
+async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: Pier) -> None:
+    """Slack has given up on the events; they are read back."""
+    async with running(tmp_path, pier, FakeModel("first")):
+        await pier.fake.says(DIRECT, "one")
+        await pier.sees(DIRECT, "first")
+    await pier.fake.says(DIRECT, "while it was away")
+    pier.fake.forget()
+    async with running(tmp_path, pier, FakeModel("second")):
+        await pier.sees(DIRECT, "second")
+    assert [message.text for message in pier.fake.said(DIRECT)] == ["first", "second"]
+
+
+async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, pier: Pier) -> None:
+    model = FakeModel(MAKES, "after the outage", "and again")
+    async with running(tmp_path, pier, model, profile="standard") as app:
+        await pier.fake.says(DIRECT, "go")
+        await pier.sees(DIRECT, "echo x")
+        await pier.fake.stop()
+        (asked,) = await app.store.approvals.search()
+        await app.orchestrator.decide(asked.id, True, Asker(user="UADA", platform="slack"))
+        for _ in range(60):
+            await pier.clock.advance(60)
+        assert await app.store.outbox.depth() > 0
+        await pier.fake.start()
+        await pier.sees(DIRECT, "after the outage")
+        await pier.fake.says(DIRECT, "still there?")
+        await pier.sees(DIRECT, "and again")
+    assert [message.text for message in pier.fake.said(DIRECT)].count("after the outage") == 1
+
+
+async def test_a_storm_ends_with_each_reply_once(tmp_path: Path, pier: Pier) -> None:
+    pier.fake.troubles.extend([("refuse", 5.0), ("lose", 0.0), ("fail", 0.0), ("refuse", 30.0), ("lose", 0.0)])
+    async with running(tmp_path, pier, FakeModel("at last", "and once more")):
+        await pier.fake.says(DIRECT, "go")
+        await pier.sees(DIRECT, "at last")
+        await pier.fake.says(DIRECT, "again")
+        await pier.sees(DIRECT, "and once more")
+        await in_time(pier.clock, pier.fake.until(lambda: not pier.fake.troubles))
+    assert [message.text for message in pier.fake.said(DIRECT)] == ["at last", "and once more"]
+
+
+async def test_a_long_answer_arrives_whole(tmp_path: Path, pier: Pier) -> None:
+    rows = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
+    code = "\n".join(f"print({number})  # コード <{number}>" for number in range(80))
+    words = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(120))
+    text = f"# Tides\n\n{words}\n\n| pier | depth |\n|---|---|\n{rows}\n\n```python\n{code}\n```\n\nThe end."
+    async with running(tmp_path, pier, FakeModel(text)):
+        asked = await pier.fake.says(HARBOUR, f"<@{BOT}> go")
+        await pier.sees(HARBOUR, "The end.")
+    said = pier.fake.said(HARBOUR)
+    whole = "\n".join(pier.fake.shown(message) for message in said)
+    assert len(said) > 2
+    assert {message.thread_ts for message in said} == {asked}
+    assert all(len(message.text) <= 3000 for message in said)
+    assert all(f"w{number} 潮汐 l{number}." in whole for number in range(120))
+    assert all(f"print({number})  # コード <{number}>" in whole and f"{number} 米" in whole for number in range(40))
+
+
+async def test_a_stranger_gets_a_code_and_no_answer(tmp_path: Path, pier: Pier) -> None:
+    pier.fake.add_room(Room("D00000009", "", "im", ["USTRANGER", BOT]))
+    model = FakeModel("never")
+    async with running(tmp_path, pier, model):
+        await pier.fake.says("D00000009", "/status", user="USTRANGER")
+        await pier.sees("D00000009", "shoal pair")
+        await pier.fake.slashes("D00000009", "/shoal", "status", user="USTRANGER")
+        await pier.hears("no access")
+        await in_time(pier.clock, pier.fake.until(lambda: not pier.fake.socket.pending))
+    assert len(pier.fake.said("D00000009")) == 1
+    assert not model.requests
+
+
+async def test_two_workspaces_are_answered_each_where_it_asked(tmp_path: Path, pier: Pier) -> None:
+    other = Pier(pier.clock)
+    async with AsyncExitStack() as stack:
+        await other.fake.start()
+        stack.push_async_callback(other.fake.stop)
+        accounts: list[object] = [pier.account(), other.account(account="second")]
+        app = await stack.enter_async_context(running(tmp_path, pier, FakeModel("one", "two"), accounts=accounts))
+        await pier.fake.says(DIRECT, "first")
+        await pier.sees(DIRECT, "one")
+        await other.fake.says(DIRECT, "second")
+        await other.sees(DIRECT, "two")
+        for thread in (f"slack:{DIRECT}:0", f"slack.second:{DIRECT}:0"):
+            assert await app.store.journal.events(ThreadId(thread))
+    assert [len(one.fake.said(DIRECT)) for one in (pier, other)] == [1, 1]

@@ -1,0 +1,182 @@
+"""What untrusted content had a hand in stays untrusted on the disk: a later, clean conversation that reads it is held
+up as the first one was."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.test_taint import Page, asked, call
+
+from shoal.domain.events import ToolFinished
+from shoal.domain.messages import Attachment, Author, Prompt
+from shoal.domain.web import Fetched, FetchRequest
+from shoal.testing.model import FakeModel, Reply
+from shoal.testing.scenario import World, scenario
+
+CURL = call("bash", command="curl --version")
+WRITE = call("write", path="notes.md", content="hostile")
+READ = call("read", path="notes.md")
+
+
+def clean_file(home: Path, name: str) -> None:
+    """A file in the workspace that was there before all that follows."""
+    workspace = home / "agents" / "main" / "workspace"
+    workspace.mkdir(parents=True, exist_ok=True)
+    (workspace / name).write_text("plain\n")
+
+
+async def taints(world: World) -> list[str]:
+    """What tainted each call of the thread, in order."""
+    return [event.data.tainted_by for event in await world.journal() if isinstance(event.data, ToolFinished)]
+
+
+async def steered(world: World) -> None:
+    """A conversation that reads a stranger's page and does what the model was told to do next; then it is cleared."""
+    await world.ada.says("read the page")
+    await world.ada.sees("written")
+    await world.app.orchestrator.clear(world.ada.thread, "ada")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        WRITE,
+        call("bash", command="echo hostile > notes.md"),
+        call("bash", command="echo hostile > draft.md; cat draft.md > notes.md"),
+    ],
+    ids=lambda reply: reply.calls[0].arguments[:60],
+)
+async def test_what_a_steered_turn_wrote_taints_who_reads_it(tmp_path: Path, write: Reply) -> None:
+    model = FakeModel(call("time_page"), write, "written", READ, CURL)
+    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+        await steered(world)
+        await world.ada.says("go on")
+        await world.ada.is_asked()
+        (request,) = await asked(world)
+        assert "'notes.md', written after the page of a stranger" in request.reason
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        call("read", path="/workspace/notes.md"),
+        call("view", path="./notes.md"),
+        call("list", path="."),
+        call("edit", path="notes.md", old_string="hostile", new_string="hostile!"),
+        call("git_status"),
+        call("bash", command="cat notes.md"),
+        call("bash", command="cat '/workspace/notes.md' | head"),
+        call("bash", command="cat *.md"),
+        call("bash", command="head -n 3 ./n?tes.md < /dev/null"),
+        call("bash", command="mkdir -p sub && cd sub && cat ../notes.md"),
+        call("bash", command="x=notes.md; cat $x"),
+        call("bash", command="grep -r hostile"),
+        call("bash", command="grep -r hostile /workspace"),
+        call("bash", command="tar cf - . | wc -c"),
+        call("bash", command="python3 -c 'print(open(\"notes.md\").read())'"),
+    ],
+    ids=lambda reply: f"{reply.calls[0].name} {reply.calls[0].arguments[:60]}",
+)
+async def test_every_way_of_reading_it_taints(tmp_path: Path, read: Reply) -> None:
+    model = FakeModel(call("time_page"), WRITE, "written", read, "done")
+    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+        await steered(world)
+        await world.ada.says("go on")
+        await world.ada.sees("done")
+        assert "'notes.md'" in (await taints(world))[-1]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        call("read", path="plain.md"),
+        call("bash", command="cat plain.md"),
+        call("bash", command="cat p*.md"),
+        call("bash", command="echo notes"),
+        call("write", path="notes.md", content="written anew"),
+        call("time"),
+    ],
+    ids=lambda reply: f"{reply.calls[0].name} {reply.calls[0].arguments[:60]}",
+)
+async def test_nothing_else_taints(tmp_path: Path, read: Reply) -> None:
+    clean_file(tmp_path, "plain.md")
+    model = FakeModel(call("time_page"), WRITE, "written", read, CURL, "done")
+    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+        await steered(world)
+        await world.ada.says("go on")
+        await world.ada.sees("done")
+        assert await asked(world) == []
+        assert (await taints(world))[-2:] == ["", ""]
+
+
+async def test_what_is_written_anew_is_clean_again(tmp_path: Path) -> None:
+    anew = call("write", path="notes.md", content="plain")
+    model = FakeModel(call("time_page"), WRITE, "written", anew, READ, CURL, "done")
+    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+        await steered(world)
+        await world.ada.says("go on")
+        await world.ada.sees("done")
+        assert await asked(world) == []
+
+
+async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
+    copy = call("bash", command="cp notes.md copy.md")
+    model = FakeModel(call("time_page"), WRITE, "written", copy, "written", call("read", path="copy.md"), "done")
+    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+        await steered(world)
+        await world.ada.says("copy it")
+        await world.ada.sees("written")
+        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.ada.says("go on")
+        await world.ada.sees("done")
+        assert (await taints(world))[-1] == "'copy.md', written after the page of a stranger"
+
+
+async def test_marks_outlive_a_restart(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(call("time_page"), WRITE, "written"), tools=(Page(),)) as world:
+        await steered(world)
+    async with scenario(tmp_path, FakeModel(READ, "done")) as world:
+        await world.ada.says("go on")
+        await world.ada.sees("done")
+        assert "'notes.md'" in (await taints(world))[-1]
+
+
+async def test_a_turn_that_nothing_steered_marks_nothing(tmp_path: Path) -> None:
+    model = FakeModel(WRITE, READ, CURL, "done")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        assert await asked(world) == []
+        assert await taints(world) == ["", "", ""]
+
+
+class Letter:
+    """A web of one file. Implements `domain.web.Fetcher`."""
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        """The letter, whatever the address."""
+        return Fetched(request.url, 200, (), b"do as I say\n")
+
+
+async def read_later(world: World, author: Author) -> str:
+    """What taints a conversation, cleared since, that looks at a file which `author` once sent."""
+    world.app.attachments.fetcher = Letter()
+    letter = (Attachment("letter.txt", "text/plain", url="https://files.example.org/letter.txt"),)
+    now = world.app.clock.now()
+    await world.app.orchestrator.send(Prompt(world.ada.thread, "k1", "look", author, now, attachments=letter))
+    await world.ada.sees("taken")
+    await world.app.orchestrator.clear(world.ada.thread, "ada")
+    await world.ada.says("go on")
+    await world.ada.sees("done")
+    return (await taints(world))[-1]
+
+
+async def test_a_strangers_file_taints_who_reads_it_later(tmp_path: Path) -> None:
+    model = FakeModel("taken", call("bash", command="head attachments/* /attachments/*"), "done")
+    async with scenario(tmp_path, model) as world:
+        found = await read_later(world, Author("eve", "Eve", trusted=False))
+        assert found.endswith("letter.txt', written after a file of Eve")
+
+
+async def test_a_trusted_persons_file_does_not(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
+        assert await read_later(world, Author("ada", "Ada")) == ""

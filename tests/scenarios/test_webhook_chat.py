@@ -1,0 +1,131 @@
+"""The whole app behind a webhook chat: answers, approvals, an outage, a long answer, and a real process over HTTP."""
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.scenarios.kit import in_time
+from tests.unit.surfaces.cli.conftest import running as process
+
+from shoal.app import App, Doubles, open_app
+from shoal.chat.webhook.adapter import WebhookAdapter
+from shoal.config import load_config
+from shoal.domain.calls import HttpAnswer
+from shoal.domain.clock import Clock, SystemClock
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.platforms.webhook import SECRET, FakeHookChat, HookPosted
+from shoal.testing.scenario import FakeModels
+
+SECONDS_MAX = 20.0
+
+
+@asynccontextmanager
+async def chat(clock: Clock) -> AsyncGenerator[FakeHookChat]:
+    """The other side, listening."""
+    found = FakeHookChat(clock)
+    await found.server.start()
+    yield found
+    await found.server.stop()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Time of the test's own."""
+    return ManualClock()
+
+
+@asynccontextmanager
+async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock) -> AsyncGenerator[App]:
+    """The app with one webhook chat, whose owner is ada."""
+    account = {"secret": SECRET, "post_url": f"{hook.server.address}/take", "owner": "ada"}
+    overrides: Mapping[str, object] = {
+        "platforms": {"webhook": {"ticker": account}}, "sandbox": {"kind": "host"},
+    }  # fmt: skip
+    doubles = Doubles(clock=clock, models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), doubles) as app:
+        adapter = app.adapters["ticker"]
+        assert isinstance(adapter, WebhookAdapter)
+        await adapter.connected.wait()
+        hook.deliver = adapter.receive
+        yield app
+
+
+async def sees(hook: FakeHookChat, part: str, times: int = 1) -> HookPosted:
+    """The message that contains `part`, as soon as it stands there (so many times) and is no preview."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            found = [one for one in hook.messages if part in one.text and not one.text.endswith(" …")]
+            if len(found) >= times:
+                return found[times - 1]
+            await hook.changed()
+
+
+async def test_an_approval_is_given_by_button_and_by_text(tmp_path: Path, clock: ManualClock) -> None:
+    asks = Reply(calls=(Call("bash", '{"command": "echo x >> made"}'),))
+    async with chat(clock) as hook, running(tmp_path, hook, FakeModel(asks, "one", asks, "two"), clock) as app:
+        await hook.says("harbour", "7", "go")
+        card = await in_time(clock, sees(hook, "echo x"))
+        await hook.clicks(card.id, "Allow once")
+        await in_time(clock, sees(hook, "one"))
+        await hook.says("harbour", "7", "again")
+        card = await in_time(clock, sees(hook, "echo x", 2))
+        asked = dict(card.buttons)["Allow once"].partition(":")[2]
+        await hook.says("harbour", "7", f"allow {asked}")
+        await in_time(clock, sees(hook, "two"))
+        assert (app.agents.spec("main").workspace / "made").read_text() == "x\nx\n"
+
+
+async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, clock: ManualClock) -> None:
+    async with chat(clock) as hook, running(tmp_path, hook, FakeModel("after the outage"), clock) as app:
+        await hook.server.stop()
+        await hook.says("harbour", "7", "go")
+        for _ in range(60):
+            await clock.advance(60)
+        assert await app.store.outbox.depth() > 0
+        await hook.server.start()
+        await in_time(clock, sees(hook, "after the outage"))
+    assert [message.text for message in hook.messages] == ["after the outage"]
+
+
+async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, clock: ManualClock) -> None:
+    async with chat(clock) as hook, running(tmp_path, hook, FakeModel("at last"), clock):
+        hook.troubles.extend([("refuse", 5.0), ("lose", 0.0), ("fail", 0.0), ("refuse", 30.0)])
+        await hook.says("harbour", "7", "go")
+        await in_time(clock, sees(hook, "at last"))
+    assert [message.text for message in hook.messages] == ["at last"]
+
+
+async def test_a_long_answer_arrives_whole(tmp_path: Path, clock: ManualClock) -> None:
+    rows = "\n".join(f"| {number} | 潮汐 {number} |" for number in range(60))
+    code = "\n".join(f"x = {number}" for number in range(1500))
+    text = f"# Tides\n\n| n | 潮 |\n|---|---|\n{rows}\n\n```py\n{code}\n```\n\n[link](https://example.com) The end."
+    async with chat(clock) as hook, running(tmp_path, hook, FakeModel(text), clock):
+        await hook.says("harbour", "7", "go")
+        assert (await in_time(clock, sees(hook, "The end."))).text == text
+
+
+@pytest.mark.slow
+async def test_a_real_process_answers_over_http_and_survives_a_kill(tmp_path: Path) -> None:
+    async with chat(SystemClock()) as hook, httpx2.AsyncClient(timeout=30) as client:
+        (tmp_path / "shoal.toml").write_text(
+            f'[platforms.webhook.ticker]\nsecret = "{SECRET}"\nowner = "ada"\npost_url = "{hook.server.address}/take"\n'
+        )
+        for times, text in enumerate(("hello", "once more"), 1):
+            with process(tmp_path) as server:
+
+                async def deliver(headers: Mapping[str, str], body: bytes, address: str = server.address) -> HttpAnswer:
+                    answer = await client.post(f"{address}/platforms/ticker", content=body, headers=dict(headers))
+                    return HttpAnswer(answer.status_code, answer.content)
+
+                hook.deliver = deliver
+                assert (await hook.tells({"type": "message"})).status == 400
+                await hook.says("harbour", "7", text)
+                await sees(hook, "", times)
+                server.process.send_signal(signal.SIGKILL)
+        assert len(hook.messages) == 2

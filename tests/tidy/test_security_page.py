@@ -1,0 +1,23 @@
+"""What docs/security.md promises is shown by tests that exist."""
+
+import re
+from pathlib import Path
+
+from tests.fuzz.target import names
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    sources = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "src" / "shoal" / "testing" / "contracts").glob("*.py")]
+    found = {name for path in sources for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    assert len(named) > 60
+    assert named - found == set()
+
+
+def test_every_target_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"target `(\w+)`", PAGE))
+    assert named
+    assert named <= set(names())

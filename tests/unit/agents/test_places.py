@@ -1,0 +1,72 @@
+"""Who is meant by a message, and what is chosen for its place."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shoal.agents.places import NO_CHOICES, SECONDS, Choices, Places
+from shoal.domain.ids import make_thread_id
+from shoal.domain.registry import Binding
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+
+HERE = make_thread_id("matrix", "!room:b.c", "1")
+
+
+class World:
+    """Two machines' views of one database."""
+
+    def __init__(self, store: DatabaseStore, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.here = Places(store.registry, clock, {"matrix": "account"})
+        self.there = Places(store.registry, clock, {})
+
+    def binding(self, agent: str) -> Binding:
+        """The room's."""
+        return Binding("matrix", "!room:b.c", agent, "matrix:ada", self.clock.now())
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = ManualClock()
+    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    yield World(store, clock)
+    await store.close()
+
+
+async def test_a_named_agent_comes_before_the_channels_and_that_before_the_accounts(world: World) -> None:
+    assert await world.here.agent_for(HERE, "") == "account"
+    await world.here.bind(world.binding("bound"))
+    assert await world.here.agent_for(HERE, "") == "bound"
+    assert await world.here.agent_for(HERE, "account") == "bound", "adapters name their account's agent in each message"
+    assert await world.here.agent_for(HERE, "named") == "named"
+    assert await world.here.agent_for(make_thread_id("matrix", "!other:b.c", "1"), "") == "account"
+    assert await world.there.agent_for(make_thread_id("slack", "C1", "1"), "") == ""
+
+
+async def test_another_machine_sees_a_change_a_moment_later(world: World) -> None:
+    assert await world.there.agent_for(HERE, "") == ""
+    await world.here.bind(world.binding("bound"))
+    assert await world.there.agent_for(HERE, "") == ""
+    await world.clock.advance(SECONDS)
+    assert await world.there.agent_for(HERE, "") == "bound"
+    assert await world.here.unbind(HERE)
+    assert await world.here.agent_for(HERE, "") == "account"
+
+
+async def test_a_place_has_the_choices_of_its_account_and_its_own(world: World) -> None:
+    await world.here.choose("matrix", Choices(model="wide"))
+    await world.here.choose("matrix:!room:b.c", Choices(profile="locked"))
+    assert await world.here.chosen(HERE) == (Choices(model="wide"), Choices(profile="locked"))
+    await world.here.choose("matrix", NO_CHOICES)
+    assert await world.here.chosen(HERE) == (NO_CHOICES, Choices(profile="locked"))
+    assert await world.store.registry.choices() == {"matrix:!room:b.c": '{"profile":"locked"}'}
+
+
+async def test_choices_that_cannot_be_read_do_not_count(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.store.registry.choose("matrix", "no JSON")
+    assert await world.here.chosen(HERE) == (NO_CHOICES, NO_CHOICES)
+    assert "does not count" in caplog.text

@@ -1,0 +1,26 @@
+"""Accounts: a platform's adapter costs nothing where it is not configured, and what is missing is told."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shoal.accounts import MAKERS
+from shoal.chat.slack.sockets import check_package
+from shoal.domain.errors import ConfigError
+
+LOADED = "import sys, shoal.accounts; print('\\n'.join(sys.modules))"
+
+
+def test_adapters_are_imported_when_they_are_configured() -> None:
+    command = [sys.executable, "-c", LOADED]
+    loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    assert "shoal.chat.web" in loaded
+    assert not loaded & {f"shoal.chat.{platform}" for platform in MAKERS}
+    assert not loaded & {"websockets", "aiohttp", "nio", "discord", "jwt", "slack_sdk"}
+
+
+def test_a_missing_package_is_told_with_its_extra() -> None:
+    check_package()
+    with pytest.raises(ConfigError, match=r"pip install 'shoal\[slack\]'"):
+        check_package("no_such_package_of_this_name")

@@ -1,0 +1,205 @@
+"""Matrix' pure parts: what events mean, and what contents are made of."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.chat.matrix.api import path_of
+from shoal.chat.matrix.inbound import (
+    APPROVAL,
+    WHOLE,
+    Content,
+    Event,
+    Me,
+    Mentions,
+    Place,
+    Relation,
+    is_addressed,
+    is_said,
+    prompt_of,
+    text_of,
+    thread_of,
+    time_of,
+    unseen,
+)
+from shoal.chat.matrix.outbound import (
+    CONTENT_BYTES_MAX,
+    EVENT_BYTES_MAX,
+    LIMITS,
+    Target,
+    cut,
+    edit_content,
+    post_content,
+    relation_of,
+    target_of,
+    text_content,
+    transaction_of,
+)
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import make_thread_id, parse_thread_id
+from shoal.domain.markup import measure, render_markup
+from shoal.domain.messages import Author
+from shoal.domain.posts import Button, OutboundPost
+
+ME = Me("@shoal:harbour.example", "Shoal")
+BUTTONS = (Button("Allow once", "allow:01K"), Button("Deny", "deny:01K"))
+LOCAL = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=/+", min_size=1, max_size=25)
+
+
+def event(kind: str = "m.room.message", **fields: object) -> Event:
+    return msgspec.convert({"type": kind, "event_id": "$e", "sender": "@ada:harbour.example", **fields}, Event)
+
+
+def member(membership: str, before: str = "") -> Event:
+    content = msgspec.Raw(msgspec.json.encode({"membership": membership}))
+    made = event("m.room.member", state_key=ME.user_id, unsigned={"prev_content": {"membership": before}})
+    return msgspec.structs.replace(made, content=content)
+
+
+@given(room=LOCAL, server=LOCAL, root=LOCAL)
+def test_thread_ids_lead_back_to_their_room_and_message(room: str, server: str, root: str) -> None:
+    for place, name, target in (
+        (Place(f"!{room}:{server}"), f"${root}", Target(f"!{room}:{server}", f"${root}")),
+        (Place(f"!{room}"), WHOLE, Target(f"!{room}")),
+    ):
+        thread = make_thread_id("matrix", place.room, name)
+        assert parse_thread_id(thread) == thread
+        assert target_of(thread) == target
+        assert thread.startswith(place.prefix("matrix"))
+
+
+@pytest.mark.parametrize(("channel", "thread"), [("general", "0"), ("!room", "5")])
+def test_ids_of_another_form_are_refused_for_good(channel: str, thread: str) -> None:
+    with pytest.raises(PlatformError) as caught:
+        target_of(make_thread_id("matrix", channel, thread))
+    assert caught.value.permanent
+
+
+def test_ids_in_paths_cannot_lead_elsewhere() -> None:
+    assert path_of("rooms", "!a/../b?c#d:e") == "/_matrix/client/v3/rooms/%21a%2F..%2Fb%3Fc%23d%3Ae"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("Shoal: what is it?", "what is it?"),
+        ("@shoal:harbour.example what is it?", "what is it?"),
+        ("@Shoal, what is it?", "what is it?"),
+        ("Shoals are fish", "Shoals are fish"),
+        ("!stop all", "/stop all"),
+        ("shoal !status", "/status"),
+        ("!important", "!important"),
+        ("/stop", "/stop"),
+        ("> <@ada:x> quoted", "> <@ada:x> quoted"),
+    ],
+)
+def test_the_bot_s_name_and_a_bang_are_no_text(body: str, text: str) -> None:
+    assert text_of(body, ME, answers=False) == text
+
+
+def test_the_quotation_of_old_clients_is_no_text() -> None:
+    assert text_of("> <@shoal:harbour.example> low\n> at six\n\nwhy?", ME, answers=True) == "why?"
+
+
+@pytest.mark.parametrize(
+    ("content", "addressed"),
+    [
+        (Content(body="hi", mentions=Mentions((ME.user_id,))), True),
+        (Content(body="Shoal: hi", mentions=Mentions()), False),
+        (Content(body="Shoal: hi"), True),
+        (Content(body="I like @shoal:harbour.example"), True),
+        (Content(body="x", formatted_body=f'<a href="https://matrix.to/#/{ME.user_id}">Shoal</a>'), True),
+        (Content(body="shoals are fish"), False),
+    ],
+)
+def test_who_names_the_bot_is_told_by_the_client_else_by_words(content: Content, addressed: bool) -> None:
+    assert is_addressed(content, ME) is addressed
+
+
+def test_notices_changes_and_its_own_words_are_not_said_to_it() -> None:
+    assert is_said(event(), Content(msgtype="m.text"), ME.user_id)
+    assert not is_said(event(), Content(msgtype="m.notice"), ME.user_id)
+    assert not is_said(event(sender=ME.user_id), Content(msgtype="m.text"), ME.user_id)
+    assert not is_said(event(), Content(msgtype="m.text", relation=Relation(rel_type="m.replace")), ME.user_id)
+    assert not is_said(event("m.sticker"), Content(msgtype="m.text"), ME.user_id)
+
+
+def test_a_file_s_name_is_no_text_and_its_caption_is() -> None:
+    thread, author = make_thread_id("matrix", "!r", WHOLE), Author("@ada:harbour.example")
+    plain = Content(msgtype="m.image", body="tide.png")
+    captioned = Content(msgtype="m.image", body="look at this", filename="tide.png")
+    assert prompt_of(thread, event(), plain, author, ME).text == ""
+    assert prompt_of(thread, event(), captioned, author, ME).text == "look at this"
+
+
+def test_a_thread_is_its_root_a_direct_room_is_one_and_else_a_message_begins_one() -> None:
+    within = Content(relation=Relation(rel_type="m.thread", event_id="$root"))
+    assert thread_of("matrix", Place("!r", direct=True), event(), within).endswith(":$root")
+    assert thread_of("matrix", Place("!r", direct=True), event(), Content()).endswith(":0")
+    assert thread_of("matrix", Place("!r"), event(), Content()).endswith(":$e")
+
+
+@given(st.integers())
+def test_any_time_can_be_read(milliseconds: int) -> None:
+    assert time_of(Event("m.room.message", origin_server_ts=milliseconds)).tzinfo is not None
+
+
+def test_events_count_from_the_invitation_and_a_new_name_is_none() -> None:
+    said = [event(event_id=f"${number}") for number in range(4)]
+    invited = (said[0], member("invite"), said[1], member("join", "invite"), said[2])
+    assert [one.event_id for one in unseen(invited, ME.user_id) if one.type == "m.room.message"] == ["$1", "$2"]
+    joined = (said[0], member("join"), said[1])
+    assert unseen(joined, ME.user_id) == (said[1],)
+    renamed = (said[0], member("join", "join"), said[1])
+    assert unseen(renamed, ME.user_id) == renamed
+
+
+# ---- out ----
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_different_keys_are_different_transactions(one: str, other: str) -> None:
+    assert (transaction_of(one) == transaction_of(other)) == (one == other)
+
+
+def test_a_card_names_its_approval_and_calls_for_people() -> None:
+    content = text_content("May I?", BUTTONS)
+    assert (content["msgtype"], content[APPROVAL]) == ("m.text", "01K")
+    assert "✅" in str(content["body"])
+    assert text_content("Low.")["msgtype"] == "m.notice"
+    assert APPROVAL not in text_content("Low.")
+
+
+def test_a_post_stands_in_its_thread_and_answers_what_it_answers() -> None:
+    assert relation_of(Target("!r"), "") == {}
+    assert relation_of(Target("!r"), "$q") == {"m.relates_to": {"m.in_reply_to": {"event_id": "$q"}}}
+    for reply_to, answered, falls_back in (("", "$root", True), ("$root", "$root", True), ("$q", "$q", False)):
+        assert relation_of(Target("!r", "$root"), reply_to) == {
+            "m.relates_to": {
+                "rel_type": "m.thread", "event_id": "$root", "is_falling_back": falls_back,
+                "m.in_reply_to": {"event_id": answered},
+            }
+        }  # fmt: skip
+
+
+@given(st.text(max_size=6000), st.text("*_`[]()>#-\n\\\"'&<潮🦈 a", max_size=6000))
+def test_whatever_fits_the_limit_fits_an_event_new_and_changed(any_text: str, marked: str) -> None:
+    for markdown in (any_text, marked):
+        (piece, *_) = cut(markdown)
+        assert measure(render_markup(piece, "matrix"), LIMITS) <= LIMITS.text_chars_max or len(piece) == 1
+        post = OutboundPost(make_thread_id("matrix", "!r", "$root"), "k", piece, buttons=BUTTONS)
+        for content in (post_content(post, Target("!r", "$root")), edit_content("$e", piece, BUTTONS)):
+            assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4  # encrypted it is a third longer
+
+
+def test_html_that_would_be_too_long_is_left_out() -> None:
+    content = text_content("*a* " * 10_000)
+    assert "formatted_body" not in content
+    assert content["body"] == "*a* " * 10_000
+    assert CONTENT_BYTES_MAX < EVENT_BYTES_MAX
+
+
+@given(st.text(max_size=20_000))
+def test_cut_loses_nothing(text: str) -> None:
+    assert "".join(cut(text)) == text

@@ -1,0 +1,73 @@
+"""A post that takes long stays claimed for as long as it takes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.delivery.sender import CLAIM_SECONDS, Sender
+from shoal.domain.ids import make_thread_id
+from shoal.domain.posts import Window
+from shoal.domain.records import NewPost, OutboxRow
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import OutboxView
+from shoal.testing.chat import LIMITS, FakeChat
+from shoal.testing.clock import ManualClock
+
+PAUSE_SECONDS = CLAIM_SECONDS * 0.9
+SLOW = msgspec.structs.replace(LIMITS, windows=(Window(1, PAUSE_SECONDS),))
+PIECES = 4
+
+
+class Outbox(OutboxView):
+    """Notes what was claimed."""
+
+    def __init__(self, driver: SqliteDriver, clock: ManualClock) -> None:
+        super().__init__(driver, clock)
+        self.claimed: list[str] = []
+
+    async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
+        """Claim and note."""
+        rows = await super().claim(platforms, limit, claim_seconds)
+        self.claimed += [row.id for row in rows]
+        return rows
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def outbox(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Outbox]:
+    """An empty one."""
+    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    yield Outbox(driver, clock)
+    await driver.close()
+
+
+async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: Outbox, clock: ManualClock) -> None:
+    chat = FakeChat(limits=SLOW, clock=clock)
+    await outbox.put(NewPost("long", make_thread_id("fake", "harbour", "1"), "word " * (400 * PIECES - 10)))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    while len(chat.posted) < PIECES:
+        await clock.advance(5)
+        await outbox.depth()
+    assert outbox.claimed == ["long"]
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
+async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: Outbox, clock: ManualClock) -> None:
+    chat = FakeChat(clock=clock)
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await outbox.posted(row, 0, "m0", last=False)
+    await outbox.retry(row, clock.now(), "later")
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock).deliver(row)
+    assert await outbox.depth() == 0
+    assert chat.posted == []

@@ -1,0 +1,44 @@
+"""Who counts as whom: linked identities, and membership by user or by role."""
+
+import pytest
+
+from shoal.domain.permissions import Asker
+from shoal.permissions.access import NOBODY, People, Person, is_among
+
+ADA = Person(("telegram:1", "discord:2"), roles=("lead",))
+
+
+def asker(user: str, platform: str = "telegram", *roles: str) -> Asker:
+    return Asker(user, user, roles, platform)
+
+
+@pytest.mark.parametrize(
+    ("by", "people", "among"),
+    [
+        (asker("1"), ("telegram:1",), True),
+        (asker("1"), ("discord:1", "telegram:1"), True),
+        (asker("1"), ("discord:1",), False),
+        (asker("1"), (), False),
+        (asker("1", "telegram", "lead"), ("role:lead",), True),
+        (asker("1", "telegram", "lead"), ("telegram:role:lead",), True),
+        (asker("1", "telegram", "lead"), ("discord:role:lead", "role:boss"), False),
+        (asker("", "telegram", "lead"), ("role:lead", "telegram:"), False),
+        (asker("1", "", "lead"), ("role:lead", ":1"), False),
+    ],
+)
+def test_who_is_among_people(by: Asker, people: tuple[str, ...], among: bool) -> None:
+    assert is_among(by, people) is among
+
+
+def test_somebody_linked_is_known_by_all_names_and_roles() -> None:
+    people = People([ADA, Person(("telegram:1", "slack:9"))])
+    assert people.find("discord:2") is ADA
+    assert people.find("telegram:1") is ADA
+    assert people.find("telegram:3") is NOBODY
+    known = people.asker(asker("1", "telegram", "member"))
+    assert (known.known_as, known.roles) == (ADA.identities, ("member", "lead"))
+
+
+def test_somebody_not_linked_stays_who_they_are() -> None:
+    by = asker("3")
+    assert People([ADA]).asker(by) is by

@@ -1,0 +1,130 @@
+"""Directories that follow their work: a thread's files and a workspace, their notices, and paths of this machine."""
+
+from collections.abc import AsyncIterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.agents import AgentSpec
+from shoal.domain.errors import StoreUnavailable
+from shoal.domain.events import ToolFinished, UserSaid
+from shoal.domain.files import STILL_FOLDERS, relocated
+from shoal.domain.home import Home
+from shoal.domain.ids import CallId, make_thread_id
+from shoal.domain.memory import MEMORY_SCOPES, memory_path, note_path
+from shoal.domain.messages import Attachment, Author, Image
+from shoal.store.files import LocalFiles
+from shoal.store.folders import SyncedFolders
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+
+THREAD = make_thread_id("web", "lobby", "sea")
+OTHER = make_thread_id("web", "harbour", "sea")
+
+
+class Machine:
+    """A machine with a home of its own."""
+
+    def __init__(self, root: Path, files: LocalFiles, store: DatabaseStore) -> None:
+        self.home = Home(root)
+        self.agent = AgentSpec("main", self.home.agent("main"), self.home.agent("main") / "workspace", "demo", "open")
+        self.folders = SyncedFolders(files, store.settings, self.home)
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
+    """Two of them on one store."""
+    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
+    files = LocalFiles(tmp_path / "files")
+    yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)
+    await store.close()
+
+
+async def test_a_threads_files_and_its_agents_workspace_follow(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write(a.home.attachments(THREAD) / "chart.txt", "depth")
+    a.write(a.agent.workspace / "log.md", "day one")
+    assert await a.folders.push(THREAD, a.agent) == ()
+    assert await b.folders.pull(THREAD, b.agent) == ()
+    assert (b.home.attachments(THREAD) / "chart.txt").read_text() == "depth"
+    assert (b.agent.workspace / "log.md").read_text() == "day one"
+
+
+async def test_each_machine_keeps_its_own_readable_log(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write(a.home.thread(THREAD) / "log.jsonl", "of a")
+    a.write(a.home.scratch(THREAD) / "log.jsonl", "mine")
+    await a.folders.push(THREAD)
+    await b.folders.pull(THREAD)
+    assert [path.name for path in b.home.thread(THREAD).iterdir()] == ["scratch"]
+
+
+async def test_what_one_machine_remembers_another_knows(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    for scope in MEMORY_SCOPES:
+        a.write(memory_path(a.home, scope, THREAD), f"- of {scope}")
+    note = note_path(a.home, date(2026, 11, 22)).relative_to(a.home.root)
+    a.write(a.home.root / note, "- 08:00 fog")
+    a.write(a.home.data / "settings.json", "{}")
+    a.write(a.home.channel(OTHER) / "MEMORY.md", "elsewhere")
+    assert await a.folders.push(THREAD, a.agent) == ()
+    assert await b.folders.pull(THREAD, b.agent) == ()
+    assert [memory_path(b.home, scope, THREAD).read_text() for scope in MEMORY_SCOPES] == [
+        f"- of {scope}" for scope in MEMORY_SCOPES
+    ]
+    assert (b.home.root / note).read_text() == "- 08:00 fog"
+    assert not (b.home.data / "settings.json").exists()
+    assert not b.home.channel(OTHER).exists()
+
+
+async def test_the_model_is_told_of_changes_that_met(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    for machine, text in ((a, "of a"), (b, "of b")):
+        machine.write(machine.agent.workspace / "f", text)
+    assert await a.folders.push(THREAD, a.agent) == ()
+    (notice,) = await b.folders.push(THREAD, b.agent)
+    assert "f was changed here and on another machine" in notice
+    assert "f.conflict" in notice
+
+
+async def test_what_cannot_be_stored_is_told_and_what_cannot_be_had_is_tried_again(
+    machines: tuple[Machine, Machine], tmp_path: Path
+) -> None:
+    a, b = machines
+    a.write(a.agent.workspace / "f", "1")
+    await a.folders.push(THREAD, a.agent)
+    for path in (tmp_path / "files").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    with pytest.raises(StoreUnavailable, match="agent main"):
+        await b.folders.pull(THREAD, b.agent)
+    blocked = SyncedFolders(LocalFiles(tmp_path / "shoal.db"), b.folders._sync._settings, b.home)
+    b.write(b.agent.workspace / "g", "2")
+    (notice,) = await blocked.push(THREAD, b.agent)
+    assert "could not be stored for other machines" in notice
+
+
+async def test_paths_of_another_machine_are_this_ones(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    theirs = str(a.home.attachments(THREAD) / "chart.png")
+    ours = str(b.home.attachments(THREAD) / "chart.png")
+    assert b.folders.here(THREAD, theirs) == ours
+    assert b.folders.here(THREAD, ours) == ours
+    assert b.folders.here(THREAD, "/etc/passwd") == "/etc/passwd"
+    assert STILL_FOLDERS.here(THREAD, theirs) == theirs
+    said = UserSaid("look", Author("u"), attachments=(Attachment("chart.png", path=theirs), Attachment("gone")))
+    moved = relocated(said, lambda path: b.folders.here(THREAD, path))
+    assert isinstance(moved, UserSaid)
+    assert [one.path for one in moved.attachments] == [ours, ""]
+    shown = ToolFinished(CallId("c"), "read", "", images=(Image(theirs, "image/png"),))
+    seen = relocated(shown, lambda path: b.folders.here(THREAD, path))
+    assert isinstance(seen, ToolFinished)
+    assert seen.images == (Image(ours, "image/png"),)
+    assert relocated(said, lambda path: path) is said

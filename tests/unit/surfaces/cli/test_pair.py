@@ -1,0 +1,80 @@
+"""`shoal pair`: letting strangers in, with and without a Shoal that runs on the home directory."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.surfaces.cli.conftest import Shoal, running
+
+from shoal.actors.pairing import Pairing
+from shoal.domain.clock import SystemClock
+from shoal.domain.messages import Author
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+
+SETTINGS = """
+[platforms.telegram]
+token = "123456:not-a-token"
+api_base = "http://127.0.0.1:1"
+"""
+
+
+@pytest.fixture(autouse=True)
+def configured(shoal: Shoal, home: Path) -> None:
+    """A home with a platform that people write on."""
+    assert shoal("init").code == 0
+    (home / "shoal.toml").write_text(SETTINGS)
+
+
+def given(home: Path, *users: str) -> list[str]:
+    """Codes as the door gives them to strangers."""
+
+    async def ask() -> list[str]:
+        store = DatabaseStore(SqliteDriver(home / "shoal.db"), SystemClock())
+        pairing = Pairing(store, SystemClock())
+        codes = [await pairing.ask("telegram", Author(user, user.title())) for user in users]
+        await store.close()
+        return codes
+
+    return asyncio.run(ask())
+
+
+def test_a_code_lets_its_stranger_in(shoal: Shoal, home: Path) -> None:
+    ada, _ = given(home, "ada", "eve")
+    people = json.loads(shoal("pair", "list", "--json").out)
+    assert [one["user"] for one in people["waiting"]] == ["ada", "eve"]
+    assert ada not in shoal("pair", "list").out
+    assert shoal("pair", ada.lower()).out == "telegram:ada may speak with your agents now.\n"
+    people = json.loads(shoal("pair", "list", "--json").out)
+    assert [(one["user"], one["by"]) for one in people["paired"]] == [("ada", "terminal:owner")]
+    assert [one["user"] for one in people["waiting"]] == ["eve"]
+    assert "telegram:ada" in shoal("pair", "list").out
+
+
+def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
+    (ada,) = given(home, "ada")
+    with running(home):
+        assert json.loads(shoal("pair", ada, "--json").out) == {"platform": "telegram", "user": "ada"}
+        assert [one["by"] for one in json.loads(shoal("pair", "list", "--json").out)["paired"]] == ["web:owner"]
+        again = shoal("pair", ada)
+        assert (again.code, again.err.count("\n")) == (1, 1)
+        assert "no such pairing code" in again.err
+        assert shoal("pair", "remove", "telegram:ada").code == 0
+        assert json.loads(shoal("pair", "list", "--json").out) == {"paired": [], "waiting": []}
+
+
+def test_who_was_let_in_can_be_shut_out(shoal: Shoal, home: Path) -> None:
+    (ada,) = given(home, "ada")
+    assert shoal("pair", ada).code == 0
+    assert "may not speak" in shoal("pair", "remove", "telegram:ada").out
+    assert shoal("pair", "remove", "telegram:ada").code == 1
+    assert "PLATFORM:USER" in shoal("pair", "remove", "ada").err
+    assert shoal("pair", "list").out == "Nobody was let in by code, and nobody waits.\n"
+
+
+def test_a_wrong_code_is_one_line(shoal: Shoal) -> None:
+    ran = shoal("pair", "ABCDEFGH")
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert shoal("pair", "short").err.startswith("shoal: A pairing code has 8 letters")
+    assert shoal("pair").code in (0, 2)

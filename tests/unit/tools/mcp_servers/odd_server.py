@@ -1,0 +1,100 @@
+"""A small MCP server on standard input and output whose tools misbehave in every way, of the standard library alone.
+
+Its tools are those of TOOLS and of `more.json` in its working directory. With the argument `mute` it answers nothing,
+with `fail` it ends at once, with `stubborn` not even when it should.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+MORE = Path("more.json")
+PICTURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # one pixel
+)
+ANYTHING = {"type": "object", "properties": {"text": {"type": "string"}}}
+TOOLS = ["echo", "environment", "die", "hang", "noise", "picture", "refuse", "grow", "where"]
+
+
+def tools() -> list[object]:
+    more = json.loads(MORE.read_text()) if MORE.exists() else []
+    hints = {"readOnlyHint": True, "idempotentHint": True}
+    return [{"name": name, "inputSchema": ANYTHING, "annotations": hints} for name in [*TOOLS, *more]]
+
+
+def text(words: str) -> dict[str, object]:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def say(message: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def call(name: str, arguments: dict[str, str]) -> dict[str, object] | None:
+    match name:
+        case "echo":
+            return text(arguments.get("text", ""))
+        case "environment":
+            return text(json.dumps(dict(os.environ)))
+        case "where":
+            return text(str(Path.cwd()))
+        case "die":
+            sys.stderr.write("going down now\n")
+            sys.stderr.flush()
+            os._exit(3)
+        case "hang":
+            return None
+        case "noise":
+            sys.stdout.write('no json\n{"jsonrpc": "2.0", "id": 99999, "result": {}}\n{"half": \n')
+            return text("still here")
+        case "picture":
+            return {"content": [{"type": "image", "data": PICTURE, "mimeType": "image/png"}]}
+        case "refuse":
+            return {**text("not today"), "isError": True}
+        case "grow":
+            MORE.write_text('["late"]')
+            say({"method": "notifications/tools/list_changed"})
+            return text("grown")
+        case _:
+            return text(f"called {name}")
+
+
+def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
+    match method:
+        case "initialize":
+            server = {"name": "odd", "version": "1"}
+            can = {"tools": {"listChanged": True}}
+            return {"protocolVersion": params["protocolVersion"], "capabilities": can, "serverInfo": server}
+        case "tools/list":
+            return {"tools": tools()}
+        case "tools/call":
+            return call(str(params["name"]), dict(params.get("arguments") or {}))  # pyright: ignore
+        case _:
+            return {}
+
+
+def main() -> None:
+    if "stubborn" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "fail" in sys.argv:
+        sys.stderr.write("there is no configuration\n")
+        sys.exit(1)
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message or "mute" in sys.argv:
+            continue
+        if message["method"] == "server/discover":
+            say({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
+            continue
+        result = answer(message["method"], message.get("params") or {})
+        if result is not None:
+            say({"id": message["id"], "result": result})
+    while "stubborn" in sys.argv:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Runs a connection to a server while a test looks at it."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from shoal.domain.ports import ToolContext, ToolOutput
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.tool import tool_context
+from shoal.tools.mcp.connection import McpConnection, McpState, Status
+from shoal.tools.mcp.transport import Enclosure, McpServer
+from shoal.tools.registry import Registry
+
+ODD = str(Path(__file__).with_name("odd_server.py"))
+SECONDS_MAX = 30.0
+
+
+def odd(folder: Path, *args: str, **settings: object) -> McpServer:
+    """The odd server, working in a folder below `folder`."""
+    return McpServer("odd", sys.executable, (ODD, *args), folder=folder / "mcp" / "odd", **settings)  # pyright: ignore
+
+
+class Stand:
+    """A connection, the states it went through, and the registry it fills."""
+
+    def __init__(self, folder: Path, server: McpServer, enclosure: Enclosure | None) -> None:
+        self.clock = ManualClock()
+        self.registry = Registry()
+        self.states: asyncio.Queue[McpState] = asyncio.Queue()
+        self.context: ToolContext = tool_context(folder)
+        self.connection = McpConnection(server, self.registry, self.clock, enclosure, on_change=self.states.put_nowait)
+
+    async def becomes(self, status: Status) -> McpState:
+        """Wait for the next state, which has to be this one."""
+        async with asyncio.timeout(SECONDS_MAX):
+            state = await self.states.get()
+        assert state.status == status, state
+        return state
+
+    async def call(self, name: str, arguments: str = "{}") -> ToolOutput:
+        """Call a tool by the name the model knows."""
+        tool = self.registry.get(name)
+        assert tool is not None, self.registry.names()
+        async with asyncio.timeout(SECONDS_MAX):
+            return await tool.prepare(arguments, self.context).run()
+
+
+@asynccontextmanager
+async def connected(folder: Path, server: McpServer, enclosure: Enclosure | None = None) -> AsyncGenerator[Stand]:
+    """Keep the server connected while the block runs."""
+    stand = Stand(folder, server, enclosure)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stand.connection.run())
+        yield stand
+        running.cancel()

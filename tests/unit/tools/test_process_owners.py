@@ -1,0 +1,157 @@
+"""Processes of several machines on one store: who counts as dead, and what becomes of what it ran."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Inbound, Prompt, Receipt
+from shoal.domain.ports import Command
+from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
+from shoal.sandbox.found import identity_of
+from shoal.sandbox.host import HostSandbox
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.tools.processes.service import BEAT_SECONDS, STALE_SECONDS, ProcessService, ProcessSettings
+
+THREAD = ThreadId("web:lobby:a")
+SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),))
+
+
+class Machine:
+    """Knows processes by their number alone; those of `dead` do not run."""
+
+    def __init__(self) -> None:
+        self.dead: set[str] = set()
+        self.ended: list[str] = []
+
+    def identity_of(self, pid: int) -> str:
+        """Its number."""
+        return f"{pid} 1 1"
+
+    def is_alive(self, identity: str) -> bool:
+        """Unless it is dead."""
+        return identity not in self.dead
+
+    def end_found(self, identity: str) -> None:
+        """Noted."""
+        self.ended.append(identity)
+
+
+class Stand:
+    """One store, two Shoals on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self.home = Home(folder)
+        self.store = DatabaseStore(SqliteDriver(folder / "shoal.db", synchronous="OFF"), self.clock)
+        self.machine = Machine()
+        self.sent: list[Prompt] = []
+        self.full = False
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Take a prompt, once a key."""
+        assert isinstance(message, Prompt)
+        if self.full:
+            return Receipt("busy")
+        if message.key in {prompt.key for prompt in self.sent}:
+            return Receipt("duplicate")
+        self.sent.append(message)
+        return Receipt("accepted")
+
+    def service(self, owner: str) -> ProcessService:
+        """One of the Shoals."""
+        settings = ProcessSettings(owner, alone=False)
+        return ProcessService(self.store.processes, self.home, self.clock, self.send, str, self.machine, settings)
+
+    async def left_behind(self, owner: str) -> Process:
+        """A row of a process that `owner` has started."""
+        now = self.clock.now()
+        process = Process(self.clock.new_id(), SPEC, "running", owner, "", now, now)
+        assert await self.store.processes.add(process, 8)
+        return process
+
+    async def until(self, process: str, fits: Callable[[Process], bool]) -> Process:
+        """Wait until a row is as wanted."""
+        async with asyncio.timeout(20):
+            while True:
+                found = await self.store.processes.get(process)
+                assert found is not None
+                if fits(found):
+                    return found
+                await self.clock.advance(BEAT_SECONDS)
+
+
+@asynccontextmanager
+async def running(service: ProcessService) -> AsyncGenerator[None]:
+    """Run one for the length of a block."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.run)
+        await asyncio.sleep(0)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    found = Stand(tmp_path)
+    yield found
+    await found.store.close()
+
+
+async def test_what_a_dead_one_on_this_machine_ran_is_ended_and_told_at_once(stand: Stand) -> None:
+    process = await stand.left_behind("here 7 1 1")
+    stand.machine.dead.add("7 1 1")
+    async with running(stand.service("here 8 1 1")):
+        found = await stand.until(process.id, lambda one: one.told)
+    assert found.state == "lost"
+    assert stand.machine.ended == [process.identity]
+    assert [prompt.key for prompt in stand.sent] == [f"process:{process.id}:exit:0"]
+
+
+async def test_what_a_silent_machine_ran_is_lost_after_a_while(stand: Stand) -> None:
+    process = await stand.left_behind("there 7 1 1")
+    began = stand.clock.now()
+    async with running(stand.service("here 8 1 1")):
+        found = await stand.until(process.id, lambda one: one.told)
+    assert found.state == "lost"
+    assert found.ended_at is not None
+    assert (found.ended_at - began).total_seconds() >= STALE_SECONDS
+    assert stand.machine.ended == []
+
+
+async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_path: Path) -> None:
+    service = stand.service("here 8 1 1")
+    async with running(service):
+        process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox())
+        await stand.store.processes.end(process.id, Ending("lost", reason="silent"))
+        await stand.until(process.id, lambda one: one.told and not identity_of(process.pid))
+    assert len(stand.sent) == 1
+
+
+async def test_another_machine_can_ask_for_the_end(stand: Stand, tmp_path: Path) -> None:
+    service, other = stand.service("here 8 1 1"), stand.service("there 9 1 1")
+    async with running(service):
+        process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox())
+        await other.kill(process.id, "owner")
+        found = await stand.until(process.id, lambda one: one.state != "running")
+    assert (found.state, found.killed_by) == ("killed", "owner")
+    assert stand.sent == []
+
+
+async def test_a_full_mailbox_is_tried_again(stand: Stand) -> None:
+    process = await stand.left_behind("here 7 1 1")
+    stand.machine.dead.add("7 1 1")
+    stand.full = True
+    async with running(stand.service("here 8 1 1")):
+        await stand.until(process.id, lambda one: one.state == "lost")
+        await stand.clock.advance(3 * BEAT_SECONDS)
+        stand.full = False
+        await stand.until(process.id, lambda one: one.told)
+    assert len(stand.sent) == 1
