@@ -22,7 +22,7 @@ check: setup ## format, lint, types, layers, code shape and fast unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow" tests/tidy tests/unit
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow" $(ARGS) tests/tidy tests/unit
 
 fmt: setup ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -92,11 +92,12 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a process ended."""
+    """How a process ended; `told` when nobody waits to hear of it, so that no hook ever does."""
 
     state: ProcessState
     exit_code: int | None = None
     reason: str = ""
+    told: bool = False
 
 
 class Processes(Protocol):

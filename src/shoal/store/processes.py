@@ -40,6 +40,7 @@ class ProcessesView:
                 state=ending.state,
                 exit_code=ending.exit_code,
                 reason=ending.reason,
+                told=int(ending.told),
                 now=to_micros(self._clock.now()),
             )
         )

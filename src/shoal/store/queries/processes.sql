@@ -13,7 +13,8 @@ update processes set identity = :identity where id = :id;
 
 -- name: process_end
 -- Note how a process ended, once.
-update processes set state = :state, exit_code = cast(:exit_code as integer), reason = :reason, ended_at = :now
+update processes set state = :state, exit_code = cast(:exit_code as integer), reason = :reason, ended_at = :now,
+    told = :told
 where id = :id and state = 'running'
 returning id, spec, state, owner, identity, started_at, seen_at, ended_at, exit_code, reason, killed_by, told;
 

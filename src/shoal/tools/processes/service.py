@@ -284,10 +284,12 @@ class ProcessService:
                 with live.ended_by(limit):
                     result = await sandbox.run(watched)
         except TimeoutError:
-            return Ending("killed", reason="" if live.killed_by else f"it ran for {LIFE_SECONDS / 86_400:g} days")
+            if live.killed_by:
+                return Ending("killed", told=True)
+            return Ending("killed", reason=f"it ran for {LIFE_SECONDS / 86_400:g} days")
         except SandboxError as error:
             live.error = str(error)
-            return Ending("failed", reason=live.error)
+            return Ending("failed", reason=live.error, told=True)
         return _ending(live, result)
 
     async def _note_end(self, live: LiveProcess, ending: Ending) -> None:
@@ -296,8 +298,6 @@ class ProcessService:
         while True:
             try:
                 await self.rows.end(id, ending)
-                if ending.state == "failed" or (ending.state == "killed" and live.killed_by):
-                    await self.rows.tell(id)
                 break
             except StoreUnavailable:
                 if ending.reason == STOPPED:
@@ -375,5 +375,5 @@ class ProcessService:
 
 def _ending(live: LiveProcess, result: CommandResult) -> Ending:
     if live.killed_by:
-        return Ending("killed", result.exit_code)
+        return Ending("killed", result.exit_code, told=True)
     return Ending("exited", result.exit_code)
