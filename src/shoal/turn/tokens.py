@@ -60,6 +60,8 @@ class Meter:
     def __init__(self, count: Count = estimate) -> None:
         self.count = count
         self._texts: OrderedDict[str, int] = OrderedDict()
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._tools_units = 0
 
     def message(self, message: ModelMessage) -> int:
         """One message, its calls and images included."""
@@ -75,12 +77,14 @@ class Meter:
                 return MESSAGE_UNITS + self.count(text) + IMAGE_UNITS * len(images)
 
     def prefix(self, system: str, tools: tuple[ToolSpec, ...]) -> int:
-        """The system text and the tools' descriptions."""
-        specs = sum(
-            CALL_UNITS + self._once(tool.name) + self._once(tool.description) + self._once(tool.parameters)
-            for tool in tools
-        )
-        return MESSAGE_UNITS + self._once(system) + specs
+        """The system text and the tools' descriptions. The registry hands out one tuple of tools while none changes."""
+        if tools is not self._tools:
+            self._tools = tools
+            self._tools_units = sum(
+                CALL_UNITS + self._once(tool.name) + self._once(tool.description) + self._once(tool.parameters)
+                for tool in tools
+            )
+        return MESSAGE_UNITS + self._once(system) + self._tools_units
 
     def _once(self, text: str) -> int:
         known = self._texts.get(text)
