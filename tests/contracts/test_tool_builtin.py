@@ -1,6 +1,8 @@
 """The tool's contract over every built-in tool and over a function with the decorator."""
 
+import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -75,8 +77,10 @@ def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its w
     return f"{name}: {grams} g"
 
 
-def all_tools(folder: Path) -> Registry:
-    """The built-in tools and a function."""
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """The built-in tools and a function, over one database."""
+    folder = tmp_path_factory.mktemp("store")
     registry = standard_tools(ShellBounds(), with_hardware=True)
     clock = ManualClock()
     driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
@@ -88,7 +92,8 @@ def all_tools(folder: Path) -> Registry:
     service = ProcessService(store.processes, home, clock, nowhere, str, found, ProcessSettings("host 1 2 3"))
     for tool in (*process_tools(service, command_actions), ScheduleTool(store.triggers, first_time)):
         registry.add(tool)
-    return registry
+    yield registry
+    asyncio.run(driver.close())
 
 
 async def as_they_say(_: ThreadId, author: Author) -> Author:
@@ -101,8 +106,8 @@ async def nowhere(_: Inbound) -> Receipt:
     return Receipt("dropped")
 
 
-def test_every_tool_has_an_example(tmp_path: Path) -> None:
-    assert sorted(GOOD) == sorted(all_tools(tmp_path).names())
+def test_every_tool_has_an_example(tools: Registry) -> None:
+    assert sorted(GOOD) == sorted(tools.names())
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
@@ -110,10 +115,9 @@ class TestTools(ToolContract):
     """One tool after the other."""
 
     @pytest.fixture
-    def tool(self, name: str, tmp_path_factory: pytest.TempPathFactory) -> Tool:
+    def tool(self, name: str, tools: Registry) -> Tool:
         """The tool."""
-        folder = tmp_path_factory.mktemp("store")
-        found = all_tools(folder).get(name)
+        found = tools.get(name)
         assert found is not None
         return found
 
@@ -145,9 +149,8 @@ class TestTools(ToolContract):
         assert tool.spec.idempotent or not tool.spec.read_only or tool.spec.name == "weigh"
 
 
-def test_flags_are_as_documented(tmp_path: Path) -> None:
-    registry = all_tools(tmp_path)
-    specs = [tool.spec for name in registry.names() if (tool := registry.get(name)) is not None]
+def test_flags_are_as_documented(tools: Registry) -> None:
+    specs = [tool.spec for name in tools.names() if (tool := tools.get(name)) is not None]
     looks = {"process_list", "process_logs", "read_url", "web_search", "git_diff", "git_log", "git_status"}
     read_only = {"list", "read", "read_artifact", "search_channel", "search_history", "time", "view", "weigh"}
     assert {spec.name for spec in specs if spec.read_only} == read_only | looks
