@@ -26,7 +26,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name on first use, so that `import shoal` costs nothing."""
+    """Load a public name, or `shoal.testing`, on first use, so that `import shoal` costs nothing."""
+    if name == "testing":
+        return import_module("shoal.testing")
     if name not in __all__:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
     module, attribute = _HOMES.get(name, ("shoal.domain.ports", name))

@@ -2,11 +2,14 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import shoal
+from shoal import testing
 from tests.tidy.source import PACKAGE, RATCHETS, Function, python_files, tree, type_of_function, where
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -95,3 +98,20 @@ def test_what_others_call_has_a_docstring() -> None:
 def test_the_public_interface_is_what_was_agreed() -> None:
     assert sorted(shoal.__all__) == sorted(RATCHETS.names.public)
     assert not [name for name in shoal.__all__ if not hasattr(shoal, name)]
+
+
+def test_the_fakes_come_with_the_package() -> None:
+    subprocess.run([sys.executable, "-c", "import shoal; shoal.testing.FakeModel, shoal.testing.FakeChat"], check=True)
+
+
+def test_every_fake_can_be_had_from_one_place() -> None:
+    shipped = {
+        name
+        for path in (PACKAGE / "testing").rglob("*.py")
+        for name, node in public_definitions(tree(path).body)
+        if isinstance(node, ast.ClassDef) and re.fullmatch(r"Fake\w+", name) and "contracts" not in path.parts
+    }
+    offered = set(testing._HOMES)
+    assert {f"Fake{name}" for name in ("Model", "Chat", "Telegram", "Discord", "Slack", "Matrix")} <= offered
+    assert shipped - offered == {"FakeSettings", "FakeGateway"}  # parts of FakeModel and FakeDiscord
+    assert [getattr(testing, name).__name__ for name in sorted(offered)] == sorted(offered)

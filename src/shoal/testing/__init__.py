@@ -1,3 +1,41 @@
-"""Shipped fakes, wire-level test servers and contract suites, for Shoal's own tests and for those of extensions."""
+"""Shipped fakes, wire-level test servers and contract suites, for Shoal's own tests and for those of extensions.
 
-from shoal.testing.model import FakeModel as FakeModel
+The fakes can be had from here; the contract suites are modules of `shoal.testing.contracts`, one a port.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.testing.chat import FakeChat as FakeChat
+    from shoal.testing.clock import ManualClock as ManualClock
+    from shoal.testing.model import FakeModel as FakeModel
+    from shoal.testing.platforms.discord import FakeDiscord as FakeDiscord
+    from shoal.testing.platforms.google_chat import FakeGoogleChat as FakeGoogleChat
+    from shoal.testing.platforms.matrix import FakeMatrix as FakeMatrix
+    from shoal.testing.platforms.slack import FakeSlack as FakeSlack
+    from shoal.testing.platforms.teams import FakeTeams as FakeTeams
+    from shoal.testing.platforms.telegram import FakeTelegram as FakeTelegram
+    from shoal.testing.platforms.webhook import FakeHookChat as FakeHookChat
+    from shoal.testing.scenario import FakeModels as FakeModels
+
+_HOMES = {
+    "FakeChat": "chat",
+    "FakeDiscord": "platforms.discord",
+    "FakeGoogleChat": "platforms.google_chat",
+    "FakeHookChat": "platforms.webhook",
+    "FakeMatrix": "platforms.matrix",
+    "FakeModel": "model",
+    "FakeModels": "scenario",
+    "FakeSlack": "platforms.slack",
+    "FakeTeams": "platforms.teams",
+    "FakeTelegram": "platforms.telegram",
+    "ManualClock": "clock",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a fake on first use: what a platform's fake needs is in that platform's extra."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shoal.testing' has no attribute {name!r}")
+    return getattr(import_module(f"shoal.testing.{_HOMES[name]}"), name)
