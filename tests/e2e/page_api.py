@@ -109,7 +109,7 @@ class PageApi:
 
     def live(self, thread: str, data: LiveData, turn: str = "t1") -> None:
         """Show a live event."""
-        self._show(thread, b"data: %s\n\n" % encode_live(LiveEvent(ThreadId(thread), TurnId(turn), data)))
+        self._show(thread, b"data: %s\n\n" % encode_live(LiveEvent(ThreadId(thread), TurnId(turn), data), self.now))
 
     def _show(self, thread: str, frame: bytes) -> None:
         for watcher in self._watchers[thread]:

@@ -279,12 +279,14 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
 
 class _LiveJson(msgspec.Struct):
+    seq: int
     thread: str
     turn: str
     type: str
+    at: str
     data: LiveData
 
 
-def encode_live(event: LiveEvent) -> bytes:
-    """The live event as the API shows it: `{"thread","turn","type","data"}`."""
-    return _encoder.encode(_LiveJson(event.thread, event.turn, event.data.type, event.data))
+def encode_live(event: LiveEvent, at: datetime) -> bytes:
+    """The live event, shown `at` this time, as the API shows it: fields as any event, with 0 for its number."""
+    return _encoder.encode(_LiveJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))

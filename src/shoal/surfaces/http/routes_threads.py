@@ -292,7 +292,7 @@ def _resume_after(request: Request, after: int) -> int:
 async def _all_events(web: Web, request: Request) -> Response:
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
-    frames = all_frames(web.core.hub, web.streams)
+    frames = all_frames(web.core, web.streams)
     return EventStream(frames, web.streams, web.streams.admit())
 
 

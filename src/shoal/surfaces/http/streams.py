@@ -14,9 +14,10 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from shoal.domain.clock import Clock
 from shoal.domain.events import Event, LiveEvent, TextStreamed, TurnFinished, encode_event, encode_live
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.surfaces.http.core import Core, Hub
+from shoal.surfaces.http.core import Core
 from shoal.surfaces.http.errors import ApiError
 
 logger = logging.getLogger(__name__)
@@ -158,16 +159,16 @@ async def thread_frames(core: Core, streams: Streams, thread: ThreadId, after: i
     yield OPENING
     async with aclosing(thread_items(core, streams, thread, after)) as items:
         async for item in items:
-            yield frame(item)
+            yield frame(item, core.clock)
 
 
-async def all_frames(hub: Hub, streams: Streams) -> AsyncGenerator[bytes, None]:
+async def all_frames(core: Core, streams: Streams) -> AsyncGenerator[bytes, None]:
     """What happens in every thread from now on, without the pieces of text; `event: lost` tells of a gap."""
     yield OPENING
     while not streams.closing:
-        with hub.subscribe(None) as subscription:
+        with core.hub.subscribe(None) as subscription:
             async for item in _without_text(streams, aiter(subscription)):
-                yield frame(item, numbered=False)
+                yield frame(item, core.clock, numbered=False)
         if not streams.closing:
             yield LOST
 
@@ -178,14 +179,14 @@ async def _without_text(streams: Streams, items: AsyncIterator[Event | LiveEvent
             yield item
 
 
-def frame(item: Item, *, numbered: bool = True) -> bytes:
+def frame(item: Item, clock: Clock, *, numbered: bool = True) -> bytes:
     """One item as a server-sent event."""
     match item:
         case Event(seq=seq):
             head = b"id: %d\n" % seq if numbered else b""
             return b"%sdata: %s\n\n" % (head, encode_event(item))
         case LiveEvent():
-            return b"data: %s\n\n" % encode_live(item)
+            return b"data: %s\n\n" % encode_live(item, clock.now())
         case _:
             return HEARTBEAT
 

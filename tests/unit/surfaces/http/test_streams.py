@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.delivery.hub import BACKLOG_MAX, Hub
-from shoal.domain.clock import SystemClock
+from shoal.domain.clock import SystemClock, iso
 from shoal.domain.events import Cleared, Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import ThreadInfo
 from shoal.surfaces.http.core import Core
 from shoal.surfaces.http.streams import Streams, all_frames, thread_frames, thread_items
+from shoal.testing import ManualClock
 
 THREAD = ThreadId("web:lobby:one")
 TURN = TurnId("t1")
@@ -57,6 +58,7 @@ class Stand:
         self.hub = Hub()
         self.journal = Journal(self.hub, delays)
         self.store = self
+        self.clock = ManualClock(AT)
         self.streams = Streams(streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60)
 
     @property
@@ -166,7 +168,9 @@ async def test_frames_number_events_and_nothing_else() -> None:
         status = await anext(frames)
     assert opening.startswith(b"retry: ")
     assert event.startswith(b'id: 1\ndata: {"seq":1,')
-    assert status.startswith(b'data: {"thread":"web:lobby:one","turn":"t1","type":"status",')
+    assert status.startswith(
+        b'data: {"seq":0,"thread":"web:lobby:one","turn":"t1","type":"status","at":"%s",' % iso(AT).encode()
+    )
 
 
 async def test_a_quiet_stream_says_that_it_lives() -> None:
@@ -196,7 +200,7 @@ async def _all(stand: Stand) -> int:
 
 async def test_the_stream_of_all_threads_has_no_text_and_tells_of_gaps() -> None:
     stand = Stand()
-    async with aclosing(all_frames(stand.hub, stand.streams)) as frames:
+    async with aclosing(all_frames(stand.core, stand.streams)) as frames:
         await anext(frames)
         reading = asyncio.gather(anext(frames))
         await asyncio.sleep(0)
