@@ -331,9 +331,12 @@ async def test_unknown_paths_and_wrong_methods_are_json(shoal: Served) -> None:
     assert (await shoal.client.get("/api/threads/")).status_code == 404
 
 
-async def test_a_wrong_content_type_is_refused(shoal: Served) -> None:
-    answer = await shoal.client.post(MESSAGES, content=b'{"text": "hi"}', headers={"Content-Type": "text/plain"})
-    assert (answer.status_code, answer.json()["error"]) == (415, "wrong_content_type")
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "application/x-www-form-urlencoded"}])
+async def test_a_body_is_read_as_json_whatever_it_is_called(shoal: Served, headers: dict[str, str]) -> None:
+    taken = await shoal.client.post(MESSAGES, content=b'{"text": "hi"}', headers=headers)
+    assert (taken.status_code, taken.json()["accepted"]) == (202, True)
+    refused = await shoal.client.post(MESSAGES, content=b"text=hi", headers=headers)
+    assert (refused.status_code, refused.json()["error"]) == (400, "invalid_input")
 
 
 async def test_two_at_once_are_one_message(shoal: Served) -> None:
