@@ -1,6 +1,7 @@
 """`shoal agents`: the named agents of this home directory. Each is a folder `agents/NAME/` with an `agent.toml`."""
 
 import asyncio
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def config(place: Place, name: str, key: str, value: str) -> None:
 @agents.command()
 @click.argument("name")
 @click.option("--keep-files", is_flag=True, help="Move its folder to removed/ instead of deleting it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask, as where nobody sits at a terminal.")
 @click.pass_obj
 def destroy(place: Place, name: str, keep_files: bool, yes: bool) -> None:
     """Remove an agent: its turns are stopped, its channels go to the default agent, its conversations stay."""
@@ -131,7 +132,7 @@ def destroy(place: Place, name: str, keep_files: bool, yes: bool) -> None:
     folder = _existing(place, name)
     if name == place.config().agents.default_agent:
         raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
-    if not keep_files and not yes:
+    if not (keep_files or yes) and sys.stdin.isatty():
         click.confirm(f"Delete {folder} with its workspace?", abort=True)
     remote = find_remote(place)
     if remote is not None:

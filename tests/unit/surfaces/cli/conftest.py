@@ -50,8 +50,8 @@ def home(tmp_path: Path) -> Path:
 def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shoal:
     """Run `shoal --home HOME …` in this process, with what it reads from standard input."""
 
-    def run(*arguments: str, stdin: str = "") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    def run(*arguments: str, stdin: str | io.StringIO = "") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
         code = main.run(["--home", str(home), *arguments])
         printed = capsys.readouterr()
         return Ran(code, printed.out, printed.err)

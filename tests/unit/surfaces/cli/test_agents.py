@@ -1,5 +1,6 @@
 """`shoal agents`: made from the template, changed key by key, removed with or without their files."""
 
+import io
 import json
 from pathlib import Path
 
@@ -98,11 +99,24 @@ def test_an_agent_is_removed_with_or_without_its_files(shoal: Shoal, home: Path)
     assert shoal("agents", "destroy", "ops", "--keep-files").code == 0
     assert [path.read_text() for path in home.glob("removed/ops-*/workspace/work.txt")] == ["x"]
     shoal("agents", "create", "ops")
-    refused = shoal("agents", "destroy", "ops", stdin="n\n")
-    assert refused.code == 130
-    assert "ops" in listed(shoal)
-    assert shoal("agents", "destroy", "ops", "--yes").code == 0
+    assert shoal("agents", "destroy", "ops").code == 0
     assert list(listed(shoal)) == ["main"]
+    assert not (home / "agents/ops").exists()
+
+
+class Terminal(io.StringIO):
+    """Standard input with somebody in front of it."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def test_at_a_terminal_it_is_asked_before_files_are_deleted(shoal: Shoal, home: Path) -> None:
+    shoal("agents", "create", "ops")
+    assert shoal("agents", "destroy", "ops", stdin=Terminal("n\n")).code == 130
+    assert (home / "agents/ops").exists()
+    assert shoal("agents", "destroy", "ops", "--yes").code == 0
     assert not (home / "agents/ops").exists()
 
 
