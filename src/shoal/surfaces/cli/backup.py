@@ -71,6 +71,7 @@ def restore(place: Place, file: Path) -> None:
         fresh.mkdir(mode=0o700)
         _extract(file, fresh)
         if (fresh / DATABASE).exists():
+            (fresh / DATABASE).chmod(0o600)
             _check_database(fresh / DATABASE, file)
         if root.exists():
             root.rmdir()

@@ -70,7 +70,7 @@ def test_everything_comes_back(shoal: Shoal, home: Path, file: Path) -> None:
     assert not (workspace / "pipe").exists()
     assert (home / "data/terminal/ask/mine/log.jsonl").exists()
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert stat.S_IMODE((home / "shoal.toml").stat().st_mode) == 0o600
+    assert {stat.S_IMODE((home / name).stat().st_mode) for name in ("shoal.toml", "shoal.db", "token")} == {0o600}
     assert shoal("ask", "hello").code == 0
 
 
