@@ -210,7 +210,8 @@ class App:
         """The engine, which ends when drained, and everything that runs beside it for ever."""
         lasting = self.backend.lasting
         found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self.attachments.run()]
-        found.append(run_service(lasting(partial(watch_approvals, self.orchestrator, self.clock))))
+        seconds = self.config.permissions.ask_expires_seconds
+        found.append(run_service(lasting(partial(watch_approvals, self.orchestrator, self.clock, seconds))))
         if self.role != "worker":
             anchors = partial(anchor_audit, self.store.audit, self.clock)
             found += [run_service(lasting(self.triggers.run)), run_service(lasting(anchors))]

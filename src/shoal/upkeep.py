@@ -69,11 +69,11 @@ class Expiring(Protocol):
         ...
 
 
-async def watch_approvals(orchestrator: Expiring, clock: Clock) -> None:
-    """Settle questions when their time is up."""
+async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seconds: float) -> None:
+    """Settle questions within EXPIRY_CHECK_SECONDS after their time is up, and sooner where they are short-lived."""
     while True:
         await orchestrator.expire_approvals()
-        await clock.sleep(EXPIRY_CHECK_SECONDS)
+        await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
 async def anchor_audit(audit: Audit, clock: Clock) -> None:
