@@ -89,6 +89,11 @@ class Process(NamedTuple):
         self.popen.terminate()
         return self.popen.wait(WAIT_SECONDS)
 
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        self.popen.kill()
+        self.popen.wait(WAIT_SECONDS)
+
 
 def until(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
     """Wait until something is so. Raises AssertionError when it does not come."""

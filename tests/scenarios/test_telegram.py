@@ -14,8 +14,9 @@ from shoal.domain.clock import Clock
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram, Sent
+from shoal.testing.platforms.wire import Called
 from shoal.testing.scenario import FakeModels
 
 ADA = 7
@@ -73,6 +74,28 @@ async def test_an_approval_is_given_by_button(tmp_path: Path, telegram: FakeTele
         await sees(telegram, "it ran")
     assert telegram.answers == ["Allowed."]
     assert card.buttons == ()
+
+
+async def test_a_reaction_stops_the_turn_before_the_bot_knows_the_id_of_what_it_posted(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    model = FakeModel(Reply("One, two, three, four, five", gate=Gate(), gate_at=2))
+    handed_over = asyncio.Event()
+
+    def mute(called: Called) -> bool:
+        if called.path.endswith("/getUpdates") and "message_reaction" in telegram.updates[-1]:
+            handed_over.set()
+        return called.path.endswith("/sendMessage")
+
+    telegram.server.mute = mute
+    async with running(tmp_path, telegram, model), asyncio.timeout(SECONDS_MAX):
+        await telegram.says(ADA, "count")
+        await telegram.called("sendMessage")
+        (shown,) = telegram.said(ADA)
+        await telegram.reacts(shown.id, "❌")
+        await handed_over.wait()
+        telegram.server.unmuted.set()
+        assert await sees(telegram, "Stopped") is shown
 
 
 async def test_a_restart_answers_once_what_came_before_and_after(tmp_path: Path, telegram: FakeTelegram) -> None:

@@ -7,7 +7,8 @@
                                                           the turn ended without a reply: marked as stopped -> gone
 
 The outbox has the truth: whatever a preview misses, the reply's row brings. The message's id is kept there as well,
-so that after a restart the reply still goes where its preview stands.
+so that after a restart the reply still goes where its preview stands. That one is begun is noted before its post; so a
+preview that stands although nobody learnt its id is found again where the platform can tell, by its key.
 """
 
 import asyncio
@@ -47,8 +48,9 @@ class PreviewSource(Protocol):
         """Show previews until cancelled."""
         ...
 
-    async def take(self, row: OutboxRow) -> str:
-        """End the preview of a reply's turn and return its message's id; empty when there is none."""
+    async def take(self, row: OutboxRow) -> str | None:
+        """End the preview of a reply's turn and return its message's id; empty when there is none, None when one may
+        stand whose id is not known."""
         ...
 
 
@@ -56,7 +58,7 @@ class _NoPreviews:
     async def run(self, pacer: Pacer) -> None:
         pass
 
-    async def take(self, row: OutboxRow) -> str:
+    async def take(self, row: OutboxRow) -> str | None:
         return ""
 
 
@@ -68,6 +70,7 @@ class _Preview:
 
     __slots__ = (
         "changed",
+        "doubtful",
         "ending",
         "lock",
         "message_id",
@@ -89,6 +92,7 @@ class _Preview:
         self.step = 0
         self.shown = self.seen = ""
         self.message_id = ""
+        self.doubtful: bool | None = None  # whether it may stand already; None: not looked up yet
         self.ending = STOPPED
         self.over = False
         self.changed = asyncio.Event()
@@ -138,8 +142,8 @@ class Previews:
                     await self._look(item, tasks, pacer)
         return coming.lost
 
-    async def take(self, row: OutboxRow) -> str:
-        """End the preview of a reply's turn and return its message's id; empty when there is none."""
+    async def take(self, row: OutboxRow) -> str | None:
+        """See `PreviewSource`."""
         turn = row.id.removesuffix(":reply")
         if turn == row.id:
             return ""
@@ -149,10 +153,10 @@ class Previews:
         if preview is not None:
             preview.end()
             async with preview.lock:
-                if preview.message_id:
-                    return preview.message_id
-        kept = await self._outbox.posted_ids(f"preview:{turn}")
-        return kept[0] if kept else ""
+                if preview.message_id or preview.doubtful is not None:
+                    return None if preview.doubtful and not preview.message_id else preview.message_id
+        kept = await self._outbox.posted_ids(preview_key(turn))
+        return kept[0] or None if kept else ""
 
     async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
         match item.data:
@@ -221,8 +225,9 @@ class Previews:
             return
         try:
             if not preview.message_id:  # a process before this one may have begun to show the same turn
-                kept = await self._outbox.posted_ids(f"preview:{preview.turn}")
+                kept = await self._outbox.posted_ids(preview_key(preview.turn))
                 preview.message_id = kept[0] if kept else ""
+                preview.doubtful = bool(kept) if preview.doubtful is None else preview.doubtful
             if preview.message_id:
                 if pacer.barred(preview.thread):
                     return
@@ -230,15 +235,28 @@ class Previews:
             else:
                 if not pacer.take_now(preview.thread):  # a preview never stands in the way of an answer
                     return
-                key = f"preview:{preview.turn}"
-                post = OutboundPost(preview.thread, key, piece + WRITING, reply_to=preview.reply_to)
-                preview.message_id = await self._adapter.post(post)
-                await self._outbox.previewed(preview.thread, preview.turn, preview.message_id)
+                await self._begin(preview, piece)
         except PlatformError as error:
+            preview.doubtful = preview.doubtful or error.outcome_unknown
             if error.retry_after_seconds:
                 pacer.refused(preview.thread, error.retry_after_seconds, everywhere=error.everywhere)
             log.info("a preview was not shown", extra={"thread_id": preview.thread, "why": str(error)})
         preview.shown, preview.seen = piece, text
+
+    async def _begin(self, preview: _Preview, piece: str) -> None:
+        """Post it. That it is begun is noted before, its id after that."""
+        thread, turn = preview.thread, preview.turn
+        post = OutboundPost(
+            thread,
+            preview_key(turn),
+            piece + WRITING,
+            reply_to=preview.reply_to,
+            maybe_posted=bool(preview.doubtful),
+        )
+        await self._outbox.previewed(thread, turn)
+        with self._outbox.underway(thread):
+            preview.message_id = await self._adapter.post(post)
+            await self._outbox.previewed(thread, turn, preview.message_id)
 
     async def _try(self, doing: Awaitable[None]) -> None:
         """Do what may as well fail."""
@@ -246,6 +264,11 @@ class Previews:
             await doing
         except PlatformError as error:
             log.debug("a platform did not take a sign of life", extra={"why": str(error)})
+
+
+def preview_key(turn: str) -> str:
+    """The key of a turn's preview, by which posts of it are known."""
+    return f"preview:{turn}"
 
 
 def _may_show(text: str) -> bool:

@@ -17,13 +17,14 @@ marked as a repeat. A reply whose preview stands edits that message instead of p
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
 import msgspec
 
-from shoal.delivery.live import NO_PREVIEWS, PreviewSource
+from shoal.delivery.live import NO_PREVIEWS, PreviewSource, preview_key
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.render import pieces_of
 from shoal.domain.backoff import retry_delay
@@ -133,18 +134,21 @@ class Sender:
         if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
             await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
-            message_id = await self._attempt(row, self._put(row, part, pieces[part]))
-            if message_id is None:
-                return
-            await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+            with ExitStack() as way:
+                message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
+                if message_id is None:
+                    return
+                await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
 
     def _pieces(self, text: str) -> list[str]:
         limits = self._adapter.limits
         return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
 
-    async def _put(self, row: OutboxRow, part: int, piece: str) -> str:
-        """Post a piece, or make the preview of a reply its first piece."""
+    async def _put(self, row: OutboxRow, part: int, piece: str, way: ExitStack) -> str:
+        """Post a piece, or make the preview of a reply its first piece. Until `way` ends, a new one is underway."""
         preview = await self._previews.take(row) if part == 0 and row.post.kind == "text" else ""
+        if preview is None:
+            preview = await self._found_preview(row, piece)
         if preview:
             try:
                 await self._adapter.edit(row.thread, preview, piece)
@@ -157,6 +161,16 @@ class Sender:
         if row.post.file:
             post = msgspec.structs.replace(post, file=await self._file(row))
         await self._pacer.turn(row.thread)
+        way.enter_context(self._outbox.underway(row.thread))
+        return await self._adapter.post(post)
+
+    async def _found_preview(self, row: OutboxRow, piece: str) -> str:
+        """The preview that nobody learnt the id of: where a repeat makes no second message, that brings it."""
+        if not self._adapter.limits.idempotent_posts:
+            return ""
+        key = preview_key(row.id.removesuffix(":reply"))
+        await self._pacer.turn(row.thread)
+        post = OutboundPost(row.thread, key, piece, reply_to=row.post.reply_to, maybe_posted=True)
         return await self._adapter.post(post)
 
     async def _file(self, row: OutboxRow) -> Path:

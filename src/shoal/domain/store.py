@@ -1,6 +1,7 @@
 """The store's port: one transaction a call, in views by concern. What a method writes is durable on return."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -164,12 +165,22 @@ class Outbox(Protocol):
         """The platform's message ids of a post, part by part."""
         ...
 
-    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:
-        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it."""
+    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str = "") -> None:
+        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it.
+
+        Without an id: it is about to be shown; `posted_ids` has an empty one until the message's is known.
+        """
+        ...
+
+    def underway(self, thread: ThreadId) -> AbstractContextManager[None]:
+        """While the block lasts, a message of the thread goes to the platform and its id is noted."""
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """The thread, in a channel (`PLATFORM:CHANNEL:`), of one of our messages or of a prompt by its key."""
+        """The thread, in a channel (`PLATFORM:CHANNEL:`), of one of our messages or of a prompt by its key.
+
+        A message that is not known may be one that is on its way just now: its end is awaited, some seconds at most.
+        """
         ...
 
     async def depth(self) -> int:

@@ -1,4 +1,4 @@
-"""A post that takes long stays claimed for as long as it takes."""
+"""What a sender does with the rows it claims: long ones stay its own, and a preview that may stand is found."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -7,12 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.delivery.hub import Hub
+from shoal.delivery.live import Previews
 from shoal.delivery.sender import CLAIM_SECONDS, Sender
-from shoal.domain.ids import make_thread_id
-from shoal.domain.posts import Window
+from shoal.domain.ids import TurnId, make_thread_id
+from shoal.domain.posts import WRITING, OutboundPost, Window
 from shoal.domain.records import NewPost, OutboxRow
+from shoal.store.outbox import OutboxView
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import OutboxView
 from shoal.testing.chat import LIMITS, FakeChat
 from shoal.testing.clock import ManualClock
 
@@ -71,3 +73,19 @@ async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: Outbox, clock: M
     await Sender(chat, outbox, clock).deliver(row)
     assert await outbox.depth() == 0
     assert chat.posted == []
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
+    outbox: Outbox, clock: ManualClock, idempotent: bool
+) -> None:
+    """Where a platform has no keys the preview stays as it was, and the reply comes below it."""
+    chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
+    thread = make_thread_id("fake", "harbour", "1")
+    await outbox.previewed(thread, TurnId("T1"))
+    await chat.post(OutboundPost(thread, "preview:T1", "The ti" + WRITING))
+    await outbox.put(NewPost("T1:reply", thread, "The tide is low."))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock, Previews(chat, Hub(), outbox, clock)).deliver(row)
+    assert chat.texts(thread) == (["The tide is low."] if idempotent else ["The ti" + WRITING, "The tide is low."])
+    assert await outbox.depth() == 0

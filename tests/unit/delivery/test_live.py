@@ -144,6 +144,26 @@ async def test_a_reply_takes_the_message_of_a_killed_process_before_anything_new
     assert await stand.previews.take(reply()) == "m1"
 
 
+async def test_a_preview_whose_id_nobody_learnt_is_posted_as_one_that_may_stand(stand: Stand) -> None:
+    await stand.store.outbox.previewed(THREAD, TURN)
+    assert await stand.previews.take(reply()) is None
+    await stand.writes("The tide")
+    assert stand.chat.posted[0].post.maybe_posted
+    assert await stand.previews.take(reply()) == "m1"
+
+
+async def test_a_preview_that_was_refused_does_not_stand_and_one_whose_answer_was_lost_may(stand: Stand) -> None:
+    stand.chat.troubles.append(PlatformError("no"))
+    await stand.writes("The tide")
+    assert await stand.previews.take(reply()) == ""
+    other = TurnId("T2")
+    stand.chat.troubles.append(PlatformError("lost", outcome_unknown=True))
+    stand.hub.show(THREAD, other, TextStreamed("Again", 0))
+    await stand.passes()
+    await stand.clock.sleepers()
+    assert await stand.previews.take(reply(turn=other)) is None
+
+
 async def test_a_turn_that_was_stopped_says_so(stand: Stand) -> None:
     await stand.writes("The tide")
     stand.happens(TurnFinished("aborted"))

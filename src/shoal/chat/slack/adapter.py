@@ -12,7 +12,7 @@ from shoal.chat.slack.api import Parameters, Refusal, SlackApi
 from shoal.chat.slack.connection import Connection, SlackSettings
 from shoal.chat.slack.files import Files
 from shoal.chat.slack.followed import Followed
-from shoal.chat.slack.inbound import Message, is_direct, prompt_of, was_said
+from shoal.chat.slack.inbound import Me, Message, is_direct, prompt_of, was_said
 from shoal.chat.slack.intake import Intake
 from shoal.chat.slack.outbound import LIMITS, change_of, message_of, metadata_of, place_of, text_of
 from shoal.chat.slack.people import People
@@ -165,16 +165,20 @@ class SlackAdapter:
         if not thread_ts or post.buttons:
             return ""
         asker = self._followed.asker(post.thread)
-        if not asker:
-            return await self._adopt(channel, thread_ts, post)
+        if post.maybe_posted or not asker:
+            found = await self._adopt(channel, thread_ts, post)
+            if found or not asker:
+                return found
         return await self._streams.start(channel, thread_ts, asker, self._intake.me.team_id, post.markdown)
 
     async def _adopt(self, channel: str, thread_ts: str, post: OutboundPost) -> str:
         """Go on with the stream that a killed process left in this thread, should there be one."""
         oldest = f"{(self._clock.now() - LOOK_BACK).timestamp():.6f}"
+        if not self._intake.me.user_id:  # posts go out before it has connected for the first time
+            self._intake.me = await self._api.call("auth.test", Me, {})
         me = self._intake.me.user_id
         for message in await self._reader.newest(channel, thread_ts, oldest, ADOPTED_MAX):
-            if me and message.user == me and message.metadata is None and not (message.files or message.subtype):
+            if message.user == me and message.metadata is None and not (message.files or message.subtype):
                 await self._change(channel, message.ts, change_of(channel, message.ts, post.markdown, ()))
                 return message.ts
         return ""

@@ -162,6 +162,34 @@ class DeliveryRules:
         (row,) = await claimed(store)
         assert (row.post, row.thread, row.part, row.attempts) == (whole, THREAD, 0, 0)
 
+    async def test_a_preview_that_is_begun_is_known_before_its_message_is(self, store: Store) -> None:
+        """Its id takes the first place when it comes; the thread's next preview has nothing of it."""
+        await store.outbox.previewed(THREAD, TurnId("T1"))
+        assert await store.outbox.posted_ids("preview:T1") == [""]
+        await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
+        assert (await store.outbox.posted_ids("preview:T1"))[0] == "m1"
+        await store.outbox.previewed(THREAD, TurnId("T2"))
+        assert await store.outbox.posted_ids("preview:T1") == ["m1"]
+        assert await store.outbox.posted_ids("preview:T2") == [""]
+
+    async def test_a_message_that_is_underway_is_awaited(self, store: Store, clock: ManualClock) -> None:
+        """Whoever names it before its id is noted gets its thread all the same; other channels wait for nothing."""
+        with store.outbox.underway(THREAD):
+            asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
+            await clock.sleepers()  # it waits
+            assert await store.outbox.thread_of("web:other:", "m1") is None
+            await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
+        assert await asking == THREAD
+        assert await store.outbox.thread_of("web:lobby:", "m2") is None
+
+    async def test_what_stays_underway_is_not_awaited_for_ever(self, store: Store, clock: ManualClock) -> None:
+        """However many posts there are."""
+        with store.outbox.underway(THREAD), store.outbox.underway(THREAD):
+            asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
+            await clock.sleepers()
+            await clock.advance(5)
+            assert await asking is None
+
     async def test_a_message_leads_to_its_thread(self, store: Store) -> None:
         """One of ours by its id, a prompt by its key, each only within its channel; a preview becomes the answer."""
         await store.outbox.previewed(THREAD, TurnId("T1"), "m1")

@@ -38,9 +38,14 @@ class Part(NamedTuple):
 
 
 class LoopbackServer:
-    """Serves on a free port of loopback between `start` and `stop`."""
+    """Serves on a free port of loopback between `start` and `stop`.
+
+    Calls for which `mute` is true have their effect, and are answered only when `unmuted` is set.
+    """
 
     def __init__(self, respond: Respond) -> None:
+        self.mute: Callable[[Called], bool] = lambda _: False
+        self.unmuted = asyncio.Event()
         self._respond = respond
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,6 +86,8 @@ class LoopbackServer:
         try:
             while (called := await _read(reader)) is not None:
                 answer = await self._respond(called)
+                if self.mute(called):
+                    await self.unmuted.wait()
                 if answer.status is None:
                     writer.transport.abort()
                     return

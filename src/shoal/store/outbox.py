@@ -1,0 +1,155 @@
+"""The outbox over either dialect, and what of it is on its way to a platform just now."""
+
+import asyncio
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from shoal.domain.clock import Clock, to_micros
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.records import NewPost, OutboxRow
+from shoal.store import rows as convert
+from shoal.store.appends import put_post
+from shoal.store.script import Driver, Script, number, query, text
+
+UNDERWAY_SECONDS = 5.0
+"""Longest wait for posts that are at the platform, when somebody names a message that is not known."""
+UNNOTED_PART = 1
+"""Where the empty id of a preview without one stands: behind the real one."""
+
+
+class OutboxView:
+    """Implements `domain.store.Outbox`."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._underway: dict[str, list[asyncio.Event]] = {}
+
+    async def put(self, post: NewPost) -> bool:
+        """Enqueue a post; False when its id is known already."""
+        return await self._driver.write(put_post(post, to_micros(self._clock.now())))
+
+    async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
+        """Mark due rows as sending and return them."""
+        now = self._clock.now()
+        until = now + timedelta(seconds=claim_seconds)
+        return await self._driver.write(_claim(platforms, limit, to_micros(now), to_micros(until)))
+
+    async def extend(self, posts: Sequence[str], claim_seconds: float) -> None:
+        """Claim what is claimed anew, from now on."""
+        until = to_micros(self._clock.now() + timedelta(seconds=claim_seconds))
+        await self._driver.write(_extend(posts, until))
+
+    async def release(self, platform: str) -> None:
+        """Make the claims of a platform's former sender due at once."""
+        await self._driver.write(query("outbox_release", platform=platform, now=to_micros(self._clock.now())))
+
+    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
+        """Piece `part` is on the platform."""
+        now = to_micros(self._clock.now())
+        await self._driver.write(_posted(row, part, message_id, "outbox_sent" if last else "outbox_part", now))
+
+    async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
+        """Put it back until `at`."""
+        await self._driver.write(
+            query(
+                "outbox_retry",
+                id=row.id,
+                claims=row.claims,
+                due_at=to_micros(at),
+                error=error,
+                maybe_sent=int(maybe_sent),
+            )
+        )
+
+    async def fail(self, row: OutboxRow, error: str) -> None:
+        """Give it up."""
+        await self._driver.write(query("outbox_fail", id=row.id, claims=row.claims, error=error))
+
+    async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
+        """When the next row is due."""
+        due = [
+            convert.moment((await self._driver.read(query("outbox_next_due", platform=platform)))[0][0])
+            for platform in platforms
+        ]
+        return min((at for at in due if at is not None), default=None)
+
+    async def posted_ids(self, post_id: str) -> list[str]:
+        """The platform's message ids of a post."""
+        return [text(row[0]) for row in await self._driver.read(query("posted_of", post=post_id))]
+
+    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str = "") -> None:
+        """A turn's answer is, or is about to be, shown in this message."""
+        row = {"platform": thread.split(":", 1)[0], "message_id": message_id, "thread": thread}
+        now = to_micros(self._clock.now())
+        part = 0 if message_id else UNNOTED_PART
+        await self._driver.write(query("posted_insert", **row, post=f"preview:{turn}", part=part, now=now))
+
+    @contextmanager
+    def underway(self, thread: ThreadId) -> Generator[None]:
+        """While the block lasts, a message of the thread goes to the platform and its id is noted."""
+        channel, ended = f"{thread.rpartition(':')[0]}:", asyncio.Event()
+        posts = self._underway.setdefault(channel, [])
+        posts.append(ended)
+        try:
+            yield
+        finally:
+            ended.set()
+            posts.remove(ended)
+            if not posts:
+                del self._underway[channel]
+
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """The thread of one of our messages, or of a prompt by its key."""
+        found = await self._thread_of(channel, message_id, key)
+        if found is None and message_id and await self._arrived(channel):
+            found = await self._thread_of(channel, message_id, key)
+        return found
+
+    async def _thread_of(self, channel: str, message_id: str, key: str) -> ThreadId | None:
+        where = {"platform": channel.split(":", 1)[0], "channel": channel}
+        rows = await self._driver.read(query("posted_thread", **where, message_id=message_id)) if message_id else []
+        if not rows and key:
+            rows = await self._driver.read(query("inbox_thread", **where, key=key))
+        return ThreadId(text(rows[0][0])) if rows else None
+
+    async def _arrived(self, channel: str) -> bool:
+        """Wait for what is underway to a channel now; False when there is nothing."""
+        posts = tuple(self._underway.get(channel, ()))
+        until = self._clock.monotonic() + UNDERWAY_SECONDS
+        for ended in posts:
+            await self._clock.wait(ended, max(0.0, until - self._clock.monotonic()))
+        return bool(posts)
+
+    async def depth(self) -> int:
+        """How many posts are on their way."""
+        return number((await self._driver.read(query("outbox_depth")))[0][0])
+
+
+def _claim(platforms: Sequence[str], limit: int, now: int, until: int) -> Script[list[OutboxRow]]:
+    found: list[OutboxRow] = []
+    for platform in platforms:
+        rows = yield from query("outbox_claim", platform=platform, now=now, claimed_until=until, limit=limit)
+        found += [convert.outbox_row(row) for row in sorted(rows, key=lambda row: number(row[0]))]
+    return found
+
+
+def _extend(posts: Sequence[str], until: int) -> Script[None]:
+    for post in posts:
+        yield from query("outbox_extend", id=post, claimed_until=until)
+
+
+def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[None]:
+    platform = row.thread.split(":", 1)[0]
+    if message_id:
+        yield from query(
+            "posted_insert",
+            platform=platform,
+            message_id=message_id,
+            thread=row.thread,
+            post=row.id,
+            part=part,
+            now=now,
+        )
+    yield from query(mark, id=row.id, part=part + 1)
