@@ -44,6 +44,12 @@ def accounts_of(config: Config) -> dict[str, Account]:
     return {name: account for name, account in found.items() if account.enabled}
 
 
+def platform_names(config: Config) -> tuple[str, ...]:
+    """The first parts of the thread ids there are with this configuration, without connecting to anything."""
+    own = (identity.partition(":")[0] for identity in OWNERS)
+    return (*own, *accounts_of(config), *(plugin.name for plugin in config.platforms.plugins))
+
+
 def platform_name(platform: str, account: Account) -> str:
     """The first part of an account's thread ids: the platform, and the account's name unless it is `main`."""
     return platform if account.account == "main" else f"{platform}.{account.account}"

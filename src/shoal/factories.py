@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Protocol, cast, get_args
 from urllib.parse import urlsplit
 
@@ -36,10 +36,13 @@ from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sand
 from shoal.sandbox.limits import Limits
 from shoal.store.files import LocalFiles
 from shoal.store.views import DatabaseStore
+from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.builtin.subagent import subagent_tools
 from shoal.tools.executor import ExecutorSettings
+from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.output import OutputBounds
 from shoal.tools.registry import Registry
+from shoal.tools.standard import SERVICE_TOOLS, standard_tools
 from shoal.turn.budget import BudgetLimits
 from shoal.turn.context import Window
 
@@ -246,6 +249,18 @@ def _key(secret: Secret) -> KeySource:
 def extension_tools() -> list[ports.Tool]:
     """What installed packages offer in the group `shoal.tools`. Raises ConfigError for one that cannot be imported."""
     return [cast("ports.Tool", load_extension("shoal.tools", name)) for name in extensions("shoal.tools")]
+
+
+def tool_names(config: Config) -> tuple[str, ...]:
+    """The names of all tools of a Shoal with this configuration, without starting one; see `mcp_patterns` too."""
+    registry = standard_tools(ShellBounds(), with_hardware=config.tools.hardware)
+    others = (*(kind.name for kind in SERVICE_TOOLS), *(tool.spec.name for tool in extension_tools()))
+    return (*registry.names(), *others, *mcp_patterns(config))
+
+
+def mcp_patterns(config: Config, up: Container[str] = ()) -> list[str]:
+    """What the tools of MCP servers are called, beside those of servers that are `up` and have told."""
+    return [any_tool_of(name) for name, server in config.mcp.items() if server.enabled and name not in up]
 
 
 def _extension_providers() -> list[ports.Provider]:

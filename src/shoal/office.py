@@ -31,6 +31,7 @@ from shoal.domain.processes import Processes
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.registry import Registry
 from shoal.domain.store import Store
+from shoal.factories import mcp_patterns
 from shoal.permissions.access import is_among
 from shoal.permissions.rules import Profiles
 from shoal.providers.known import existing_model, key_lines, model_names
@@ -122,12 +123,11 @@ def open_office(app: Running, people: Sequence[str]) -> None:
     `people` beside agents.managers may change agents and settings.
     """
     app.processes = open_processes(app)
-    check_model = partial(existing_model, app.models)
-    checks = Checks(check_model, partial(_existing_profile, app.profiles), app.tools.names)
+    checks = make_checks(app.models, app.profiles, partial(_tool_names, app))
     app.roster = Roster(app.home, app.store, app.agents, app.clock, checks, app.adapters)
     app.roster.send = app.orchestrator.send
     may = partial(_may, (*app.config.agents.managers, *people))
-    editor = SelfEditor(app.store, app.home.agent, Rules(check_model, partial(_existing_profile, app.profiles), may))
+    editor = SelfEditor(app.store, app.home.agent, Rules(checks.model, checks.profile, may))
     for tool in self_edit_tools(editor):
         app.tools.add(tool)
     agents = AgentCommands(Desks(app.store, app.agents, app.roster, may, partial(key_lines, app.models)))
@@ -140,7 +140,7 @@ def open_office(app: Running, people: Sequence[str]) -> None:
             snapshots=app.snapshots,
             clock=app.clock,
             may=may,
-            check_model=check_model,
+            check_model=checks.model,
             models=partial(model_names, app.models),
             processes=app.processes.lines,
         ),
@@ -224,6 +224,17 @@ def info_of(app: Running) -> Info:
         notes=tuple(app.notes),
         mcp=tuple(server.state.told for server in app.mcp),
     )
+
+
+def make_checks(models: Models, profiles: Profiles, tools: Callable[[], Sequence[str]]) -> Checks:
+    """What the settings of agents may name."""
+    return Checks(partial(existing_model, models), partial(_existing_profile, profiles), tools)
+
+
+def _tool_names(app: Running) -> Sequence[str]:
+    """The tools there are, and what those of MCP servers that are not up here would be called."""
+    up = {server.state.server for server in app.mcp if server.state.status == "up"}
+    return (*app.tools.names(), *mcp_patterns(app.config, up))
 
 
 def _existing_profile(profiles: Profiles, name: str) -> None:

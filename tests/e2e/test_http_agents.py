@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
+from shoal.testing.chat import FakeChat
+
 
 @pytest.fixture
 async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
@@ -47,6 +49,7 @@ async def test_what_cannot_be_makes_no_agent(shoal: Served, body: object, status
 
 async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
     await shoal.client.post("/api/agents", json={"name": "ops"})
+    shoal.adapters["matrix"] = FakeChat("matrix")
     body = {"platform": "matrix", "channel": "!a:b.c", "agent": "ops"}
     assert (await shoal.client.put("/api/bindings", json=body)).status_code == 200
     (bound,) = (await shoal.client.get("/api/bindings")).json()
@@ -55,8 +58,8 @@ async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
     assert (await shoal.client.get("/api/agents/ops")).json()["channels"] == ["matrix:!a:b.c"]
     assert (await shoal.client.delete("/api/bindings/matrix/!a%3Ab.c")).status_code == 200
     assert (await shoal.client.delete("/api/bindings/matrix/!a%3Ab.c")).status_code == 404
-    body["agent"] = "nobody"
-    assert (await shoal.client.put("/api/bindings", json=body)).status_code == 404
+    assert (await shoal.client.put("/api/bindings", json={**body, "agent": "nobody"})).status_code == 404
+    assert (await shoal.client.put("/api/bindings", json={**body, "platform": "nowhere"})).status_code == 400
 
 
 async def test_a_command_is_the_owners_wherever_it_is_given(shoal: Served) -> None:

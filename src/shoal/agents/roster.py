@@ -7,6 +7,7 @@ the two, or with a channel that is gone, is told at the start and never silently
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -38,6 +39,28 @@ class Checks(msgspec.Struct, frozen=True):
     model: Callable[[str], None]
     profile: Callable[[str], None]
     tools: Callable[[], Collection[str]]
+
+    def check(self, key: str, value: str) -> None:
+        """Refuse a value that names what does not exist; its type is checked where it is written."""
+        match key:
+            case "model":
+                self.model(value)
+            case "profile":
+                self.profile(value)
+            case "fallback":
+                for name in _names_in(value):
+                    self.model(name)
+            case "tools":
+                for name in _names_in(value):
+                    self.tool(name)
+            case _:
+                pass
+
+    def tool(self, name: str) -> None:
+        """Raises InvalidInput for a tool that does not exist; `*` in a known name stands for what cannot be known."""
+        known = sorted(self.tools())
+        if not any(fnmatchcase(name, one) for one in known):
+            raise InvalidInput(f"There is no tool {name[:80]!r}. There are: {', '.join(known)}.")
 
 
 class AgentCard(msgspec.Struct, frozen=True):
@@ -97,9 +120,9 @@ class Roster:
         """Make `agents/NAME/` from the template. Raises InvalidInput, Conflict when it exists, StoreError, OSError."""
         if self._agents.exists(checked_name(name)) and self._home.agent(name).exists():
             raise Conflict(f"There is an agent {name} already. Destroy it first, or take another name.")
-        settings = {key: _listed(key, value) for key, value in settings.items()}
+        settings = {key: listed(key, value) for key, value in settings.items()}
         for key, value in settings.items():
-            self._check(key, value)
+            self._checks.check(key, value)
         folder = self._home.agent(name)
         await asyncio.to_thread(make_folder, self._home, name)
         try:
@@ -126,9 +149,13 @@ class Roster:
         return Made(name, await self.bind(name, make_thread_id(platform, made, "0"), by, made=True))
 
     async def bind(self, name: str, thread: ThreadId, by: str, *, made: bool = False) -> Binding:
-        """Let the agent answer in the thread's channel from the next message on. Raises NotFound, StoreError."""
+        """Let the agent answer in the thread's channel from the next message on.
+
+        Raises NotFound, InvalidInput for a platform that there is not, StoreError.
+        """
         self._existing(name)
         address = thread_address(thread)
+        check_platform(address.platform, self._adapters)
         binding = Binding(address.platform, address.channel, name, by, self._clock.now(), made)
         await self._places.bind(binding)
         await self._record("bind", name, by, binding.place)
@@ -146,9 +173,9 @@ class Roster:
         Raises NotFound, InvalidInput saying what the key may hold, OSError.
         """
         self._existing(name)
-        value = _listed(key, value)
+        value = listed(key, value)
         if value:
-            self._check(key, value)
+            self._checks.check(key, value)
         folder = self._home.agent(name)
         before = digest_of(folder)
         await asyncio.to_thread(set_key, folder, key, value)
@@ -235,26 +262,6 @@ class Roster:
         if name not in known:
             raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(known)}.")
 
-    def _check(self, key: str, value: str) -> None:
-        """Refuse a value that names what does not exist; its type is checked where it is written."""
-        match key:
-            case "model":
-                self._checks.model(value)
-            case "profile":
-                self._checks.profile(value)
-            case "tools" | "fallback":
-                for one in _names_in(value):
-                    self._check_one(key, one)
-            case _:
-                pass
-
-    def _check_one(self, key: str, name: str) -> None:
-        if key == "fallback":
-            self._checks.model(name)
-        elif name not in self._checks.tools():
-            known = ", ".join(sorted(self._checks.tools()))
-            raise InvalidInput(f"There is no tool {name[:80]!r}. There are: {known}.")
-
     def _problem(self, name: str) -> str:
         try:
             read_agent(self._home.agent(name))
@@ -287,7 +294,16 @@ class Roster:
         await self._store.audit.record("agents", [entry])
 
 
-def _listed(key: str, value: str) -> str:
+def check_platform(platform: str, known: Collection[str]) -> None:
+    """Raises InvalidInput for a platform, or an account of one, that is not set up."""
+    if platform not in known:
+        raise InvalidInput(
+            f"There is no platform {platform[:80]!r} here. There are: {', '.join(sorted(known))}. Another account of a "
+            "platform is PLATFORM.ACCOUNT; set it up first."
+        )
+
+
+def listed(key: str, value: str) -> str:
     """The value; for a key that holds a list, names with commas between them become one."""
     if key not in LISTS or not value or value.startswith("["):
         return value

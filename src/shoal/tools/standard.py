@@ -6,6 +6,7 @@ from shoal.domain.permissions import Action
 from shoal.domain.ports import ToolContext
 from shoal.domain.web import Fetcher
 from shoal.permissions.actions import shell_actions
+from shoal.tools.builtin.artifacts import ReadArtifactTool
 from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
 from shoal.tools.builtin.edit import EditTool, StrReplaceTool
@@ -13,12 +14,35 @@ from shoal.tools.builtin.files import CreateFileTool, ListTool, ReadTool, ViewTo
 from shoal.tools.builtin.git import git_tools
 from shoal.tools.builtin.hardware import hardware_tools
 from shoal.tools.builtin.memory import NoteTool, RememberTool
+from shoal.tools.builtin.message import MessageTool
+from shoal.tools.builtin.process import KillTool, LogsTool, ProcessListTool, StartTool
 from shoal.tools.builtin.reminders import RemindTool
+from shoal.tools.builtin.schedule import ScheduleTool
+from shoal.tools.builtin.search import SearchChannelTool, SearchHistoryTool
+from shoal.tools.builtin.self_edit import (
+    DeleteDocTool,
+    DeleteSkillTool,
+    EditDocTool,
+    SetModelTool,
+    SetPermissionsTool,
+    SetSystemPromptTool,
+    WriteDocTool,
+    WriteSkillTool,
+)
 from shoal.tools.builtin.shell import BashTool, ShellBounds
+from shoal.tools.builtin.subagent import AskAgentTool, SpawnTool, SubagentTool
 from shoal.tools.builtin.web import ReadUrlTool, WebSearchTool
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.locks import PathLocks
 from shoal.tools.registry import Registry
+
+SERVICE_TOOLS = (
+    ReadArtifactTool, SearchHistoryTool, SearchChannelTool, MessageTool, ScheduleTool,
+    StartTool, ProcessListTool, LogsTool, KillTool, SubagentTool, SpawnTool, AskAgentTool,
+    SetSystemPromptTool, SetModelTool, SetPermissionsTool, WriteDocTool, EditDocTool, DeleteDocTool, WriteSkillTool,
+    DeleteSkillTool,
+)  # fmt: skip
+"""The built-in tools that stand on the services of a running Shoal, which adds them itself."""
 
 
 def standard_tools(

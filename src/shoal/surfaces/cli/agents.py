@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,6 +12,7 @@ import msgspec
 
 from shoal.agents.folder import NAME, checked_name, make_folder, remove_folder, set_key
 from shoal.agents.registry import AgentDefaults, Agents
+from shoal.agents.roster import check_platform, listed
 from shoal.config import default_model
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.registry import Binding
@@ -86,8 +89,7 @@ def create(place: Place, name: str, model: str | None, profile: str | None, syst
         asyncio.run(remote.call("POST", "/api/agents", {"name": name, "settings": settings}))
         print(f"Made {place.home.agent(name)}. Edit AGENTS.md there to say how it works.")
         return
-    _check(place, "profile", profile or "")
-    _check(place, "model", model or "")
+    _check(place, settings)
     make_home(place.home)
     make_folder(place.home, name)
     for key, value in settings.items():
@@ -115,7 +117,8 @@ def config(place: Place, name: str, key: str, value: str) -> None:
     if remote is not None:
         asyncio.run(remote.call("PATCH", f"/api/agents/{part(name)}", {"settings": {key: value}}))
     else:
-        _check(place, key, value)
+        value = listed(key, value)
+        _check(place, {key: value})
         set_key(folder, key, value)
     print(f"{name}: {key} is {value or 'left to the default'} from the next turn on.")
 
@@ -151,6 +154,7 @@ def destroy(place: Place, name: str, keep_files: bool, yes: bool) -> None:
 @click.pass_obj
 def bind(place: Place, name: str, channel: str) -> None:
     """Let an agent answer in a channel from its next message on, such as discord:1234567890."""
+    from shoal.accounts import platform_names
     from shoal.domain.clock import SystemClock
     from shoal.surfaces.cli.remote import find_remote
 
@@ -161,6 +165,7 @@ def bind(place: Place, name: str, channel: str) -> None:
         body = {"platform": platform, "channel": identity, "agent": name}
         asyncio.run(remote.call("PUT", "/api/bindings", body))
     else:
+        check_platform(platform, platform_names(place.config()))
         binding = Binding(platform, identity, name, BY, SystemClock().now())
         place.write(lambda store: store.registry.bind(binding))
     print(f"{name} answers in {channel} from the next message on.")
@@ -227,23 +232,21 @@ def _existing(place: Place, name: str) -> Path:
     return folder
 
 
-def _check(place: Place, key: str, value: str) -> None:
-    """Refuse a model or profile that does not exist, as far as is known without asking anybody."""
-    if key == "profile" and value:
-        from shoal.surfaces.cli.permissions import load_profile
-
-        load_profile(place, value)
-    elif key == "model" and value:
-        asyncio.run(_check_model(place, value))
+def _check(place: Place, settings: Mapping[str, str]) -> None:
+    """Refuse a model, profile or tool that does not exist, as far as is known without asking anybody."""
+    asyncio.run(_check_known(place, settings))
 
 
-async def _check_model(place: Place, name: str) -> None:
-    from shoal.domain.clock import SystemClock
-    from shoal.factories import make_catalog
-    from shoal.providers.known import existing_model
+async def _check_known(place: Place, settings: Mapping[str, str]) -> None:
+    from shoal.factories import make_profiles, tool_names
+    from shoal.office import make_checks
+    from shoal.surfaces.cli.models import open_catalog
 
-    catalog = make_catalog(place.config(), place.home, SystemClock())
+    config, catalog = place.config(), open_catalog(place)
+    checks = make_checks(catalog, make_profiles(config), partial(tool_names, config))
     try:
-        existing_model(catalog, name)
+        for key, value in settings.items():
+            if value:
+                checks.check(key, value)
     finally:
         await catalog.close()

@@ -13,6 +13,7 @@ from shoal.domain.events import (
     AssistantSaid,
     Event,
     Failed,
+    LimitReached,
     LiveEvent,
     Outcome,
     TextStreamed,
@@ -71,7 +72,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 def ask(place: Place, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
     """Ask one thing and print the reply. With - the question is read from standard input.
 
-    Exit 1 when the turn failed, was stopped, or waits for a permission nobody here can give.
+    Exit 1 when the turn failed, was stopped, came to a limit, or waits for a permission nobody here can give.
     """
     question = sys.stdin.read() if text == ("-",) else " ".join(text)
     if not question.strip():
@@ -80,7 +81,7 @@ def ask(place: Place, text: tuple[str, ...], thread: str | None, agent: str, as_
     asked = asyncio.run(_ask(place, question, chosen, agent, as_json=as_json))
     if as_json:
         print_json(asked.as_json())
-    return 0 if asked.outcome in ("done", "limit") else 1
+    return 0 if asked.outcome == "done" else 1
 
 
 async def _ask(place: Place, question: str, thread: ThreadId | None, agent: str, *, as_json: bool) -> Asked:
@@ -111,7 +112,7 @@ class _Turn:
         self.may_ask = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
         self.turn = TurnId("")
         self.streamed = ""
-        self.failure = ""
+        self.failure = self.limit = ""
         self.steps = 0
         self.usage = Usage()
 
@@ -139,6 +140,8 @@ class _Turn:
                     self.streamed = ""
             case Failed(message=message):
                 self.failure = message
+            case LimitReached(limit=limit, detail=detail):
+                self.limit = f"{limit} ({detail})" if detail else limit
             case ApprovalRequested() as request:
                 return await self._settle(request)
             case TurnFinished() as finished:
@@ -166,20 +169,27 @@ class _Turn:
         return None
 
     def _finish(self, finished: TurnFinished) -> Asked:
-        asked = Asked(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
-        if self.as_json:
-            return asked
-        if finished.outcome == "failed":
-            print(f"shoal: {printable(self.failure or finished.reply)}", file=sys.stderr)
-        elif finished.outcome == "aborted":
-            print("shoal: the turn was stopped.", file=sys.stderr)
-        elif not finished.reply:
+        if not self.as_json and finished.outcome in ("done", "limit"):
+            self._print_reply(finished.reply)
+        match finished.outcome:
+            case "failed":
+                print(f"shoal: {printable(self.failure or finished.reply)}", file=sys.stderr)
+            case "aborted":
+                print("shoal: the turn was stopped.", file=sys.stderr)
+            case "limit":
+                what = printable(f"the turn ended at a limit: {self.limit}. Go on in --thread {self.thread}.")
+                print(f"shoal: {what}", file=sys.stderr)
+            case _:
+                pass
+        return Asked(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
+
+    def _print_reply(self, reply: str) -> None:
+        if not reply:
             print("shoal: the agent chose to say nothing.", file=sys.stderr)
-        elif self.streamed.strip() == finished.reply.strip():
+        elif self.streamed.strip() == reply.strip():
             print()
         else:
-            print(f"{chr(10) if self.streamed else ''}{printable(finished.reply)}")
-        return asked
+            print(f"{chr(10) if self.streamed else ''}{printable(reply)}")
 
 
 async def read_line() -> str:

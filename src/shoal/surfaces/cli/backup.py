@@ -30,14 +30,18 @@ READ_WHOLE_BYTES_MAX = 67_108_864
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--with-secrets", is_flag=True, help="Keep secrets written in shoal.toml, and the HTTP token.")
+@click.option("--force", is_flag=True, help="Replace FILE if there is one.")
 @click.pass_obj
-def backup(place: Place, file: Path, with_secrets: bool) -> None:
+def backup(place: Place, file: Path, with_secrets: bool, force: bool) -> None:
     """Write database, data, agents and configuration into FILE (tar.gz), also while a server runs.
 
-    Secrets written in shoal.toml and the HTTP token are left out unless asked for.
+    A FILE that is there already stays as it is unless --force is given. Secrets written in shoal.toml and the HTTP
+    token are left out unless asked for.
     """
     if not place.root.is_dir():
         raise InvalidInput(f"There is no home directory {place.root} to back up. --home names another.")
+    if file.exists() and not force:
+        raise Conflict(f"{file} is there already. Name another file, or replace it with --force.")
     notes: list[str] = []
     partial = file.with_name(f".{file.name}.partial")
     try:

@@ -18,7 +18,9 @@ from shoal.surfaces.cli.output import json_option, print_json, printable
 from shoal.surfaces.cli.place import Place
 
 if TYPE_CHECKING:
+    from shoal.agents.registry import Agents
     from shoal.config import Config
+    from shoal.providers.catalog import Catalog
 
 FREE_BYTES_MIN = 268_435_456
 """Less free disk than this is a warning."""
@@ -157,7 +159,6 @@ async def _postgres(url: Secret) -> Finding:
 
 async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     from shoal.config import default_model
-    from shoal.domain.errors import InvalidInput
     from shoal.surfaces.cli.models import open_catalog
 
     try:
@@ -175,20 +176,32 @@ async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:
                 yield Finding(f"provider {name}", "fail", listing.error, f"Check [providers.{name}] and its key.")
             else:
                 yield Finding(f"provider {name}", "ok", f"the key is valid; {len(listing.models)} models.")
-        chosen = default_model(config)
-        try:
-            route = catalog.route(chosen)
-        except InvalidInput as error:
-            yield Finding("models", "fail", str(error), "Set model.name.")
-            return
-        listing = catalog.listings.get(route.provider.name)
-        if listing is not None and listing.models and route.model not in listing.models:
-            message = f"{chosen} is the default, and {route.provider.name} does not list it."
-            yield Finding("models", "warn", message, "`shoal models list` shows what it has; set model.name.")
-        else:
+        chosen, troubled = default_model(config), False
+        for key, model in (("name", chosen), *(("fallback", other) for other in config.model.fallback)):
+            found = _model(catalog, model)
+            if found is not None:
+                troubled = True
+                yield Finding("models", found[0], found[1], f"Set model.{key}.")
+        if not troubled:
             yield Finding("models", "ok", f"{chosen} answers by default.")
     finally:
         await catalog.close()
+
+
+def _model(catalog: "Catalog", name: str) -> tuple[Literal["warn", "fail"], str] | None:
+    """What is wrong with a model that is named somewhere."""
+    from shoal.domain.errors import InvalidInput
+    from shoal.providers.known import existing_model
+
+    try:
+        catalog.route(name)
+    except InvalidInput as error:
+        return "fail", str(error)
+    try:
+        existing_model(catalog, name)
+    except InvalidInput as error:
+        return "warn", str(error)
+    return None
 
 
 async def _sandbox(_: Place, config: "Config") -> AsyncGenerator[Finding]:
@@ -269,19 +282,40 @@ async def _skills(place: Place, config: "Config") -> AsyncGenerator[Finding]:
 
 async def _agents(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     from shoal.surfaces.cli.agents import open_agents
-    from shoal.surfaces.cli.permissions import load_profile
+    from shoal.surfaces.cli.models import open_catalog
 
     if not place.root.is_dir():  # looking at an agent makes its workspace
         return
     registry = open_agents(place)
-    for name in registry.names():
-        try:
-            agent = registry.spec(name)
-            load_profile(place, agent.profile)
-        except ShoalError as error:
-            yield Finding(f"agent {name}", "fail", str(error), f"Correct {place.home.agent(name)}/agent.toml.")
-        else:
-            yield Finding(f"agent {name}", "ok", f"model {agent.model}, profile {agent.profile}.")
+    catalog = open_catalog(place)
+    try:
+        for name in registry.names():
+            yield _agent(place, config, catalog, registry, name)
+    finally:
+        await catalog.close()
+
+
+def _agent(place: Place, config: "Config", catalog: "Catalog", registry: "Agents", name: str) -> Finding:
+    from functools import partial
+
+    from shoal.factories import make_profiles, tool_names
+    from shoal.office import make_checks
+
+    check, todo = f"agent {name}", f"Correct {place.home.agent(name)}/agent.toml."
+    checks = make_checks(catalog, make_profiles(config), partial(tool_names, config))
+    try:
+        agent = registry.spec(name)
+        checks.profile(agent.profile)
+        for tool in agent.tools:
+            checks.tool(tool)
+    except ShoalError as error:
+        return Finding(check, "fail", str(error), todo)
+    defaults = (registry.defaults.model, *config.model.fallback)  # looked at already
+    for model in (agent.model, *agent.fallback):
+        found = _model(catalog, model) if model not in defaults else None
+        if found is not None:
+            return Finding(check, found[0], found[1], todo)
+    return Finding(check, "ok", f"model {agent.model}, profile {agent.profile}.")
 
 
 CHECKS = (_database, _providers, _agents, _sandbox, _platforms, _mcp, _skills)

@@ -47,6 +47,11 @@ def tool_name(server: str, tool: str) -> str:
     return f"{clean[: NAME_CHARS_MAX - 9]}_{digest}"
 
 
+def any_tool_of(server: str) -> str:
+    """A pattern for the names of a server's tools, whichever they are."""
+    return f"mcp_{server}_*"
+
+
 def described(server: str, description: str) -> str:
     """The description as the model gets it: whose it is, and then its own words."""
     text = visible(description).strip()

@@ -32,8 +32,11 @@ def test_a_model_that_nobody_has_is_refused(shoal: Shoal) -> None:
     assert "ops" not in listed(shoal)
 
 
-def test_a_channel_is_bound_and_unbound(shoal: Shoal) -> None:
+def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
     shoal("agents", "create", "ops")
+    (home / "shoal.toml").write_text(
+        '[platforms.matrix]\nuser = "@s:b.c"\naccess_token = "t"\nhomeserver = "http://b.c"\n'
+    )
     assert shoal("agents", "bind", "ops", "matrix:!room:b.c").code == 0
     assert listed(shoal)["ops"]["channels"] == ["matrix:!room:b.c"]
     assert shoal("agents", "unbind", "matrix:!room:b.c").code == 0
@@ -58,6 +61,7 @@ def test_a_name_that_cannot_be_is_refused(shoal: Shoal, name: str, problem: str)
     [
         ("model", "demo", 'model = "demo"'),
         ("tools", '["bash", "read"]', 'tools = ["bash", "read"]'),
+        ("tools", "bash, subagent", 'tools = ["bash","subagent"]'),
         ("temperature", "0.5", "temperature = 0.5"),
         ("taint", "false", "taint = false"),
         ("system_prompt", 'Two\n"lines"', 'system_prompt = "Two\\n\\"lines\\""'),
@@ -80,8 +84,12 @@ def test_a_key_is_set_and_taken_out_again(shoal: Shoal, home: Path, key: str, va
     [
         ("taint", "maybe", "taint cannot be 'maybe': Expected `bool`"),
         ("colour", "red", "'colour' is not a key of an agent. Keys: model, profile,"),
-        ("profile", "lax", "there is no permission profile 'lax'"),
-        ("tools", "bash", "tools cannot be 'bash'"),
+        ("profile", "lax", "There is no permission profile 'lax'"),
+        ("profile", "./lax.toml", "There is no permission profile './lax.toml'"),
+        ("tools", "bash, hammer", "There is no tool 'hammer'. There are: ask_agent, bash,"),
+        ("tools", '["mcp_gone_echo"]', "There is no tool 'mcp_gone_echo'"),
+        ("tools", "[bash]", "tools cannot be '[bash]'"),
+        ("fallback", "nosuch/x", "No provider has the model 'nosuch/x'"),
         ("model", "x\ny = 1", "No provider has the model"),
     ],
 )
@@ -91,6 +99,26 @@ def test_a_wrong_value_changes_nothing(shoal: Shoal, home: Path, key: str, value
     ran = shoal("agents", "config", "main", key, value)
     assert (ran.code, file.read_text()) == (1, before)
     assert problem in ran.err
+
+
+def test_what_a_server_of_tools_may_offer_is_taken_at_its_word(shoal: Shoal, home: Path) -> None:
+    (home / "shoal.toml").write_text("[mcp.files]\ncommand = '/nowhere/server'\n")
+    assert shoal("agents", "config", "main", "tools", "read, mcp_files_search").code == 0
+    assert "There is no tool 'mcp_other_search'" in shoal("agents", "config", "main", "tools", "mcp_other_search").err
+
+
+@pytest.mark.parametrize("place", ["discord:1", "telegram.second:1", "nowhere:1"])
+def test_a_platform_that_is_not_set_up_cannot_be_bound(shoal: Shoal, home: Path, place: str) -> None:
+    (home / "shoal.toml").write_text(
+        "[platforms.telegram]\ntoken = 't'\n[platforms.discord]\nenabled = false\ntoken = 't'\n"
+    )
+    ran = shoal("agents", "bind", "main", place)
+    assert ran.code == 1
+    assert (
+        f"There is no platform {place.partition(':')[0]!r} here. There are: openai, telegram, terminal, web." in ran.err
+    )
+    assert listed(shoal)["main"]["channels"] == []
+    assert shoal("agents", "bind", "main", "telegram:1").code == 0
 
 
 def test_an_agent_is_removed_with_or_without_its_files(shoal: Shoal, home: Path) -> None:

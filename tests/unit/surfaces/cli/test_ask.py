@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
@@ -70,6 +71,19 @@ def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> Non
     again = shoal("approvals", "deny", answer["approvals"][0]["id"])
     assert again.code == 1
     assert again.err.startswith("shoal: ")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as_json: bool) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text("[turns]\nsteps_max = 1\n[permissions]\ndefault_profile = 'open'\n")
+    where = "terminal:ask:mine"
+    ran = shoal("ask", "--thread", where, *(["--json"] if as_json else []), "run echo hi")
+    assert ran.code == 1
+    assert ran.err == f"shoal: the turn ended at a limit: steps (1 steps). Go on in --thread {where}.\n"
+    reply = json.loads(ran.out)["reply"] if as_json else ran.out
+    assert "hi" in reply, "what it had to say is said all the same"
+    assert not as_json or json.loads(ran.out)["outcome"] == "limit"
 
 
 def test_a_failed_turn_is_one_line_on_stderr(shoal: Shoal, home: Path) -> None:

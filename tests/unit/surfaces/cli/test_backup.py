@@ -83,9 +83,18 @@ def test_secrets_stay_at_home_unless_asked_for(shoal: Shoal, home: Path, file: P
     assert b'env = "GEMINI_API_KEY"' in content(file)
     assert b"steps_max = 7" in content(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    shoal("backup", "--with-secrets", str(file))
+    shoal("backup", "--with-secrets", "--force", str(file))
     assert CANARY.encode() in content(file)
     assert token in content(file)
+
+
+def test_a_file_that_is_there_is_replaced_only_when_asked(shoal: Shoal, file: Path) -> None:
+    file.write_text("of the year")
+    ran = shoal("backup", str(file))
+    assert (ran.code, file.read_text()) == (1, "of the year")
+    assert ran.err == f"shoal: {file} is there already. Name another file, or replace it with --force.\n"
+    assert shoal("backup", "--force", str(file)).code == 0
+    assert b"SQLite" in content(file)
 
 
 def test_a_restored_home_has_a_token_of_its_own(shoal: Shoal, home: Path, file: Path) -> None:

@@ -72,7 +72,37 @@ def test_a_default_model_that_is_not_offered_is_told(shoal: Shoal, home: Path, m
     )
     found = findings(shoal)["models"]
     assert found["status"] == "warn"
-    assert "does not list it" in found["message"]
+    assert "openai does not offer the model 'other'" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("own", "status", "what"),
+    [
+        ("model = 'openai/fake-1'", "ok", "model openai/fake-1"),
+        ("model = 'openai/other'", "warn", "openai does not offer the model 'other'"),
+        ("model = 'nosuch/x'", "fail", "No provider has the model 'nosuch/x'"),
+        ("fallback = ['openai/fake-1', 'nosuch/x']", "fail", "No provider has the model 'nosuch/x'"),
+        ("tools = ['read', 'hammer']", "fail", "There is no tool 'hammer'"),
+        ("profile = './lax.toml'", "fail", "There is no permission profile './lax.toml'"),
+    ],
+)
+def test_what_an_agent_has_of_its_own_is_looked_at(
+    shoal: Shoal, home: Path, model: str, own: str, status: str, what: str
+) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text(
+        f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
+    )
+    (home / "agents/main/agent.toml").write_text(f"{own}\n")
+    found = findings(shoal)["agent main"]
+    assert (found["status"], what in found["message"]) == (status, True)
+
+
+def test_a_fallback_that_nobody_has_is_told(shoal: Shoal, home: Path) -> None:
+    shoal("init")
+    (home / "shoal.toml").write_text("[model]\nname = 'demo'\nfallback = ['nosuch/x']\n")
+    found = findings(shoal)["models"]
+    assert (found["status"], found["todo"]) == ("fail", "Set model.fallback.")
 
 
 def test_platforms_are_looked_at_one_by_one(shoal: Shoal, home: Path) -> None:
