@@ -214,6 +214,8 @@ class AnthropicWire:
         parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
         if request.tools:
             parts.append(self._stable.tools(request.tools, _tools))
+            # They have to be described as long as there are calls among the messages.
+            parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
             parts.append(self._stable.system(request.system, _system))
         content = b"".join((*parts, b',"messages":[', *_marked(joined), joined.ending(self.conversations.form), b"]}"))

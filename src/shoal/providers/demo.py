@@ -117,7 +117,7 @@ class DemoProvider:
     def _act(self, intents: "list[Intent]", request: ModelRequest) -> AssistantMessage:
         from shoal.providers.demo_words import call_for
 
-        tools = {spec.name: spec for spec in request.tools}
+        tools = {spec.name: spec for spec in request.tools if request.tool_choice == "auto"}
         found = [call_for(intent, tools, self._clock.now()) for intent in intents]
         calls = tuple(
             ToolCall(CallId(f"call_{self._clock.new_id()}"), name, arguments)

@@ -21,6 +21,7 @@ from shoal.domain.messages import (
 from shoal.providers.conversation import Conversations, Images, Part, StableParts, missing_image
 from shoal.providers.wire import Asked, CallSlot, Encoded, Finish, Quirks, Reader, arguments_object, encode, wire_id
 
+_NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
 """What Gemini takes in place of the signature of a call that another model made."""
 _FINISH: dict[str, Finish] = {
@@ -206,6 +207,7 @@ class GeminiWire:
             parts.append(self._stable.system(request.system, _system))
         if request.tools:
             parts.append(self._stable.tools(request.tools, _tools))
+            parts.append(_NO_CALLS if request.tool_choice == "none" else b"")
         ending = joined.ending(self.conversations.form)
         return Encoded(b"".join((*parts, b',"contents":[', joined.buffer, ending, b"]}")), joined.call_ids)
 

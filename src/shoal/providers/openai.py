@@ -218,7 +218,7 @@ class OpenAiWire:
             parts.append(b',"temperature":%b' % encode(request.temperature))
         if quirks.cache_key and request.cache_key:
             parts.append(b',"prompt_cache_key":%b' % encode(request.cache_key[-64:]))
-        if request.tools:
+        if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
             parts.append(self._stable.tools(request.tools, _tools))
         parts.append(b',"messages":[')
         if request.system:

@@ -183,7 +183,7 @@ class ResponsesWire:
             parts.append(b',"prompt_cache_key":%b' % encode(request.cache_key[-64:]))
         if request.system:
             parts.append(self._stable.system(request.system, _instructions))
-        if request.tools:
+        if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
             parts.append(self._stable.tools(request.tools, _tools))
         return Encoded(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 

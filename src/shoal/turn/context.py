@@ -116,7 +116,7 @@ class ContextBuilder:
         if session.open.history:
             fitted = fit(session.tally, session.transcript.entries, self.room(session, route))
             messages = fitted.messages
-            session.request_units = fitted.units
+            session.request_units = fitted.units if tools else 0  # without tools it teaches nothing
         else:
             messages = session.transcript.messages_of(session.turn)
             session.request_units = 0

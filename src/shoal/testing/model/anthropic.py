@@ -42,12 +42,17 @@ class _Metadata(msgspec.Struct, frozen=True):
     user_id: str = ""
 
 
+class _Choice(msgspec.Struct, frozen=True):
+    type: str = "auto"
+
+
 class _Request(msgspec.Struct):
     model: str
     max_tokens: int
     messages: list[_Message]
     system: str | list[_Block] = ""
     tools: list[_Tool] = []
+    tool_choice: _Choice = _Choice()
     stream: bool = False
     metadata: _Metadata = _Metadata()
 
@@ -119,7 +124,8 @@ class AnthropicWire:
         messages = [SeenMessage("system", _text(request.system))]
         for message in request.messages:
             messages.extend(_split(message))
-        seen = Seen("anthropic", request.model, tuple(messages), tuple(tool.name for tool in request.tools))
+        offered = request.tools if request.tool_choice.type != "none" else []
+        seen = Seen("anthropic", request.model, tuple(messages), tuple(tool.name for tool in offered))
         seen.stream = request.stream
         seen.key = request.metadata.user_id or _thread_key(raw)
         seen.prompt = b"\n".join((bytes(raw.tools), bytes(raw.system), *(bytes(message) for message in raw.messages)))

@@ -380,7 +380,8 @@ def _seen_in_process(request: ModelRequest) -> Seen:
         else:
             images = len(message.images)
             messages.append(SeenMessage("tool", message.text, call_id=message.call_id, images=images))
-    seen = Seen("process", request.model, tuple(messages), tuple(tool.name for tool in request.tools))
+    offered = request.tools if request.tool_choice == "auto" else ()
+    seen = Seen("process", request.model, tuple(messages), tuple(tool.name for tool in offered))
     seen.key = request.cache_key or repr(messages[1:2])
     seen.prompt = _encode(request.tools) + _encode(messages)[:-1]
     return seen

@@ -58,10 +58,19 @@ class _Tool(msgspec.Struct, rename="camel"):
     function_declarations: list[_Declaration] = []
 
 
+class _Calling(msgspec.Struct, frozen=True):
+    mode: str = "AUTO"
+
+
+class _ToolConfig(msgspec.Struct, frozen=True, rename="camel"):
+    function_calling_config: _Calling = _Calling()
+
+
 class _Request(msgspec.Struct, rename="camel"):
     contents: list[_Content]
     system_instruction: _Content | None = None
     tools: list[_Tool] = []
+    tool_config: _ToolConfig = _ToolConfig()
 
 
 class _RawRequest(msgspec.Struct, rename="camel"):
@@ -141,7 +150,8 @@ class GeminiWire:
             messages.append(SeenMessage("system", "".join(part.text for part in request.system_instruction.parts)))
         for content in request.contents:
             messages.extend(_split(content))
-        names = tuple(found.name for tool in request.tools for found in tool.function_declarations)
+        offered = request.tools if request.tool_config.function_calling_config.mode != "NONE" else []
+        names = tuple(found.name for tool in offered for found in tool.function_declarations)
         model = path.rsplit("/", 1)[-1].split(":", 1)[0]
         seen = Seen("gemini", model, tuple(messages), names)
         seen.stream = ":streamGenerateContent" in path
