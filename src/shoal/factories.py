@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, cast, get_args
 from urllib.parse import urlsplit
 
@@ -252,15 +252,10 @@ def extension_tools() -> list[ports.Tool]:
 
 
 def tool_names(config: Config) -> tuple[str, ...]:
-    """The names of all tools of a Shoal with this configuration, without starting one; see `mcp_patterns` too."""
+    """The names of all tools of a Shoal with this configuration, without starting one; patterns for MCP servers'."""
     registry = standard_tools(ShellBounds(), with_hardware=config.tools.hardware)
     others = (*(kind.name for kind in SERVICE_TOOLS), *(tool.spec.name for tool in extension_tools()))
-    return (*registry.names(), *others, *mcp_patterns(config))
-
-
-def mcp_patterns(config: Config, up: Container[str] = ()) -> list[str]:
-    """What the tools of MCP servers are called, beside those of servers that are `up` and have told."""
-    return [any_tool_of(name) for name, server in config.mcp.items() if server.enabled and name not in up]
+    return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
 
 
 def _extension_providers() -> list[ports.Provider]:

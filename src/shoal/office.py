@@ -31,7 +31,6 @@ from shoal.domain.processes import Processes
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.registry import Registry
 from shoal.domain.store import Store
-from shoal.factories import mcp_patterns
 from shoal.permissions.access import is_among
 from shoal.permissions.rules import Profiles
 from shoal.providers.known import existing_model, key_lines, model_names
@@ -41,6 +40,7 @@ from shoal.tools.builtin.schedule import ScheduleTool
 from shoal.tools.builtin.self_edit import self_edit_tools
 from shoal.tools.executor import Executor
 from shoal.tools.mcp.connection import McpConnection
+from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.processes.service import ProcessService, ProcessSettings
 from shoal.tools.processes.telling import line_of
 from shoal.tools.registry import Registry as Tools
@@ -234,7 +234,8 @@ def make_checks(models: Models, profiles: Profiles, tools: Callable[[], Sequence
 def _tool_names(app: Running) -> Sequence[str]:
     """The tools there are, and what those of MCP servers that are not up here would be called."""
     up = {server.state.server for server in app.mcp if server.state.status == "up"}
-    return (*app.tools.names(), *mcp_patterns(app.config, up))
+    away = [name for name, server in app.config.mcp.items() if server.enabled and name not in up]
+    return (*app.tools.names(), *map(any_tool_of, away))
 
 
 def _existing_profile(profiles: Profiles, name: str) -> None:
