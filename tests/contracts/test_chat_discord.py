@@ -190,6 +190,18 @@ async def test_a_chain_of_replies_is_a_thread(peer: Discord) -> None:
     assert told == ["what is the tide?", "and tomorrow?"]
 
 
+@pytest.mark.parametrize("threading", ["reply", "native"])
+async def test_an_answer_to_what_the_bot_began_goes_there(peer: Discord, threading: Threading) -> None:
+    inbox = Inbox()
+    adapter = peer.make(threading)
+    begun = await adapter.open_thread(peer.harbour, "Low tide at six.")
+    (said,) = peer.server.said(peer.harbour)
+    async with serving(adapter, inbox):
+        await peer.server.says(peer.harbour, "and tomorrow?", reply_to=said.id)
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.thread, prompt.joins) == (begun, True)
+
+
 async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
     voice = peer.server.add_channel(peer.guild, kind=2)
     asked = await peer.server.says(voice, f"<@{BOT}> hello")

@@ -44,6 +44,15 @@ def harbour(peer: Matrix) -> str:
 # ---- where it answers ----
 
 
+async def test_an_answer_to_what_the_bot_began_goes_there(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+    begun = await peer.adapter.open_thread(harbour, "Low tide at six.")
+    (said,) = peer.server.said(harbour)
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(harbour, "and tomorrow?", reply_to=said.id)
+        (prompt,) = await inbox.prompts(1)
+    assert (prompt.thread, prompt.joins) == (begun, True)
+
+
 async def test_naming_the_bot_in_a_room_opens_a_thread_that_it_follows(
     peer: Matrix, inbox: Inbox, harbour: str
 ) -> None:

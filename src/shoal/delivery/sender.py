@@ -195,11 +195,11 @@ class Sender:
         opened = await self._attempt(row, self._adapter.open_thread(thread_address(row.thread).channel, first))
         if opened is None:
             return
-        for number, piece in enumerate(rest, 1):
-            await self._outbox.put(NewPost(f"{row.id}:{number}", ThreadId(opened), piece))
+        thread = ThreadId(opened)
+        follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
         if row.post.file:
-            await self._outbox.put(NewPost(f"{row.id}:file", ThreadId(opened), "", "file", file=row.post.file))
-        await self._outbox.posted(row, 0, "", last=True)
+            follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
+        await self._outbox.opened(row, thread, follow)
 
     async def _change_card(self, row: OutboxRow) -> None:
         """Edit the messages of an approval's card; nothing happens where there are none or none can be edited."""

@@ -63,5 +63,8 @@ COMMANDS: dict[str, CommandSpec] = {
 }
 """By name. Whoever adds a row writes what it does in `agents/desk.py` or beside it."""
 
+OF_THREAD = frozenset({"new", "status", "stop", "steer", "context", "remind", "model"})
+"""Those that are about the thread in which they are given; the others need none."""
+
 ALIASES = {"start": "help", "clear": "new"}
 """Other names of commands; not listed."""

@@ -51,7 +51,10 @@ PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "open
 
 
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem."""
+    """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem.
+
+    `note` is for the journal of the thread that it is posted to or opens, which nobody in it asked for.
+    """
 
     id: str
     thread: ThreadId
@@ -61,6 +64,7 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     reply_to: str = ""
     user: str = ""
     approval: str = ""
+    note: UserSaid | None = None
 
 
 class NewApproval(msgspec.Struct, frozen=True):

@@ -124,7 +124,7 @@ class Outbox(Protocol):
     """Posts on their way to platforms; a row is pending, sending, sent or failed."""
 
     async def put(self, post: NewPost) -> bool:
-        """Enqueue a post; False when its id is known already."""
+        """Enqueue a post and journal its note, unless that waits for an opening; False when its id is known already."""
         ...
 
     async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
@@ -147,6 +147,10 @@ class Outbox(Protocol):
 
     async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
         """Piece `part` is on the platform as `message_id`; `last` ends the row."""
+        ...
+
+    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
+        """An `opening` has opened this thread: its note is journaled there, `rest` goes there. Ends the row."""
         ...
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:

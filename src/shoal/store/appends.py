@@ -12,6 +12,13 @@ from shoal.domain.records import AuditEntry, NewPost
 from shoal.store import rows as convert
 from shoal.store.script import Script, number, query, text
 
+TITLE_CHARS_MAX = 80
+
+
+def title_of(said: str) -> str:
+    """What lists call a thread that began with this."""
+    return " ".join(said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
+
 
 def insert_events(
     thread: ThreadId, turn: TurnId, first: int, events: Sequence[EventData], at: datetime

@@ -9,11 +9,9 @@ from shoal.domain.events import Revised
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
 from shoal.domain.records import Backlog, Revision
-from shoal.store.appends import append_outside
+from shoal.store.appends import append_outside, title_of
 from shoal.store.rows import dump, inbound, moment
 from shoal.store.script import Driver, Script, number, query, text
-
-TITLE_CHARS_MAX = 80
 
 
 class MailboxView:
@@ -57,8 +55,7 @@ def _platform(thread: ThreadId) -> str:
 
 def _accept(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
     now, thread = to_micros(at), prompt.thread
-    title = " ".join(prompt.text[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
-    yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title, now=now)
+    yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=now)
     rows = yield from query(
         "inbox_insert",
         platform=_platform(thread),

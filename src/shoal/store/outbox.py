@@ -9,7 +9,7 @@ from shoal.domain.clock import Clock, to_micros
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.store import rows as convert
-from shoal.store.appends import put_post
+from shoal.store.appends import append_outside, put_post, title_of
 from shoal.store.script import Driver, Script, number, query, text
 
 UNDERWAY_SECONDS = 5.0
@@ -27,8 +27,8 @@ class OutboxView:
         self._underway: dict[str, list[asyncio.Event]] = {}
 
     async def put(self, post: NewPost) -> bool:
-        """Enqueue a post; False when its id is known already."""
-        return await self._driver.write(put_post(post, to_micros(self._clock.now())))
+        """Enqueue a post and journal its note, unless that waits for an opening; False when its id is known already."""
+        return await self._driver.write(_put(post, self._clock.now()))
 
     async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
         """Mark due rows as sending and return them."""
@@ -49,6 +49,10 @@ class OutboxView:
         """Piece `part` is on the platform."""
         now = to_micros(self._clock.now())
         await self._driver.write(_posted(row, part, message_id, "outbox_sent" if last else "outbox_part", now))
+
+    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
+        """An `opening` has opened this thread."""
+        await self._driver.write(_opened(row, thread, rest, self._clock.now()))
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
         """Put it back until `at`."""
@@ -125,6 +129,29 @@ class OutboxView:
     async def depth(self) -> int:
         """How many posts are on their way."""
         return number((await self._driver.read(query("outbox_depth")))[0][0])
+
+
+def _put(post: NewPost, at: datetime) -> Script[bool]:
+    fresh = yield from put_post(post, to_micros(at))
+    if fresh and post.kind != "opening":
+        yield from _note(post, post.thread, at)
+    return fresh
+
+
+def _opened(row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost], at: datetime) -> Script[None]:
+    yield from _note(row.post, thread, at)
+    for post in rest:
+        yield from put_post(post, to_micros(at))
+    yield from query("outbox_sent", id=row.id, part=1)
+
+
+def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
+    """Have a thread know what was said there, also one that was never had; it is its speaker's then."""
+    if post.note is None:
+        return
+    agent, title = post.note.author.name, title_of(post.text)
+    yield from query("thread_ensure", thread=thread, agent=agent, title=title, now=to_micros(at))
+    yield from append_outside(thread, TurnId(""), [post.note], at)
 
 
 def _claim(platforms: Sequence[str], limit: int, now: int, until: int) -> Script[list[OutboxRow]]:

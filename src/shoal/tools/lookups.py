@@ -23,5 +23,5 @@ def lookup_tools(
         ReadArtifactTool(store.artifacts, files),
         SearchHistoryTool(store.search, owners),
         SearchChannelTool(store.search, adapters, judge),
-        MessageTool(store, adapters),
+        MessageTool(adapters),
     )

@@ -20,6 +20,7 @@ from shoal.chat.discord.inbound import (
     ReactionAdded,
     Threading,
     answered_id,
+    answers,
     author_of,
     is_addressed,
     is_said,
@@ -188,7 +189,8 @@ class Intake:
         known: ThreadId | None = None
         if place.topic == WHOLE and answered:
             known = await inbox.thread_of(place.prefix(self._platform), answered, answered)
-        thread = known or thread_of(self._platform, place, message.id, self._settings.threading_in(place.guild))
+        opener = answered if answers(message, me) else message.id  # one of the bot's own that began a conversation
+        thread = known or thread_of(self._platform, place, opener, self._settings.threading_in(place.guild))
         part = thread_address(thread).thread
         if is_addressed(message, me):
             if part != WHOLE and not part.startswith(CHAIN):

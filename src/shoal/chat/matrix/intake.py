@@ -26,7 +26,7 @@ from shoal.chat.matrix.media import Media
 from shoal.chat.matrix.rooms import Rooms
 from shoal.chat.matrix.sealing import UNREADABLE_MESSAGE, UNREADABLE_ROOM
 from shoal.domain.errors import InvalidId
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Deletion, Edit, Reaction
 from shoal.domain.ports import InboxPort
 from shoal.domain.store import Settings
@@ -124,6 +124,9 @@ class Intake:
             known = ours or (await inbox.thread_of(prefix, "", answered) if answered else None)
             if known is not None:
                 return known, ours is not None
+            begun = make_thread_id(self._platform, place.room, answered) if answered else None
+            if begun is not None and await self._is_followed(begun):
+                return begun, True  # one of the bot's own that began a conversation
         if place.direct:
             return thread, ours is not None
         if is_addressed(content, me):

@@ -27,7 +27,7 @@ from shoal.chat.slack.inbound import (
 )
 from shoal.chat.slack.people import People
 from shoal.domain.clock import Clock
-from shoal.domain.commands import Asked
+from shoal.domain.commands import OF_THREAD, Asked
 from shoal.domain.errors import StoreError
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
@@ -176,7 +176,7 @@ class Intake:
             return f"I know no command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
         try:
             thread = await self._followed.latest(slash.channel_id, slash.user_id)
-            if thread is None and spoken.name != "help":
+            if thread is None and spoken.name in OF_THREAD:
                 return NO_THREAD_HERE.format(self.me.user, spoken.name)
             thread = thread or make_thread_id(self._platform, slash.channel_id, "0")
             author = await self._people.author(slash.user_id)

@@ -4,14 +4,19 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+from msgspec.structs import replace
+
+from shoal.domain.events import UserSaid
 from shoal.domain.ids import ThreadId, TurnId, make_thread_id
-from shoal.domain.records import OutboxRow
+from shoal.domain.messages import Author
+from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, post, prompt
 
 CLAIM_SECONDS = 60.0
 RACERS = 8
+NOTE = UserSaid("said here", Author("agent:deck", "deck", is_bot=True), origin="system")
 
 
 async def claimed(store: Store, limit: int = 10, platforms: Sequence[str] = ("web",)) -> list[OutboxRow]:
@@ -27,6 +32,24 @@ class DeliveryRules:
         assert await store.outbox.put(post("a"))
         assert not await store.outbox.put(post("a"))
         assert await store.outbox.depth() == 1
+
+    async def test_a_note_is_journaled_once_with_its_post_also_where_nothing_was_said(self, store: Store) -> None:
+        """The thread is the speaker's from then on."""
+        noted = replace(post("a"), note=NOTE)
+        assert [await store.outbox.put(noted) for _ in range(2)] == [True, False]
+        assert [event.data for event in await store.journal.events(THREAD)] == [NOTE]
+        known = await store.journal.thread(THREAD)
+        assert known is not None
+        assert (known.agent, known.title, known.queued) == ("deck", "reply", 0)
+
+    async def test_an_opening_takes_its_note_and_the_rest_to_what_it_opened(self, store: Store) -> None:
+        """Not to the place it was put for."""
+        await store.outbox.put(NewPost("a", THREAD, "reply", "opening", note=NOTE))
+        assert await store.journal.thread(THREAD) is None
+        (row,) = await claimed(store)
+        await store.outbox.opened(row, OTHER, [post("b", OTHER)])
+        assert [event.data for event in await store.journal.events(OTHER)] == [NOTE]
+        assert [(row.id, row.thread) for row in await claimed(store)] == [("b", OTHER)]
 
     async def test_posts_of_a_thread_leave_one_after_another(self, store: Store) -> None:
         """The next is due when the one before it is done; other threads do not wait for it."""

@@ -5,7 +5,7 @@ import re
 _FENCE = re.compile(r"(`{3,})(?:[\w+#.-]*\n)?(.*?)\n?\1", re.DOTALL)
 _CODE = re.compile(r"(`{1,2}) ?(.+?) ?\1")
 _LINK = re.compile(r"\[((?:\\.|[^\]\\])+)\]\((https?://[^)\s]+)\)")
-_MARK = re.compile(r"\\([^\w\s])|\*{1,3}|~~|\|\||(?m:^(?:#{1,3} |> ))|<(https?://[^>\s]+)>")
+_MARK = re.compile(r"\\([^0-9A-Za-z\s])|\*{1,3}|~~|\|\||(?m:^(?:#{1,3} |> ))|<(https?://[^>\s]+)>")
 
 
 def shown_text(source: str) -> str:

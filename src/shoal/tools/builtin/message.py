@@ -1,6 +1,5 @@
 """The tool `message`: says something to people, in this conversation or in another place, with a file if wanted."""
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -9,14 +8,13 @@ from typing import Annotated, ClassVar, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from shoal.domain.errors import InvalidId, NotFound, ToolError
+from shoal.domain.errors import InvalidId, ToolError
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import ThreadId, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.domain.records import NewPost
-from shoal.domain.store import Store
 from shoal.tools.builtin.channel import UPLOAD_BYTES_MAX
 from shoal.tools.jail import Place, jail_of
 from shoal.tools.keep import keep_copy
@@ -61,7 +59,7 @@ class _Target(NamedTuple):
 
 
 class MessageTool(TypedTool[MessageArguments]):
-    """Posts through the outbox; the thread written to notes it in its journal, so that whoever answers there knows."""
+    """Posts through the outbox; the thread written to or opened notes it in its journal, so that who answers knows."""
 
     name: ClassVar[str] = "message"
     description: ClassVar[str] = (
@@ -70,9 +68,8 @@ class MessageTool(TypedTool[MessageArguments]):
     )
     idempotent: ClassVar[bool] = True
 
-    def __init__(self, store: Store, adapters: Mapping[str, ChatAdapter]) -> None:
+    def __init__(self, adapters: Mapping[str, ChatAdapter]) -> None:
         super().__init__(MessageArguments)
-        self._store = store
         self._adapters = adapters
 
     def plan(self, arguments: MessageArguments, context: ToolContext) -> Invocation:
@@ -119,18 +116,15 @@ class MessageTool(TypedTool[MessageArguments]):
             file = str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content)))
         stem = hashlib.sha256(f"{context.turn}\0{context.call_id}".encode()).hexdigest()[:26]
         kind = "opening" if target.opens else "file" if file else "text"
-        post = NewPost(stem, target.thread, text, kind, file=file)
-        if await self._store.outbox.put(post) and not target.opens and target.thread != context.thread:
-            await self._note(text or f"[file {file}]", target.thread, context)
-        await context.services.post(post)
+        note = _note(text or f"[file {file}]", context) if target.thread != context.thread else None
+        await context.services.post(NewPost(stem, target.thread, text, kind, file=file, note=note))
 
-    async def _note(self, text: str, thread: ThreadId, context: ToolContext) -> None:
-        """Have the other conversation know what was said there; one that was never had has nothing to know."""
-        agent = context.agent.name
-        author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not context.purpose.tainted_by)
-        said = UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system")
-        with contextlib.suppress(NotFound):
-            await self._store.journal.append(thread, [said])
+
+def _note(text: str, context: ToolContext) -> UserSaid:
+    """What another conversation is to know of what was said there."""
+    agent = context.agent.name
+    author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not context.purpose.tainted_by)
+    return UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system")
 
 
 def _thread_of(text: str) -> ThreadId:
