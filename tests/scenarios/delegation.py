@@ -3,6 +3,8 @@
 import json
 from collections.abc import Sequence
 
+from tests.scenarios.scene import Scene
+
 from shoal.domain.events import ToolFinished
 from shoal.domain.ids import ThreadId
 from shoal.testing.model import Call, FakeModel, Reply
@@ -27,13 +29,13 @@ def cast(**roles: Sequence[Reply | str]) -> FakeModel:
     return FakeModel(script=play)
 
 
-async def children_of(world: World, parent: ThreadId | None = None) -> list[ThreadId]:
+async def children_of(world: World | Scene, parent: ThreadId | None = None) -> list[ThreadId]:
     """A thread's children, oldest first."""
     wanted = parent or world.ada.thread
     found = [info for info in await world.app.store.journal.threads() if info.parent == wanted]
     return [info.thread for info in sorted(found, key=lambda info: info.created_at)]
 
 
-async def results(world: World, thread: ThreadId | None = None) -> list[ToolFinished]:
+async def results(world: World | Scene, thread: ThreadId | None = None) -> list[ToolFinished]:
     """The results of a thread's calls, in the order of the journal."""
     return [event.data for event in await world.journal(thread) if isinstance(event.data, ToolFinished)]

@@ -1,0 +1,144 @@
+"""A scene: the whole app on a platform's stand, with ada and bob, while time passes by itself."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from tests.scenarios.kit import in_time
+from tests.scenarios.stands import FakeStand, File, Seen, Stand
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.clock import SystemClock
+from shoal.domain.events import Event
+from shoal.domain.ids import ThreadId
+from shoal.domain.ports import Tool
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.model import FakeModel
+from shoal.testing.scenario import FakeModels
+
+T = TypeVar("T")
+
+SECONDS_MAX = 30.0
+"""How long a scene waits (in real time) for something before it fails."""
+STEP_SECONDS = 0.5
+PAUSE_SECONDS = 0.001
+"""So little time passes at once, and so slowly, that heartbeats and answers on loopback keep up with it."""
+
+
+class Someone:
+    """Somebody on the platform, who speaks in a conversation of their own unless told where."""
+
+    def __init__(self, scene: "Scene", user: str, channel: str) -> None:
+        self.user = user
+        self.channel = channel
+        self.thread = scene.stand.thread(channel)
+        self._scene = scene
+
+    async def says(self, text: str, *, to: Seen | None = None, where: str = "", file: File | None = None) -> None:
+        """Write, or answer a message of the bot's."""
+        channel = to.channel if to is not None else where or self.channel
+        await self._scene.stand.says(text, channel, self.user, to, file)
+
+    async def sees(self, part: str, *, where: str = "") -> Seen:
+        """Wait for a message that contains `part` and is no preview."""
+        channel = where or self.channel
+
+        def look() -> Seen | None:
+            said = self._scene.stand.said()
+            return next((seen for seen in said if seen.channel == channel and part in seen.text), None)
+
+        return await self._scene.until(look)
+
+    async def asks(self, line: str, *, where: str = "") -> str:
+        """Give a command and return its answer, without markup."""
+        return await self._scene.until(await self._scene.stand.asks(line, where or self.channel, self.user))
+
+    async def clicks(self, part: str, label: str) -> None:
+        """Wait for a message with buttons that contains `part`, and press one."""
+        seen = await self.sees(part)
+        await self._scene.stand.clicks(seen, label, self.user)
+
+
+class Scene:
+    """The running app of a scene, and who is in it."""
+
+    def __init__(self, app: App, stand: Stand, model: FakeModel) -> None:
+        self.app = app
+        self.stand = stand
+        self.model = model
+        self.ada = Someone(self, stand.ada, stand.direct)
+        self.bob = Someone(self, stand.bob, stand.harbour)
+
+    async def until(self, look: Callable[[], T | None]) -> T:
+        """Wait until something is there, while time passes."""
+
+        async def looked() -> T | None:
+            return look()
+
+        return await self.comes(looked)
+
+    async def comes(self, look: Callable[[], Coroutine[object, object, T | None]]) -> T:
+        """Wait for what has to be asked for, while time passes."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while not (found := await in_time(self.stand.clock, look(), STEP_SECONDS)):
+                await SystemClock().sleep(PAUSE_SECONDS)
+        return found
+
+    async def journal(self, thread: ThreadId | None = None) -> list[Event]:
+        """The events of a thread, ada's own unless told."""
+        return await self.app.store.journal.events(thread or self.ada.thread)
+
+    async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
+        """Wait until the journal has an event of this type that many times; returns the last."""
+
+        async def look() -> Event | None:
+            found = [event for event in await self.journal(thread) if event.type == kind]
+            return found[times - 1] if len(found) >= times else None
+
+        return await self.comes(look)
+
+    async def thread_of(self, seen: Seen) -> ThreadId:
+        """The thread that wrote a message, once that is noted; people are slower than that."""
+        prefix = self.stand.thread(seen.channel).rpartition(":")[0]
+        return await self.comes(lambda: self.app.store.outbox.thread_of(f"{prefix}:", seen.id))
+
+    def texts(self, channel: str = "") -> list[str]:
+        """What the bot has in a channel, ada's own unless told."""
+        return [seen.text for seen in self.stand.said() if seen.channel == (channel or self.ada.channel)]
+
+
+@asynccontextmanager
+async def playing(
+    stand: Stand,
+    home: Path,
+    model: FakeModel,
+    *,
+    profile: str = "open",
+    tools: Iterable[Tool] = (),
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+) -> AsyncGenerator[Scene]:
+    """Open the app on `home`, connected, ada its owner; `settings` are sections laid over the usual ones."""
+    owner = f"{stand.platform}:{stand.ada}"
+    overrides: dict[str, dict[str, object]] = {
+        "permissions": {"default_profile": profile, "approvers": [owner]},
+        "sandbox": {"kind": "host"},
+        "agents": {"managers": [owner]},
+    }
+    for section, values in (settings or {}).items():
+        overrides[section] = {**overrides.get(section, {}), **values}
+    account = stand.account()
+    if account:
+        overrides["platforms"] = {stand.platform: [{**account, "owner": stand.ada, "allow": [stand.bob]}]}
+    access = stand.access() if isinstance(stand, FakeStand) else {}
+    doubles = Doubles(
+        clock=stand.clock, models=FakeModels(model), sandbox=HostSandbox(), adapters=stand.adapters, access=access
+    )
+    async with open_app(load_config(home, {}, overrides), doubles) as app:
+        for tool in tools:
+            app.tools.add(tool)
+        scene = Scene(app, stand, model)
+        await scene.until(lambda: stand.hears(app.adapters[stand.platform]))
+        yield scene

@@ -1,0 +1,368 @@
+"""Stands: one platform each with its people and places, so that a scenario that is written once runs over several."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from shoal.chat.commands import settle, take_in
+from shoal.chat.discord.adapter import DiscordAdapter
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.messages import Attachment, Author, Prompt, Reaction
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import ChatAdapter, InboxPort
+from shoal.permissions.access import AccessRules
+from shoal.testing.chat import FakeChat
+from shoal.testing.clock import ManualClock
+from shoal.testing.platforms import discord, discord_world, slack, slack_methods, telegram
+from shoal.testing.platforms.slack_markup import shown_text
+from shoal.testing.platforms.slack_wire import Room
+
+File: TypeAlias = tuple[str, bytes]
+Look: TypeAlias = Callable[[], str | None]
+"""Looks for an answer that may not be there yet."""
+
+
+class Seen(NamedTuple):
+    """A message of the bot as people see it now. `place` is where it stands: in a topic, a thread, or the `channel`."""
+
+    id: str
+    channel: str
+    place: str
+    text: str
+    buttons: tuple[str, ...] = ()
+    file: File | None = None
+    reply_to: str = ""
+
+
+class Stand(ABC):
+    """One platform: ada, who owns the bot, with a conversation of her own; bob; a channel with both; a stranger.
+
+    A message in a channel names the bot and opens a thread; one that answers the bot goes where that was written.
+    """
+
+    platform: ClassVar[str]
+    makes_channels: ClassVar[bool] = True
+    ada: str
+    bob: str
+    stranger: str
+    direct: str
+    harbour: str
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.adapters: tuple[ChatAdapter, ...] = ()
+
+    @abstractmethod
+    def account(self) -> Mapping[str, object]:
+        """The account's settings without its people; empty for an adapter of the stand's own."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Be there; after `stop` at the same address."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Be away; what happened is kept."""
+
+    def hears(self, adapter: ChatAdapter) -> bool:
+        """Whether the bot is connected as far as it has to be for its people to speak."""
+        return True
+
+    @abstractmethod
+    def said(self) -> list[Seen]:
+        """What the bot has everywhere for all to see, oldest first, without previews."""
+
+    @abstractmethod
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
+    ) -> None:
+        """Somebody writes."""
+
+    @abstractmethod
+    async def asks(self, line: str, channel: str, user: str) -> Look:
+        """Somebody gives a command."""
+
+    @abstractmethod
+    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+        """Somebody presses a button."""
+
+    @abstractmethod
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        """Somebody puts an emoji to a message."""
+
+    def loses(self, channel: str) -> None:
+        """Somebody removes a channel."""
+        raise NotImplementedError(f"{self.platform} does not tell bots of that")
+
+    def thread(self, channel: str) -> ThreadId:
+        """The thread of a channel as a whole, or of a direct conversation."""
+        return make_thread_id(self.platform, channel, "0")
+
+
+class FakeStand(Stand):
+    """The fake platform, in memory."""
+
+    platform = "fake"
+    ada, bob, stranger, direct, harbour = "ada", "bob", "eve", "cabin", "harbour"
+
+    def __init__(self, files: Path) -> None:
+        super().__init__()
+        self.chat = FakeChat(clock=self.clock)
+        self.adapters = (self.chat,)
+        self._files = files
+
+    def account(self) -> Mapping[str, object]:
+        return {}
+
+    def access(self) -> Mapping[str, AccessRules]:
+        """Who may speak."""
+        return {self.platform: AccessRules((self.ada,), (self.bob,))}
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    def hears(self, adapter: ChatAdapter) -> bool:
+        return self.chat.inbox is not None
+
+    def said(self) -> list[Seen]:
+        found: list[Seen] = []
+        for made in self.chat.posted:
+            channel, file = thread_address(made.post.thread).channel, made.post.file
+            content = (file.name, file.read_bytes()) if file is not None else None
+            labels = tuple(button.label for button in made.buttons)
+            text = made.markdown.replace("**", "").replace("`", "")
+            found.append(Seen(made.id, channel, made.post.thread, text, labels, content, made.post.reply_to))
+        return found
+
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
+    ) -> None:
+        key, found = self.clock.new_id(), None
+        if answers is not None and channel != self.direct:
+            found = await self._inbox.thread_of(f"{self.platform}:{channel}:", answers.id)
+        begun = ThreadId(answers.place) if answers is not None else None
+        thread = found or begun or make_thread_id(self.platform, channel, "0" if channel == self.direct else key)
+        reply_to = answers.id if answers is not None else ""
+        prompt = self._prompt(thread, text, user, key)
+        files = (self._kept(*file),) if file is not None else ()
+        fields = {"reply_to": reply_to, "joins": bool(reply_to), "attachments": files}
+        await take_in(replace(prompt, **fields), "", self._inbox)
+
+    async def asks(self, line: str, channel: str, user: str) -> Look:
+        prompt = self._prompt(self.thread(channel), line, user, self.clock.new_id())
+        told = (await take_in(prompt, "", self._inbox)).replace("**", "").replace("`", "")
+        return lambda: told
+
+    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+        made = next(made for made in self.chat.posted if made.id == seen.id)
+        value = next(button.value for button in made.buttons if button.label == label)
+        await settle(value, Asker(user, user, platform=self.platform, channel=seen.channel), self._inbox)
+
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        await self._inbox.send(Reaction(ThreadId(seen.place), emoji, Author(user, user), seen.id))
+
+    def loses(self, channel: str) -> None:
+        self.chat.gone.add(channel)
+
+    @property
+    def _inbox(self) -> InboxPort:
+        assert self.chat.inbox is not None
+        return self.chat.inbox
+
+    def _prompt(self, thread: ThreadId, text: str, user: str, key: str) -> Prompt:
+        is_direct = thread_address(thread).channel == self.direct
+        author = Author(user, user)
+        return Prompt(thread, key, text, author, self.clock.now(), message_id=key, direct=is_direct)
+
+    def _kept(self, name: str, content: bytes) -> Attachment:
+        path = self._files / name
+        path.write_bytes(content)
+        return Attachment(name, "text/plain", len(content), path=str(path))
+
+
+class TelegramStand(Stand):
+    """Telegram: a private chat, and a group whose threads are topics."""
+
+    platform = "telegram"
+    makes_channels = False
+    ada, bob, stranger, direct, harbour = "7", "8", "9", "7", "-1001"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fake = telegram.FakeTelegram()
+        for chat in (self.ada, self.bob, self.stranger):
+            self.fake.add_chat(int(chat))
+        self.fake.add_chat(int(self.harbour), "supergroup")
+
+    def account(self) -> Mapping[str, object]:
+        return {"token": telegram.TOKEN, "api_base": self.fake.server.address}
+
+    async def start(self) -> None:
+        await self.fake.server.start()
+
+    async def stop(self) -> None:
+        await self.fake.server.stop()
+
+    def said(self) -> list[Seen]:
+        return [
+            Seen(str(one.id), str(one.chat), str(one.topic), one.text, tuple(label for label, _ in one.buttons),
+                 one.file, str(one.reply_to))
+            for one in self.fake.messages
+            if one.user == telegram.BOT_ID and not one.text.endswith(" …")
+        ]  # fmt: skip
+
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
+    ) -> None:
+        chat, topic, reply_to = int(channel), 0, 0
+        if file is not None:
+            await self.fake.sends_file(chat, *file, user=int(user), caption=text)
+            return
+        if answers is not None:
+            topic, reply_to = int(answers.place), int(answers.id)
+        elif chat < 0:
+            topics = self.fake.chats[chat][1]
+            topic = len(topics) + 1
+            topics.add(topic)
+            text = f"@{telegram.BOT_NAME} {text}"
+        await self.fake.says(chat, text, user=int(user), topic=topic, reply_to=reply_to)
+
+    async def asks(self, line: str, channel: str, user: str) -> Look:
+        asked = str(await self.fake.says(int(channel), line, user=int(user)))
+        return lambda: next((seen.text for seen in self.said() if seen.reply_to == asked), None)
+
+    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+        await self.fake.clicks(int(seen.id), label, user=int(user))
+
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        await self.fake.reacts(int(seen.id), emoji, user=int(user))
+
+
+class DiscordStand(Stand):
+    """Discord: a direct conversation, and a channel of a server whose threads are chains of replies."""
+
+    platform = "discord"
+    ada, bob, stranger = discord_world.ADA, "700000000000000002", "700000000000000009"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fake = discord.FakeDiscord(self.clock)
+        self.guild, self.harbour = self.fake.add_server()
+        self.direct = self.fake.direct()
+
+    def account(self) -> Mapping[str, object]:
+        return {"token": discord.TOKEN, "api_base": self.fake.api_base, "threading": "reply"}
+
+    async def start(self) -> None:
+        await self.fake.start()
+
+    async def stop(self) -> None:
+        await self.fake.stop()
+
+    def hears(self, adapter: ChatAdapter) -> bool:
+        assert isinstance(adapter, DiscordAdapter)
+        return adapter.connected.is_set() and bool(self.fake.world.commands)
+
+    def said(self) -> list[Seen]:
+        rooms = self.fake.world.rooms
+        return [
+            Seen(one.id, rooms[one.channel].parent or one.channel, one.channel, one.text,
+                 tuple(label for label, _ in one.buttons), one.file, one.reply_to)
+            for one in self.fake.world.messages
+            if one.user == discord_world.BOT and not one.hidden and not one.text.endswith(" …")
+        ]  # fmt: skip
+
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
+    ) -> None:
+        if answers is not None:
+            await self.fake.says(answers.place, text, user=user, reply_to=answers.id, file=file)
+            return
+        named = f"<@{discord_world.BOT}> {text}" if self.fake.world.rooms[channel].guild else text
+        await self.fake.says(channel, named, user=user, file=file)
+
+    async def asks(self, line: str, channel: str, user: str) -> Look:
+        name, _, text = line.removeprefix("/").partition(" ")
+        heard = await self.fake.commands(channel, name, text, user=user)
+        return lambda: heard.message.text if heard.message is not None else None
+
+    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+        await self.fake.clicks(seen.id, label, user=user)
+
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        await self.fake.reacts(seen.id, emoji, user=user)
+
+    def loses(self, channel: str) -> None:
+        del self.fake.world.rooms[channel]
+
+
+class SlackStand(Stand):
+    """Slack: a direct conversation, and a channel with threads; commands are for their asker's eyes alone."""
+
+    platform = "slack"
+    ada, bob, stranger, direct, harbour = "UADA", "UBEA", "USTRANGER", "D00000001", "C00000001"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fake = slack.FakeSlack()
+        everybody = [self.ada, self.bob, self.stranger, slack_methods.BOT]
+        self.fake.add_room(Room(self.direct, "", "im", [self.ada, slack_methods.BOT]))
+        self.fake.add_room(Room(self.harbour, "harbour", "channel", everybody))
+
+    def account(self) -> Mapping[str, object]:
+        return {"bot_token": slack.BOT_TOKEN, "app_token": slack.APP_TOKEN, "api_base": f"{self.fake.address}/api/"}
+
+    async def start(self) -> None:
+        await self.fake.start()
+
+    async def stop(self) -> None:
+        await self.fake.stop()
+
+    def said(self) -> list[Seen]:
+        return [
+            Seen(one.ts, one.channel, one.thread_ts, self.fake.shown(one), tuple(label for label, _ in one.buttons),
+                 self._file(one.file_ids), one.thread_ts)
+            for one in self.fake.messages
+            if one.user == slack_methods.BOT and not (one.streaming or one.only_for or one.text.endswith(" …"))
+        ]  # fmt: skip
+
+    async def says(
+        self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
+    ) -> None:
+        thread = answers.place or answers.id if answers is not None and channel != self.direct else ""
+        if file is not None:
+            await self.fake.sends_file(channel, *file, text=text, thread_ts=thread)
+            return
+        named = channel == self.direct or answers is not None
+        await self.fake.says(channel, text if named else f"<@{slack_methods.BOT}> {text}", user=user, thread_ts=thread)
+
+    async def asks(self, line: str, channel: str, user: str) -> Look:
+        before = len(self.fake.answers)
+        await self.fake.slashes(channel, "/shoal", line.removeprefix("/"), user=user)
+        return lambda: next((shown_text(str(one["text"])) for one in self.fake.answers[before:]), None)
+
+    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+        await self.fake.clicks(seen.id, label, user=user)
+
+    async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
+        await self.fake.reacts(seen.id, emoji, user=user)
+
+    def loses(self, channel: str) -> None:
+        self.fake.rooms[channel].is_archived = True
+
+    def _file(self, files: tuple[str, ...]) -> File | None:
+        return (str(self.fake.files[files[0]]["name"]), self.fake.contents[files[0]]) if files else None
+
+
+def stand_of(platform: str, files: Path) -> Stand:
+    """The stand of a platform by its name; the fake one keeps its people's files in `files`."""
+    made: dict[str, Callable[[], Stand]] = {
+        "fake": lambda: FakeStand(files), "telegram": TelegramStand, "discord": DiscordStand, "slack": SlackStand,
+    }  # fmt: skip
+    return made[platform]()

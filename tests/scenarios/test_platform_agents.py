@@ -1,0 +1,155 @@
+"""Agents and their threads on several platforms: made, bound, configured and destroyed there; routed by reply."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import Door, calls
+from tests.scenarios.scene import Scene, playing
+from tests.scenarios.stands import Stand
+
+from shoal.agents.info import info_lines
+from shoal.domain.events import Steered, UserSaid
+from shoal.testing.model import FakeModel, Seen
+
+FOUR = pytest.mark.parametrize("stand", ["fake", "telegram", "discord", "slack"], indirect=True)
+WITH_CHANNELS = pytest.mark.parametrize("stand", ["fake", "discord", "slack"], indirect=True)
+
+
+def named(seen: Seen) -> str:
+    """Answers with the agent's name and the model that was asked."""
+    return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
+
+
+async def answer(scene: Scene, channel: str) -> str:
+    """What a new message in a channel is answered."""
+    before = len(scene.texts(channel))
+    await scene.bob.says("who?", where=channel)
+    return await scene.until(lambda: next((text for text in scene.texts(channel)[before:] if " by " in text), None))
+
+
+async def makes(scene: Scene, name: str) -> str:
+    """Ada makes an agent from the harbour; returns its channel, which is the harbour where none can be made."""
+    told = await scene.ada.asks(f"/agent create {name} Keeps the deck clean.", where=scene.stand.harbour)
+    if scene.stand.makes_channels:
+        return told.rpartition(":")[2].rstrip(".")
+    assert f"I cannot make channels on {scene.stand.platform}" in told
+    assert "from the next message on" in await scene.ada.asks(f"/agent bind {name}", where=scene.stand.harbour)
+    return scene.stand.harbour
+
+
+@FOUR
+async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
+        channel = await makes(scene, "deck")
+        assert await answer(scene, channel) == "deck by demo"
+        assert "from the next turn on" in await scene.ada.asks("/agent config deck model other/one")
+        assert await answer(scene, channel) == "deck by other/one"
+        listed = await scene.ada.asks("/agent list")
+        assert f"deck other/one, open (in {stand.platform}:{channel})" in listed
+        assert "removed/deck-" in await scene.ada.asks("/agent destroy deck keep")
+        assert await answer(scene, channel) == "main by demo"
+        assert [path.name for path in tmp_path.glob("removed/deck-*/agent.toml")] == ["agent.toml"]
+
+
+async def test_bindings_outlive_a_restart_and_end_with_unbind(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
+        await scene.ada.asks("/agent create deck")
+        await scene.ada.asks("/agent bind deck", where=stand.harbour)
+    async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
+        assert await answer(scene, stand.harbour) == "deck by demo"
+        assert "no agent any more" in await scene.ada.asks("/agent unbind", where=stand.harbour)
+        assert await answer(scene, stand.harbour) == "main by demo"
+
+
+@WITH_CHANNELS
+async def test_a_channel_that_is_gone_is_told_and_its_binding_kept(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel("hello")) as scene:
+        channel = await makes(scene, "deck")
+        await scene.ada.says("hi")
+        await scene.ada.sees("hello")
+    stand.loses(channel)
+    async with playing(stand, tmp_path, FakeModel()) as scene:
+        await scene.ada.sees(f"The channel {stand.platform}:{channel} of the agent deck is gone")
+        assert [one.agent for one in await scene.app.store.registry.bindings()] == ["deck"]
+
+
+@FOUR
+async def test_only_the_owner_changes_agents_and_settings(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
+        for line in ("/agent create deck", "/agent bind main", "/settings model wide/one"):
+            assert "Only my owner" in await scene.bob.asks(line)
+        await scene.ada.asks("/settings model wide/one", where=stand.harbour)
+        assert await answer(scene, stand.harbour) == "main by wide/one"
+        assert f"everywhere on {stand.platform}: model wide/one" in await scene.bob.asks("/settings show")
+
+
+async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
+        await scene.ada.says("/model other/one who?")
+        await scene.ada.sees("main by other/one")
+        await scene.ada.says("and now?")
+        await scene.ada.sees("main by demo")
+
+
+@FOUR
+async def test_a_plain_message_opens_a_thread_and_a_reply_goes_to_its_own(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel("one", "two", "three")) as scene:
+        await scene.bob.says("first")
+        one = await scene.bob.sees("one")
+        await scene.bob.says("second")
+        two = await scene.bob.sees("two")
+        threads = [await scene.thread_of(seen) for seen in (one, two)]
+        assert threads[0] != threads[1]
+        await scene.bob.says("more", to=one)
+        assert await scene.thread_of(await scene.bob.sees("three")) == threads[0]
+
+
+async def test_a_reply_to_a_thread_that_works_reaches_its_turn(tmp_path: Path, stand: Stand) -> None:
+    door = Door()
+    model = FakeModel("Ready.", calls("wait"), "With flags too.")
+    async with playing(stand, tmp_path, model, tools=[door.tool()]) as scene:
+        await scene.bob.says("get ready")
+        ready = await scene.bob.sees("Ready.")
+        thread = await scene.thread_of(ready)
+        await scene.bob.says("sail", to=ready)
+        await scene.until(door.entered.is_set)
+        await scene.bob.says("and hoist the flags", to=ready)
+        await scene.bob.asks("/tasks")  # what was written before is taken in before
+        door.open.set()
+        await scene.bob.sees("With flags too.")
+        events = await scene.journal(thread)
+    assert [event.data.text for event in events if isinstance(event.data, UserSaid)] == ["get ready", "sail"]
+    assert [event.data.text for event in events if isinstance(event.data, Steered)] == ["and hoist the flags"]
+
+
+@FOUR
+async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: Stand) -> None:
+    door = Door()
+    model = FakeModel("hi", calls("wait"), "seen")
+    async with playing(stand, tmp_path, model, tools=[door.tool()]) as scene:
+        await scene.bob.says("hello there")
+        await scene.bob.sees("hi")
+        await scene.bob.says("wait for me")
+        await scene.until(door.entered.is_set)
+        assert "wait for me (for " in await scene.bob.asks("/tasks")
+        listed = await scene.bob.asks("/thread list")
+        assert re.search(r"\S+ hello there \(idle", listed)
+        (name,) = re.findall(r"(\S+) wait for me \(at work", listed)
+        thread = f"{stand.platform}:{stand.harbour}:{name}"
+        await scene.ada.says("what now?")
+        await scene.ada.sees("seen")
+        assert f"You are also at work in:\n- {thread}: wait for me (for " in model.requests[-1].messages[-1].text
+        assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {name}")
+        await scene.until(lambda: scene.app.engine.running == 0)
+        assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {name}")
+        assert door.left == 0
+
+
+async def test_what_is_up_is_told_in_a_line_each(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel()) as scene:
+        await scene.ada.asks("/agent create deck")
+        lines = info_lines(scene.app.info())
+    assert "agents    2: deck, main" in lines
+    assert any(line.startswith("platforms ") and stand.platform in line for line in lines)
+    assert {line.split()[0] for line in lines} >= {"agents", "tools", "skills", "model", "platforms", "sandbox"}
