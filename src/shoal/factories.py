@@ -32,7 +32,9 @@ from shoal.providers.build import ProviderSettings, build_provider
 from shoal.providers.catalog import Catalog
 from shoal.providers.http import Timeouts
 from shoal.providers.keys import KeySource
+from shoal.sandbox.bounded import BoundedSandbox
 from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sandbox
+from shoal.sandbox.disk import DiskLimits
 from shoal.sandbox.limits import Limits
 from shoal.store.files import LocalFiles
 from shoal.store.views import DatabaseStore
@@ -265,7 +267,17 @@ def _extension_providers() -> list[ports.Provider]:
 
 
 async def make_sandbox(config: Config) -> Chosen:
-    """The sandbox of a configuration, tried out, or an extension's by its name. Raises SandboxError, ConfigError."""
+    """The sandbox of a configuration, tried out, or an extension's by its name, with the disk bounded around it.
+
+    Raises SandboxError, ConfigError.
+    """
+    wanted = config.sandbox
+    chosen = await _choose_sandbox(config)
+    limits = DiskLimits(wanted.workspace_bytes_max, wanted.workspace_files_max, wanted.disk_free_bytes_min)
+    return Chosen(BoundedSandbox(chosen.sandbox, limits), chosen.note)
+
+
+async def _choose_sandbox(config: Config) -> Chosen:
     wanted = config.sandbox
     if wanted.kind not in get_args(SandboxKind):
         return Chosen(cast("Callable[[], ports.Sandbox]", load_extension("shoal.sandboxes", wanted.kind))())

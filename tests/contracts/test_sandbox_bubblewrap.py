@@ -9,6 +9,7 @@ from shoal.domain.ports import Sandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import Limits
 from shoal.testing.contracts import isolation
+from shoal.testing.contracts.disk import DiskContract
 from shoal.testing.contracts.isolation import IsolationContract
 from shoal.testing.contracts.sandbox import SandboxContract
 
@@ -42,5 +43,16 @@ class TestBubblewrapIsolation(IsolationContract):
                 open_files_max=isolation.OPEN_FILES_MAX,
             )
         )
+        yield sandbox
+        await sandbox.close()
+
+
+class TestBubblewrapDisk(DiskContract):
+    """What a command cannot do to the disk."""
+
+    @pytest.fixture
+    async def inner(self) -> AsyncIterator[Sandbox]:
+        """With the usual limits."""
+        sandbox = BubblewrapSandbox()
         yield sandbox
         await sandbox.close()

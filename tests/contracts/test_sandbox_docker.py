@@ -15,6 +15,7 @@ from shoal.sandbox.docker import IDLE_MAX, DockerSandbox
 from shoal.sandbox.docker_api import DockerApi
 from shoal.sandbox.limits import Limits
 from shoal.testing.contracts import isolation
+from shoal.testing.contracts.disk import DiskContract
 from shoal.testing.contracts.isolation import IsolationContract
 from shoal.testing.contracts.sandbox import SandboxContract, Witness
 
@@ -163,3 +164,16 @@ def test_the_network_is_off_unless_turned_on(tmp_path: Path) -> None:
     on = DockerSandbox(tmp_path, image=IMAGE, network="on")._spec(mounts)
     assert (off.network_disabled, off.host_config.network_mode) == (True, "none")
     assert (on.network_disabled, on.host_config.network_mode) == (False, "bridge")
+
+
+class TestDockerDisk(DiskContract):
+    """What a command cannot do to the disk."""
+
+    workspace_owner = SANDBOX_USER
+
+    @pytest.fixture
+    async def inner(self, daemon: Path) -> AsyncIterator[Sandbox]:
+        """With the usual limits."""
+        sandbox = DockerSandbox(daemon, image=IMAGE)
+        yield sandbox
+        await sandbox.close()

@@ -4,6 +4,7 @@ import pytest
 
 from shoal.domain.ports import Sandbox
 from shoal.sandbox.host import HostSandbox
+from shoal.testing.contracts.disk import DiskContract
 from shoal.testing.contracts.sandbox import SandboxContract
 
 
@@ -12,5 +13,14 @@ class TestHostSandbox(SandboxContract):
 
     @pytest.fixture
     def sandbox(self) -> Sandbox:
+        """The host."""
+        return HostSandbox()
+
+
+class TestHostDisk(DiskContract):
+    """What a command cannot do to the disk."""
+
+    @pytest.fixture
+    def inner(self) -> Sandbox:
         """The host."""
         return HostSandbox()

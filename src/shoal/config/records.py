@@ -164,6 +164,12 @@ class Sandbox(Section, frozen=True, kw_only=True):
     """Memory of a command, in bytes; 0 sets no limit."""
     processes_max: Annotated[int, Meta(ge=0)] = 256
     """Processes a command may have at once; 0 sets no limit."""
+    workspace_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
+    """What an agent's workspace and a thread's /scratch may each hold, in bytes; 0 sets no limit."""
+    workspace_files_max: Annotated[int, Meta(ge=0)] = 200_000
+    """Files and folders that they may each hold; 0 sets no limit."""
+    disk_free_bytes_min: Annotated[int, Meta(ge=0)] = 536_870_912
+    """What commands leave free on the disk of these folders, in bytes; 0 sets no limit."""
     image: str = ""
     """Docker: image of the containers."""
     container: str = ""

@@ -10,6 +10,7 @@ ShoalError
 ├── ToolError                        a tool's failure, told to the model as its result
 ├── FetchError                       an address may not be opened, or does not answer
 ├── SandboxError                     the sandbox could not start the command
+│   └── FolderFull                   it may not write, or was ended: a folder or the disk is full
 ├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed)
 │   ├── ProviderRefused              it refuses the key, or there is none
 │   └── ProviderDown                 it cannot be reached or does not work
@@ -81,6 +82,10 @@ class FetchError(ShoalError):
 
 class SandboxError(ShoalError):
     """The sandbox could not run the command at all (as opposed to the command failing)."""
+
+
+class FolderFull(SandboxError):
+    """A folder that commands and file tools write holds too much, or its disk is nearly full."""
 
 
 class ProviderError(ShoalError):

@@ -19,7 +19,6 @@ from shoal.domain.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Completion, Route, Tool
 from shoal.domain.records import Approval
-from shoal.sandbox.host import HostSandbox
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.model import FakeModel
 
@@ -158,7 +157,6 @@ async def scenario(
     doubles = Doubles(
         clock=clock,
         models=FakeModels(model),
-        sandbox=HostSandbox(),
         adapters=(chat,),
         access={chat.platform: OPEN},
         on_complete=on_complete,

@@ -14,12 +14,12 @@ import stat
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from shoal.domain.errors import ToolError
-from shoal.domain.ports import ToolContext
+from shoal.domain.ports import Mount, ToolContext
 from shoal.tools.beneath import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400
@@ -63,6 +63,15 @@ class Entry(NamedTuple):
     name: str
     kind: str
     size_bytes: int
+
+
+@runtime_checkable
+class RoomKeeper(Protocol):
+    """A sandbox that bounds what the folders hold that commands write."""
+
+    async def require_room(self, mounts: Sequence[Mount]) -> None:
+        """Raise SandboxError when one of the writable folders, or its disk, is full."""
+        ...
 
 
 class Jail:
@@ -185,6 +194,12 @@ def jail_of(context: ToolContext) -> Jail:
         roots.append(Root(Path("/"), "/", writable=True))
         return Jail(roots, WalkingOpener())
     return Jail(roots)
+
+
+async def require_room(context: ToolContext) -> None:
+    """Raise SandboxError when a folder that the call may write holds too much, or its disk is nearly full."""
+    if isinstance(context.sandbox, RoomKeeper):
+        await context.sandbox.require_room(context.mounts)
 
 
 def _read(file: int, bytes_max: int) -> bytes:

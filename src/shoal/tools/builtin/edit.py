@@ -11,7 +11,7 @@ from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.tools.builtin.files import TEXT_BYTES_MAX, PathArgument
 from shoal.tools.changes import Change, replace_text
-from shoal.tools.jail import Jail, Place, jail_of
+from shoal.tools.jail import Jail, Place, jail_of, require_room
 from shoal.tools.locks import PathLocks
 from shoal.tools.threads import in_thread
 from shoal.tools.typed import Prepared, TypedTool, canonical
@@ -121,6 +121,7 @@ def _planned(tool: str, context: ToolContext, locks: PathLocks, arguments: EditA
         return Prepared(actions, shown, canonical(tool, **effect, before=""), fail)
 
     async def work() -> ToolOutput:
+        await require_room(context)
         async with locks.hold(place.host, place.shown):
             return await in_thread(lambda: edit.apply(change))
 

@@ -12,7 +12,7 @@ from shoal.domain.messages import Image
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.tools.images import fit_image
-from shoal.tools.jail import Jail, Place, jail_of
+from shoal.tools.jail import Jail, Place, jail_of, require_room
 from shoal.tools.keep import keep_copy
 from shoal.tools.locks import PathLocks
 from shoal.tools.output import is_binary
@@ -106,6 +106,7 @@ class WriteTool(TypedTool[WriteArguments]):
         shown = f"{self.name} {place.shown} ({len(content):,} bytes, {does})\n\n{arguments.content}"
 
         async def work() -> ToolOutput:
+            await require_room(context)
             async with self._locks.hold(place.host, place.shown):
                 await in_thread(lambda: jail.write(place, content))
             lines = arguments.content.count("\n") + (not arguments.content.endswith("\n"))

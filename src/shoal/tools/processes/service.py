@@ -28,7 +28,15 @@ import anyio.to_thread
 import msgspec
 
 from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, NotFound, SandboxError, ShoalError, StoreError, StoreUnavailable
+from shoal.domain.errors import (
+    FolderFull,
+    InvalidInput,
+    NotFound,
+    SandboxError,
+    ShoalError,
+    StoreError,
+    StoreUnavailable,
+)
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Inbound, Prompt, Receipt
@@ -287,6 +295,8 @@ class ProcessService:
             if live.killed_by:
                 return Ending("killed", told=True)
             return Ending("killed", reason=f"it ran for {LIFE_SECONDS / 86_400:g} days")
+        except FolderFull as error:
+            return Ending("killed", reason=str(error))
         except SandboxError as error:
             live.error = str(error)
             return Ending("failed", reason=live.error, told=True)

@@ -1,0 +1,177 @@
+"""What a sandbox keeps commands from doing to the disk: each rule is an attempt to fill it.
+
+class TestMine(DiskContract):
+    @pytest.fixture
+    async def inner(self): ...  # a sandbox, closed after the test; the contract puts BoundedSandbox around it
+
+The suite needs bash, coreutils and util-linux where the commands run. A command that wrote too much waits for ever, so
+that only being ended ends it.
+"""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from shoal.domain.errors import FolderFull, SandboxError
+from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
+from shoal.sandbox.bounded import BoundedSandbox
+from shoal.sandbox.disk import MEBIBYTE, UNSEEN_BYTES, DiskLimits, held_in
+from shoal.testing.contracts.sandbox import Witness
+
+BYTES_MAX = 16 * MEBIBYTE
+FILES_MAX = 300
+DISK_BYTES = 128 * MEBIBYTE
+LOOK_SECONDS = 0.05
+WRITE = "for i in {1..40}; do head -c 1M /dev/zero > %s$i; done; "
+"""Writes more than BYTES_MAX in files that are small by themselves."""
+FOREVER = "sleep 600"
+
+
+class DiskContract:
+    """Every rule; a subclass gives the fixture `inner`, and says to whom the workspace has to belong."""
+
+    workspace_owner: ClassVar[int] = -1
+
+    @pytest.fixture
+    def workspace(self, tmp_path: Path) -> Path:
+        """A directory that commands may write."""
+        folder = tmp_path / "workspace"
+        folder.mkdir()
+        folder.chmod(0o777)
+        os.chown(folder, self.workspace_owner, self.workspace_owner)
+        return folder
+
+    @pytest.fixture
+    def small_disk(self, workspace: Path) -> Iterator[Path]:
+        """The workspace on a disk of its own, which nobody else fills or empties."""
+        size = f"size={DISK_BYTES},mode=777"
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", workspace], check=False)
+        if mounted.returncode != 0:
+            pytest.skip("no disk can be mounted here")
+        os.chown(workspace, self.workspace_owner, self.workspace_owner)
+        yield workspace
+        subprocess.run(["umount", "--lazy", workspace], check=True)
+
+    @pytest.fixture
+    def bounded(self, inner: Sandbox) -> BoundedSandbox:
+        """The sandbox under test, in its bounds."""
+        return BoundedSandbox(inner, DiskLimits(BYTES_MAX, FILES_MAX, 0), LOOK_SECONDS)
+
+    @staticmethod
+    async def run(sandbox: Sandbox, workspace: Path, text: str, watch: "_Nobody | None" = None) -> CommandResult:
+        """Run a command in the workspace."""
+        mounts = (Mount(workspace, "/workspace", writable=True),)
+        return await sandbox.run(Command(text, workspace, mounts, timeout_seconds=120, watch=watch))
+
+    async def test_many_small_files_are_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """The command is ended and the model told why; what it wrote stays."""
+        with pytest.raises(FolderFull, match=r"ended.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
+            await self.run(bounded, workspace, WRITE % "f" + FOREVER)
+        assert held_in(workspace, FILES_MAX).size_bytes > BYTES_MAX
+
+    async def test_one_file_that_grows_is_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """Whatever the limit of a single file is."""
+        with pytest.raises(FolderFull, match="at most 16 MiB"):
+            await self.run(bounded, workspace, f"head -c 40M /dev/zero > one; {FOREVER}")
+
+    async def test_too_many_files_are_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """Empty ones and folders too."""
+        with pytest.raises(FolderFull, match="files and folders; at most 300 are allowed"):
+            await self.run(bounded, workspace, f"mkdir d; for i in {{1..400}}; do : > d/$i; done; {FOREVER}")
+
+    async def test_writers_side_by_side_are_all_ended(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """None of them alone wrote too much."""
+        texts = [f"for i in {{1..7}}; do head -c 1M /dev/zero > {name}$i; done; {FOREVER}" for name in "abc"]
+        ends = await asyncio.gather(*(self.run(bounded, workspace, text) for text in texts), return_exceptions=True)
+        assert [type(end) for end in ends] == [FolderFull] * 3
+
+    async def test_a_writer_in_a_session_of_its_own_is_ended(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """With the command that left it behind."""
+        writer = f"exec 9>alive; echo started >&9; echo up > up; {WRITE % 'b'} exec {FOREVER}"
+        with Witness(workspace) as witness:
+            text = f"setsid bash -c '{writer}' </dev/null >/dev/null 2>&1 & cat up; {FOREVER}"
+            with pytest.raises(FolderFull):
+                await self.run(bounded, workspace, text)
+            assert witness.started.is_set()
+            assert witness.is_gone()
+
+    async def test_holes_and_further_names_take_no_room(self, bounded: BoundedSandbox, workspace: Path) -> None:
+        """A sparse file counts by what it holds, a file with many names once."""
+        with (workspace / "sparse").open("wb") as file:
+            file.truncate(100 * BYTES_MAX)
+        (workspace / "one").write_bytes(bytes(MEBIBYTE))
+        for number in range(100):
+            os.link(workspace / "one", workspace / f"name{number}")
+        result = await self.run(bounded, workspace, "sleep 1; echo fine > file; cat file")
+        assert (result.stdout, result.stderr) == (b"fine\n", b"")
+
+    async def test_in_a_full_folder_files_can_be_removed_but_not_grow(
+        self, bounded: BoundedSandbox, workspace: Path
+    ) -> None:
+        """Until there is room again."""
+        with pytest.raises(FolderFull):
+            await self.run(bounded, workspace, WRITE % "f" + FOREVER)
+        grown = await self.run(bounded, workspace, "echo x > new; echo x >> f1; ls f1; rm f2; sleep 1; echo end")
+        assert grown.stdout == b"f1\nend\n"
+        assert b"/workspace holds" in grown.stderr
+        assert b"Until then no file can grow" in grown.stderr
+        assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
+        assert not (workspace / "f2").exists()
+        with pytest.raises(FolderFull, match="at most 16 MiB"):
+            await bounded.require_room((Mount(workspace, "/workspace", writable=True),))
+        await self.run(bounded, workspace, "rm f*")
+        fine = await self.run(bounded, workspace, "echo x > new; cat new")
+        assert (fine.stdout, fine.stderr) == (b"x\n", b"")
+
+    async def test_a_process_for_somebody_is_not_started_in_a_full_folder(
+        self, bounded: BoundedSandbox, workspace: Path
+    ) -> None:
+        """It would live on without being able to write."""
+        for number in range(FILES_MAX + 1):
+            (workspace / f"f{number}").touch()
+        with pytest.raises(FolderFull):
+            await self.run(bounded, workspace, FOREVER)
+        with pytest.raises(SandboxError, match="at most 300"):
+            await self.run(bounded, workspace, "echo x", _Nobody())
+
+    async def test_a_disk_that_is_nearly_full_is_left_alone(self, inner: Sandbox, workspace: Path) -> None:
+        """From the beginning."""
+        sandbox = BoundedSandbox(inner, DiskLimits(free_bytes_min=2**62), LOOK_SECONDS)
+        result = await self.run(sandbox, workspace, "echo x > file; rm file; sleep 1; echo end")
+        assert result.stdout == b"end\n"
+        assert b"have to stay free" in result.stderr
+
+    async def test_a_disk_is_not_filled_to_the_brim(self, inner: Sandbox, small_disk: Path) -> None:
+        """Whatever a folder may hold."""
+        sandbox = BoundedSandbox(inner, DiskLimits(0, 0, 88 * MEBIBYTE), LOOK_SECONDS)
+        slowly = "for i in {1..60}; do head -c 1M /dev/zero > f$i; read -t 0.02 <> pipe; done 2>/dev/null; "
+        os.mkfifo(small_disk / "pipe")
+        (small_disk / "pipe").chmod(0o666)
+        with pytest.raises(FolderFull, match="88 MiB have to stay free"):
+            await self.run(sandbox, small_disk, slowly + FOREVER)
+
+    async def test_what_many_short_commands_write_adds_up(self, bounded: BoundedSandbox, small_disk: Path) -> None:
+        """Also when none of them is there long enough to be looked at."""
+        said = ""
+        for number in range(24):
+            try:
+                said += (await self.run(bounded, small_disk, f"head -c 4M /dev/zero > f{number}")).stderr.decode()
+            except FolderFull as error:  # it was looked at after all
+                said += str(error)
+        assert held_in(small_disk, FILES_MAX).size_bytes <= UNSEEN_BYTES + 4 * MEBIBYTE
+        assert "/workspace holds" in said
+
+
+class _Nobody:
+    """A watch that looks away."""
+
+    def started(self, pid: int) -> None:
+        """It runs."""
+
+    def output(self, data: bytes) -> None:
+        """A piece of output."""
