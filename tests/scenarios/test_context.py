@@ -113,6 +113,29 @@ async def test_an_overflow_is_answered_by_a_summary_and_one_retry(tmp_path: Path
         assert "the gist" in model.requests[-1].messages[0].text
 
 
+async def test_a_summary_that_fails_drops_nothing(tmp_path: Path) -> None:
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." in seen.user_text:
+            return Refusal(400, "no summaries today")
+        if "part 4" in seen.user_text and len(model.requests) == 5:
+            return Refusal(400, "maximum context length exceeded", code="context_length_exceeded")
+        return f"noted: {PARAGRAPH}"
+
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model, settings={"context": {"keep_recent_tokens": 200}}) as world:
+        for number in range(6):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number + 1)
+        assert not await compactions(world)
+        notes = [event.data for event in await world.journal() if isinstance(event.data, Failed)]
+        assert [(note.kind, note.fatal) for note in notes] == [("compaction", False)]
+        whole, last = model.requests[4], model.requests[6]
+        assert "part 0" in whole.messages[0].text
+        assert "part 0" not in str(last.messages)
+        assert last.messages[-1] == whole.messages[-1]
+        assert "part 0" in model.requests[7].messages[0].text
+
+
 async def test_the_window_holds_the_last_day(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel("one", "two", "three")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tests.scenarios.kit import Door, calls, crash, echo, echoes, fail
 
-from shoal.domain.events import AssistantSaid, Failed, LimitReached, ToolFinished, TurnFinished
+from shoal.domain.events import AssistantSaid, Compacted, Failed, LimitReached, ToolFinished, TurnFinished
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ToolMessage, UserMessage
 from shoal.testing.clock import ManualClock
@@ -203,7 +203,7 @@ async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Pat
         await world.ada.sees("back again")
 
 
-async def test_a_context_overflow_drops_the_oldest_turns_once(tmp_path: Path) -> None:
+async def test_a_context_overflow_leaves_the_oldest_turns_out_once(tmp_path: Path) -> None:
     overflow = Refusal(400, "This model's maximum context length is 10 tokens.", code="context_length_exceeded")
     model = FakeModel("one", "two", overflow, "three", overflow, overflow)
     async with scenario(tmp_path, model) as world:
@@ -215,6 +215,8 @@ async def test_a_context_overflow_drops_the_oldest_turns_once(tmp_path: Path) ->
         assert any(text.startswith("[ada] third") for text in texts)
         await world.ada.says("fourth")
         await world.ada.sees("too long for the model")
+        assert len(await data_of(world, Compacted)) == 0
+        assert model.requests[4].messages[0].text.startswith("[ada] first")  # the next turn had it all again
 
 
 async def test_read_only_calls_run_together_and_keep_their_order(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ class Actor:
         )
         session.agent = self._parts.agents.with_model(agent, prompt.model)
         await self._bind(session, prompt)
-        session.overflowed = False
+        session.overflowed, session.squeezed_to = False, 0
         notices = await self._parts.folders.pull(self.thread, session.who)
         await self._parts.backfill(session, prompt)
         prompt = await self._take_files(prompt)

@@ -45,6 +45,11 @@ class Room(msgspec.Struct, frozen=True):
     events: int
     artifacts: int
 
+    def within(self, units: int) -> "Room":
+        """The same with at most this much for its two parts together."""
+        share = min(1.0, units / (self.events + self.artifacts))
+        return msgspec.structs.replace(self, events=int(self.events * share), artifacts=int(self.artifacts * share))
+
 
 class Fitted(msgspec.Struct, frozen=True, eq=False):
     """What is sent. `units` include the prefix; the other fields say what is missing."""

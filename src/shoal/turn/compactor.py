@@ -4,15 +4,16 @@
     ----------------------------------   ----------------------------------------------------------------------------
     above three quarters of its room     after the turn, in the background: a new message ends the attempt
     above its room                       before the next model call, in line
-    the provider says it overflows       in line, once a turn; without a summary the oldest half of the turns leaves
+    the provider says it overflows       in line, once a turn; without a summary this turn goes on with less of it
 
-A summary that fails changes nothing but a note in the journal: the request is then fitted by leaving the oldest out.
+A summary that fails changes nothing but a note in the journal: the request is then fitted by leaving the oldest out,
+and the next turn has it all again.
 """
 
 import logging
 
 from shoal.domain.clock import Clock
-from shoal.domain.events import Compacted, Failed
+from shoal.domain.events import Failed
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import ModelDone, ModelFailed
 from shoal.domain.ports import Route
@@ -46,10 +47,9 @@ class Compactor:
         session.overflowed = True
         if await self._compact(session, route, "overflow"):
             return True
-        starts = session.transcript.turn_starts()
-        if len(starts) < 2:
+        if len(session.transcript.turn_starts()) < 2:
             return False
-        await session.commit(Compacted(starts[(len(starts) + 1) // 2] - 1, reason="overflow"))
+        session.squeezed_to = session.tally.units() * 2 // 3
         return True
 
     async def after_turn(self, session: Session, route: Route) -> None:
@@ -77,17 +77,20 @@ class Compactor:
 
     async def _compact(self, session: Session, route: Route, reason: str) -> bool:
         plan = self._plan(session, route)
-        if plan is None:
+        if plan is None and reason == "full":
             return False
-        done = await self._summary(session, route, plan)
-        if isinstance(done, ModelDone) and done.message.text.strip():
-            await session.commit(compacted(plan, done.message.text, reason))
-            return True
-        why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
+        if plan is None:
+            why = "there is too little beside its newest part"
+        else:
+            done = await self._summary(session, route, plan)
+            if isinstance(done, ModelDone) and done.message.text.strip():
+                await session.commit(compacted(plan, done.message.text, reason))
+                return True
+            why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
         log.warning("a conversation could not be summarised", extra={"thread_id": session.thread, "why": why})
         note = Failed(
             "compaction",
-            "The older part of this conversation could not be summarised.",
+            "The older part of this conversation could not be summarised; the model may see less of it in this turn.",
             self._context.clean(why),
             fatal=False,
         )

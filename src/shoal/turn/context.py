@@ -114,7 +114,9 @@ class ContextBuilder:
         agent = session.who
         session.transcript.settle()
         if session.open.history:
-            fitted = fit(session.tally, session.transcript.entries, self.room(session, route))
+            room = self.room(session, route)
+            room = room.within(session.squeezed_to) if session.squeezed_to else room
+            fitted = fit(session.tally, session.transcript.entries, room)
             messages = fitted.messages
             session.request_units = fitted.units if tools else 0  # without tools it teaches nothing
         else:

@@ -63,6 +63,7 @@ class Session:
         "overflowed",
         "request_units",
         "speaks_in",
+        "squeezed_to",
         "state",
         "steered",
         "streamed",
@@ -97,6 +98,7 @@ class Session:
         self.steered = lease.steers
         self.aborting = lease.aborting
         self.overflowed = False
+        self.squeezed_to = 0
         self.compacted_in = TurnId("")
         self.request_units = 0
         self.tally = Tally(METER)
