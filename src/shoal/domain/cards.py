@@ -3,7 +3,7 @@
 from typing import Literal, TypeAlias
 
 from shoal.domain.ids import ApprovalId, ThreadId
-from shoal.domain.records import NewPost
+from shoal.domain.records import NewApproval, NewPost
 
 CardState: TypeAlias = Literal[
     "allow", "thread", "deny", "expired", "cancelled", "ran", "failed", "changed", "stopped", "interrupted"
@@ -48,6 +48,13 @@ def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: 
 def card_id(approval: str) -> str:
     """The id of the post that asks."""
     return f"approval:{approval}"
+
+
+def card_post(thread: ThreadId, approval: NewApproval, page: str = "") -> NewPost:
+    """The post that asks: what would run and, where the rules alone would have allowed it, why a person is asked."""
+    text = card_text(approval.id, approval.shown, page=page)
+    why = f"\n\n{approval.reason}" if approval.reason else ""
+    return NewPost(card_id(approval.id), thread, f"{text}{why}", "card", approval=approval.id)
 
 
 def card_edit(thread: ThreadId, approval: ApprovalId, shown: str, state: CardState, by: str = "") -> NewPost:

@@ -270,6 +270,7 @@ class Executor:
         reason: str,
         audit: tuple[AuditEntry, ...],
     ) -> Waits:
+        reason = strip_controls(" ".join(reason.split()))
         approval = NewApproval(
             id=ApprovalId(self._clock.new_id()),
             call_id=call.id,

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from shoal.domain.agents import AgentSpec, TurnLimits
-from shoal.domain.cards import CardState, card_edit, card_id, card_text
+from shoal.domain.cards import CardState, card_edit, card_post
 from shoal.domain.clock import Clock
 from shoal.domain.events import ApprovalRequested, StatusChanged, ToolFinished
 from shoal.domain.files import STILL_FOLDERS
@@ -145,8 +145,7 @@ class ToolStep:
             case Refused(result=result, audit=audit):
                 await session.write(Commit(session.turn, (result,), _edited(session, request, "changed"), audit))
             case Waits(approval=approval, event=event, audit=audit):
-                shown = card_text(approval.id, event.shown, page=self._executor.page)
-                card = NewPost(card_id(approval.id), session.chat, shown, "card", approval=approval.id)
+                card = card_post(session.chat, approval, self._executor.page)
                 await session.write(Commit(session.turn, (event,), (card,), audit, approval))
                 self._show_waiting(session, call)
                 return "parked"

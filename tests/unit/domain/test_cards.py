@@ -1,10 +1,14 @@
 """What a card shows of what would run: all of it, or as much as fits, and then that something is missing."""
 
+from datetime import UTC, datetime
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.cards import CARD_CHARS_MAX, card_edit, card_text
-from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.cards import CARD_CHARS_MAX, card_edit, card_post, card_text
+from shoal.domain.ids import ApprovalId, CallId, ThreadId
+from shoal.domain.records import NewApproval
 
 
 @given(st.text(min_size=0, max_size=300), st.integers(30, 100))
@@ -19,6 +23,14 @@ def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> 
     assert text.startswith(begin[: chars_max // 3])
     assert text.endswith(rest[-(chars_max // 3) :])
     assert f"{len(text) - chars_max} characters are not shown here" in cut
+
+
+@pytest.mark.parametrize(("reason", "text"), [("", "curl x"), ("A page was read.", "curl x\n\nA page was read.")])
+def test_a_card_says_why_it_asks_for_what_is_allowed(reason: str, text: str) -> None:
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    asked = NewApproval(ApprovalId("A1"), CallId("c1"), "bash", (), "d", "curl x", "fake:ada", at, reason)
+    card = card_post(ThreadId("a:b:c"), asked)
+    assert (card.text, card.kind, card.approval) == (text, "card", "A1")
 
 
 def test_an_edited_card_is_no_longer_than_the_first_one() -> None:

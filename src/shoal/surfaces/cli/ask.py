@@ -153,12 +153,13 @@ class _Turn:
     async def _settle(self, request: ApprovalRequested) -> Asked | None:
         """Ask the person at the terminal; without one the turn is left waiting."""
         shown = printable(request.shown)
+        asks = f"{shown}\n{printable(request.reason)}" if request.reason else shown
         if not self.may_ask:
-            print(f"shoal: the agent asks to run:\n{shown}", file=sys.stderr)
+            print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
             print(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", file=sys.stderr)
             waiting = Waiting(request.approval_id, request.tool, shown)
             return Asked(self.thread, self.turn, "", self.steps, self.usage, "waiting", (waiting,))
-        print(f"\nThe agent asks to run:\n{shown}\n[y] allow once, [t] allow in this thread, anything else denies: ",
+        print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
         answer = (await read_line()).strip().lower()
         scope = "thread" if answer in ("t", "thread") else "once"

@@ -48,9 +48,9 @@ def event_lines(event: Event) -> Iterator[str]:
 
 def _notes(event: Event) -> Iterator[str]:
     match event.data:
-        case ApprovalRequested(approval_id=approval, shown=shown):
+        case ApprovalRequested(approval_id=approval, shown=shown, reason=reason):
             yield f"  ? asks to run (approval {approval}):"
-            yield from _indented(shown)
+            yield from _indented(f"{shown}\n{reason}" if reason else shown)
         case ApprovalSettled(decision=decision, by=by):
             yield f"  {_VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
         case Compacted(summary=summary):
