@@ -1,0 +1,133 @@
+"""What starts by itself, on several platforms: reminders, schedules, files, the heartbeat, webhooks and processes."""
+
+import json
+from pathlib import Path
+
+import httpx2
+from tests.scenarios.delegation import cast
+from tests.scenarios.kit import calls, in_time
+from tests.scenarios.scene import STEP_SECONDS, Scene, playing
+from tests.scenarios.stands import Stand
+
+from shoal.domain.calls import Webhook
+from shoal.surfaces.http.core import WebOptions
+from shoal.surfaces.http.server import serve
+from shoal.testing.model import FakeModel, Reply
+
+SECRET = "a secret that both of us know"
+
+
+def schedules(**arguments: str) -> Reply:
+    """An assistant message that uses `schedule`."""
+    return calls("schedule", arguments=json.dumps(arguments))
+
+
+def starts(command: str, name: str = "job") -> Reply:
+    """An assistant message that starts a process and wants to be told of its end."""
+    return calls("process_start", arguments=json.dumps({"command": command, "name": name, "hooks": [{"on": "exit"}]}))
+
+
+def drops(home: Path, **event: str) -> None:
+    """Put an event file where they are looked for."""
+    events = home / "data" / "events"
+    events.mkdir(parents=True, exist_ok=True)
+    (events / "signal.json").write_text(json.dumps(event))
+
+
+async def test_a_reminder_comes_to_who_asked_for_it(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel("Time to stretch!")
+    async with playing(stand, tmp_path, model) as scene:
+        assert "comes first at 2026-01-05T09:0" in await scene.ada.asks("/remind in 1 minutes stretch")
+        assert "stretch" in await scene.ada.asks("/remind list")
+        assert "Nothing is scheduled" in await scene.bob.asks("/remind list")
+        await scene.ada.sees("Time to stretch!")
+        assert "stretch" in model.requests[-1].messages[-1].text
+        assert scene.texts(stand.harbour) in ([], ["Nothing is scheduled here."])
+
+
+async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelled(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel(schedules(do="create", when="* * * * *", text="look out"), "Made.", "Calm.", "Wind.", "Never.")
+    async with playing(stand, tmp_path, model) as scene:
+        await scene.bob.says("look out every minute")
+        made = await scene.bob.sees("Made.")
+        thread = await scene.thread_of(made)
+        for said in ("Calm.", "Wind."):
+            assert await scene.thread_of(await scene.bob.sees(said)) == thread
+        (trigger,) = await scene.app.store.triggers.all()
+        model.add(schedules(do="cancel", id=trigger.id))
+        await scene.bob.says("enough", to=made)
+        await scene.comes(lambda: no_triggers(scene))
+
+
+async def no_triggers(scene: Scene) -> bool:
+    """Whether nothing is scheduled any more."""
+    return not await scene.app.store.triggers.all()
+
+
+async def test_an_event_file_speaks_in_a_thread(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel("The file said so.")
+    drops(tmp_path, type="immediate", threadId=stand.thread(stand.direct), text="something happened")
+    async with playing(stand, tmp_path, model) as scene:
+        await scene.ada.sees("The file said so.")
+        assert scene.texts() == ["The file said so."]
+        assert model.calls == 1
+
+
+async def test_an_event_file_opens_a_thread_in_a_channel_where_answers_go(tmp_path: Path, stand: Stand) -> None:
+    where = {"adapterId": stand.platform, "channelId": stand.harbour}
+    drops(tmp_path, type="one-shot", text="A storm is coming.", schedule="2026-01-05T09:01:00Z", **where)
+    async with playing(stand, tmp_path, FakeModel("I take in sail.", "Two reefs.")) as scene:
+        posted = await scene.bob.sees("A storm is coming.")
+        thread = await scene.thread_of(await scene.bob.sees("I take in sail."))
+        await scene.bob.says("how much?", to=posted)
+        assert await scene.thread_of(await scene.bob.sees("Two reefs.")) == thread
+
+
+async def test_a_heartbeat_speaks_where_people_wrote_last(tmp_path: Path, stand: Stand) -> None:
+    told = calls("message", arguments='{"text": "Low tide at six."}')
+    model = cast(morning=["hello"], heartbeat=[told, "[SILENT]"])
+    async with playing(stand, tmp_path, model, settings={"triggers": {"heartbeat_minutes": 1}}) as scene:
+        await scene.ada.says("good morning")
+        await scene.ada.sees("hello")
+        (scene.app.home.data / "HEARTBEAT.md").write_text("- Tell when the tide is low.\n")
+        await scene.ada.sees("Low tide at six.")
+        (scene.app.home.data / "HEARTBEAT.md").write_text("# Nothing\n")
+        assert all(len(request.messages) in (1, 3) for request in model.requests), "without history"
+
+
+async def test_a_webhook_speaks_in_a_channel_once_and_taints(tmp_path: Path, stand: Stand) -> None:
+    hook = Webhook(lambda: SECRET, "Build of {{ name }}.", platform=stand.platform, channel=stand.harbour)
+    model = FakeModel(calls("bash", arguments='{"command": "curl https://example.org"}'), "I leave it.")
+    async with playing(stand, tmp_path, model) as scene:
+        options = WebOptions(token="unused", port=0, hooks={"ci": hook})
+        headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": "d1"}
+        async with serve(scene.app, options) as address, httpx2.AsyncClient(base_url=address) as client:
+            for duplicate in (False, True):
+                coming = client.post("/hooks/ci", json={"name": "tide"}, headers=headers)
+                answer = await in_time(stand.clock, coming, STEP_SECONDS)
+                assert (answer.status_code, answer.json()["duplicate"]) == (202, duplicate)
+        card = await scene.bob.sees("curl https://example.org")
+        assert "webhook ci" in card.text
+        await stand.clicks(card, "Deny", stand.ada)
+        await scene.bob.sees("I leave it.")
+        assert [text for text in scene.texts(stand.harbour) if "Build of" in text] == ['Build of "tide".']
+
+
+async def test_the_end_of_a_process_is_told_in_its_thread(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel(starts("echo nearly; exit 3"), "It runs.", "I call the plumber.")
+    async with playing(stand, tmp_path, model) as scene:
+        await scene.bob.says("start it")
+        thread = await scene.thread_of(await scene.bob.sees("It runs."))
+        assert await scene.thread_of(await scene.bob.sees("I call the plumber.")) == thread
+    asked = model.requests[-1].messages[-1].text
+    assert "ended with exit code 3" in asked
+    assert "nearly" in asked
+
+
+async def test_a_process_is_listed_and_told_to_be_lost_after_a_restart(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel(starts("sleep 600", "watcher"), "Started.")) as scene:
+        await scene.ada.says("start it")
+        await scene.ada.sees("Started.")
+        assert "watcher" in await scene.ada.asks("/tasks")
+    async with playing(stand, tmp_path, FakeModel("It was lost.")) as scene:
+        await scene.ada.sees("It was lost.")
