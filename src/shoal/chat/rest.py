@@ -1,27 +1,20 @@
 """Calls of a platform's REST API with a bearer token: one call, its answer, or the error it means for delivery."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, Union
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from shoal.chat.connection import CALL_SECONDS, Connection, Fields
 from shoal.chat.tokens import Granted, TokenCache
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
 
-if TYPE_CHECKING:
-    import httpx2
-
 T = TypeVar("T")
 
-CALL_SECONDS = 30.0
-TRANSFER_SECONDS = 300.0
 REASON_CHARS_MAX = 300
-
-Value: TypeAlias = Union[str, int, float, bool, "Mapping[str, Value]", "list[Value]", None]
-Fields: TypeAlias = Mapping[str, Value]
 
 
 class Answer(NamedTuple):
@@ -49,7 +42,7 @@ class _Failed(msgspec.Struct, frozen=True):
 
 
 class RestClient:
-    """Calls of one account. The client is made with the first call, and again after `close`; it follows no redirect."""
+    """Calls of one account, which follow no redirect."""
 
     def __init__(
         self, name: str, grant: Callable[["RestClient"], Awaitable[Granted]], advice: str, clock: Clock
@@ -58,7 +51,7 @@ class RestClient:
         self._advice = advice
         self._clock = clock
         self._tokens = TokenCache(lambda: grant(self), clock)
-        self._http: httpx2.AsyncClient | None = None
+        self._connection = Connection(name)
 
     async def call(
         self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
@@ -102,19 +95,10 @@ class RestClient:
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> Answer:  # fmt: skip
         """Make a call as it stands. Raises PlatformError when it broke, or when it is asked to slow down."""
-        import httpx2
-
-        try:
-            answer = await self._client().request(
-                method, url, content=body, headers=dict(headers), params=params, timeout=seconds
-            )
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise PlatformError(f"{self._name} cannot be reached: {type(error).__name__}.") from error
-        except httpx2.TransportError as error:
-            reason = f"The connection to {self._name} broke: {type(error).__name__}."
-            raise PlatformError(reason, outcome_unknown=method != "GET") from error
-        except httpx2.InvalidURL as error:
-            raise PlatformError(f"{self._name} was to be called at what is no address.", permanent=True) from error
+        given = dict(headers)
+        answer = await self._connection.request(
+            method, url, seconds=seconds, content=body, headers=given, params=params
+        )
         if answer.status_code in (429, 503):
             seconds = self._pause(answer.headers.get("retry-after", ""))
             raise PlatformError(f"{self._name} asks to slow down.", retry_after_seconds=seconds)
@@ -122,19 +106,8 @@ class RestClient:
 
     async def fetch(self, url: str, bytes_max: int, *, anonymous: bool = True) -> bytes:
         """The content of a file, at most so many bytes of it. Raises PlatformError."""
-        import httpx2
-
         headers = {} if anonymous else {"authorization": f"Bearer {await self._tokens.token()}"}
-        content = bytearray()
-        try:
-            async with self._client().stream("GET", url, headers=headers, timeout=CALL_SECONDS) as answer:
-                if answer.status_code != 200:
-                    raise PlatformError(f"{self._name} answered {answer.status_code} instead of the content.")
-                async for part in _bounded(answer.aiter_bytes(), bytes_max):
-                    content += part
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise PlatformError(f"The content did not come: {type(error).__name__}.") from error
-        return bytes(content)
+        return (await self._connection.fetch(url, bytes_max, headers)).body
 
     async def token(self) -> str:
         """The account's access token. Raises PlatformError."""
@@ -142,16 +115,7 @@ class RestClient:
 
     async def close(self) -> None:
         """Give connections back."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
-
-    def _client(self) -> "httpx2.AsyncClient":
-        if self._http is None:
-            import httpx2
-
-            self._http = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False)
-        return self._http
+        await self._connection.close()
 
     def _result(self, answer: Answer, kind: type[T]) -> T:
         if 200 <= answer.status < 300:
@@ -172,15 +136,6 @@ class RestClient:
             return max((parsedate_to_datetime(after) - self._clock.now()).total_seconds(), 1.0)
         except (ValueError, TypeError):
             return 1.0
-
-
-async def _bounded(parts: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[bytes]:
-    length = 0
-    async for part in parts:
-        length += len(part)
-        if length > bytes_max:
-            raise PlatformError(f"It has more than {bytes_max:,} bytes.", permanent=True)
-        yield part
 
 
 def _reason(body: bytes) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 import msgspec
 
+from shoal.chat.connection import TRANSFER_SECONDS, Connection
+from shoal.chat.kept import opened
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CALL_SECONDS = 30.0
-UPLOAD_SECONDS = 300.0
 ROUTES_KEPT_MAX = 4096
 """Routes whose budget is remembered as spent; the longest unused are forgotten."""
 
@@ -50,7 +50,7 @@ class Refused(PlatformError):
 
 
 class DiscordApi:
-    """Calls of one bot. The client is made with the first call, and again after `close`."""
+    """Calls of one bot."""
 
     def __init__(self, base: str, token: Callable[[], str], account: str, clock: Clock) -> None:
         self._base = base.rstrip("/")
@@ -58,7 +58,7 @@ class DiscordApi:
         self._account = account
         self._clock = clock
         self._spent: OrderedDict[str, float] = OrderedDict()
-        self._http: httpx2.AsyncClient | None = None
+        self._connection = Connection("Discord", {"user-agent": "DiscordBot (Shoal, 1)"})
 
     async def call(
         self, method: str, path: str, kind: type[T], body: Body | list[Value] | None = None, *,
@@ -68,26 +68,18 @@ class DiscordApi:
 
         A route whose budget was used up is not called before it is full again.
         """
-        import httpx2
-
         route = _route(method, path)
         wait = self.wait_seconds(method, path)
         if wait > 0:
             raise PlatformError("Discord's limit of this route is used up for now.", retry_after_seconds=wait)
         headers = {} if path.startswith(("/interactions/", "/webhooks/")) else {"authorization": f"Bot {self._token()}"}
         url = f"{self._base}{path}"
-        try:
-            if file is not None:
-                answer = await self._upload(method, url, headers, body, file)
-            elif body is not None:
-                answer = await self._client().request(method, url, headers=headers, json=body)
-            else:
-                answer = await self._client().request(method, url, headers=headers, params=query)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise PlatformError(f"Discord cannot be reached: {type(error).__name__}.") from error
-        except httpx2.TransportError as error:
-            reason = f"The connection to Discord broke: {type(error).__name__}."
-            raise PlatformError(reason, outcome_unknown=True) from error
+        if file is not None:
+            answer = await self._upload(method, url, headers, body, file)
+        elif body is not None:
+            answer = await self._connection.request(method, url, headers=headers, json=body)
+        else:
+            answer = await self._connection.request(method, url, headers=headers, params=query)
         self._note_budget(route, answer)
         return self._result(answer, kind)
 
@@ -101,42 +93,22 @@ class DiscordApi:
 
     async def fetch(self, url: str, bytes_max: int) -> bytes:
         """The content of an attachment. Raises PlatformError, also when it is longer than `bytes_max`."""
-        import httpx2
-
-        try:
-            async with self._client().stream("GET", url) as answer:
-                return await _read(answer, bytes_max)
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise PlatformError(f"The file did not come: {type(error).__name__}.") from error
+        return (await self._connection.fetch(url, bytes_max)).body
 
     async def close(self) -> None:
         """Give connections back."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
-
-    def _client(self) -> "httpx2.AsyncClient":
-        if self._http is None:
-            import httpx2
-
-            agent = {"user-agent": "DiscordBot (Shoal, 1)"}
-            self._http = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False, headers=agent)
-        return self._http
+        await self._connection.close()
 
     async def _upload(
         self, method: str, url: str, headers: dict[str, str], body: Body | list[Value] | None, file: Path
     ) -> "httpx2.Response":
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         data = {"payload_json": msgspec.json.encode(body or {}).decode()}
-        try:
-            with file.open("rb") as content:
-                files = {"files[0]": (file.name, content, kind)}
-                return await self._client().request(
-                    method, url, headers=headers, data=data, files=files, timeout=UPLOAD_SECONDS
-                )
-        except OSError as error:
-            reason = f"The file {file.name!r} cannot be read: {error.strerror}."
-            raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
+        with opened(file) as content:
+            files = {"files[0]": (file.name, content, kind)}
+            return await self._connection.request(
+                method, url, seconds=TRANSFER_SECONDS, headers=headers, data=data, files=files
+            )
 
     def _note_budget(self, route: str, answer: "httpx2.Response") -> None:
         if answer.headers.get("x-ratelimit-remaining") == "0":
@@ -176,17 +148,6 @@ class DiscordApi:
         if 400 <= status < 500 and failure is not None:
             return Refused(failure.code, failure.message or f"status {status}")
         return PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
-
-
-async def _read(answer: "httpx2.Response", bytes_max: int) -> bytes:
-    if answer.status_code != 200:
-        raise PlatformError(f"Discord answered {answer.status_code} for a file.", permanent=True)
-    content = bytearray()
-    async for part in answer.aiter_bytes():
-        content += part
-        if len(content) > bytes_max:
-            raise PlatformError(f"The file has more than {bytes_max} bytes.", permanent=True)
-    return bytes(content)
 
 
 def _route(method: str, path: str) -> str:

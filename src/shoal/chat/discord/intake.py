@@ -1,6 +1,5 @@
 """What becomes of Discord's events: prompts, edits, deletions and reactions for the inbox, each in its thread."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -31,10 +30,11 @@ from shoal.chat.discord.inbound import (
 )
 from shoal.chat.discord.reading import Missed
 from shoal.chat.discord.recent import Recent
+from shoal.chat.kept import keep
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part, thread_address
+from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort
 from shoal.domain.store import Settings
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 DOWNLOAD_BYTES_MAX = 26_214_400
 """Larger files are named to the agent and not fetched."""
-NAME_BYTES_MAX = 120
 PLACES_MAX = 10_000
 WRITTEN_MAX = 4096
 """Prompts whose authors are remembered, because Discord does not say whose message was deleted."""
@@ -207,20 +206,10 @@ class Intake:
         return await inbox.thread_of(place.prefix(self._platform), "", message_id)
 
     async def _download(self, file: File, prompt: Prompt) -> Attachment:
-        kind = file.content_type or "application/octet-stream"
-        try:
-            if file.size > DOWNLOAD_BYTES_MAX:
-                raise PlatformError(f"It has {file.size} bytes; files over {DOWNLOAD_BYTES_MAX} are not fetched.")
-            content = await self._api.fetch(file.url, DOWNLOAD_BYTES_MAX)
-            path = await asyncio.to_thread(self._keep, prompt, file.filename, content)
-        except (PlatformError, OSError) as error:
-            return Attachment(file.filename, kind, file.size, error=str(error))
-        return Attachment(file.filename, kind, len(content), path=path)
+        given = Attachment(file.filename, file.content_type or "application/octet-stream", file.size)
+        return await keep(self._home, self._clock, prompt.thread, given, self._content(file))
 
-    def _keep(self, prompt: Prompt, name: str, content: bytes) -> str:
-        folder = self._home.attachments(prompt.thread)
-        folder.mkdir(parents=True, exist_ok=True)
-        safe = encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
-        path = folder / f"{self._clock.new_id()}-{safe}"
-        path.write_bytes(content)
-        return str(path)
+    async def _content(self, file: File) -> bytes:
+        if file.size > DOWNLOAD_BYTES_MAX:
+            raise PlatformError(f"It has {file.size} bytes; files over {DOWNLOAD_BYTES_MAX} are not fetched.")
+        return await self._api.fetch(file.url, DOWNLOAD_BYTES_MAX)

@@ -29,7 +29,7 @@ from shoal.chat.google_chat.inbound import (
     thread_of,
 )
 from shoal.chat.google_chat.service import Service
-from shoal.chat.kept import keep_file
+from shoal.chat.kept import keep
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
@@ -142,19 +142,15 @@ class Intake:
             self._seen.popitem(last=False)
 
     async def _fetch(self, file: Attached, thread: ThreadId, number: int) -> Attachment:
-        name, kind = file.content_name or "file", file.content_type or "application/octet-stream"
-        try:
-            if number >= FILES_MAX:
-                raise PlatformError(f"Of one message {FILES_MAX} files are fetched.")
-            if file.attachment_data_ref is None or not file.attachment_data_ref.resource_name:
-                raise PlatformError("The file lies in Drive; it was not fetched.")
-            content = await self._service.download(file.attachment_data_ref.resource_name, DOWNLOAD_BYTES_MAX)
-            path = await asyncio.to_thread(keep_file, self._home, self._clock, thread, name, content)
-        except PlatformError as error:
-            return Attachment(name, kind, error=str(error))
-        except OSError as error:
-            return Attachment(name, kind, error=f"could not be stored: {error.strerror}")
-        return Attachment(name, kind, len(content), path=path)
+        given = Attachment(file.content_name or "file", file.content_type or "application/octet-stream")
+        return await keep(self._home, self._clock, thread, given, self._content(file, number))
+
+    async def _content(self, file: Attached, number: int) -> bytes:
+        if number >= FILES_MAX:
+            raise PlatformError(f"Of one message {FILES_MAX} files are fetched.")
+        if file.attachment_data_ref is None or not file.attachment_data_ref.resource_name:
+            raise PlatformError("The file lies in Drive; it was not fetched.")
+        return await self._service.download(file.attachment_data_ref.resource_name, DOWNLOAD_BYTES_MAX)
 
     # ---- what is done ----
 

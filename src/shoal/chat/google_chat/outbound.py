@@ -4,8 +4,8 @@ import hashlib
 import re
 import uuid
 
+from shoal.chat.connection import Fields, Value
 from shoal.chat.google_chat.inbound import WHOLE
-from shoal.chat.rest import Fields, Value
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import render_markup

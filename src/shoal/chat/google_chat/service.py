@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.chat.connection import Fields
 from shoal.chat.google_chat.inbound import Message
-from shoal.chat.rest import Fields, RestClient
+from shoal.chat.rest import RestClient
 from shoal.chat.tokens import BadToken, Claims, Granted, KeyRing, bearer_of, key_id, signed, verified
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, PlatformError

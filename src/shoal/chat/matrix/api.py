@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.chat.connection import CALL_SECONDS, TRANSFER_SECONDS, Connection
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.store import Settings
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CALL_SECONDS = 30.0
-UPLOAD_SECONDS = 300.0
 CLIENT = "/_matrix/client/v3"
 MEDIA = "/_matrix/media/v3"
 AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
@@ -69,7 +68,7 @@ def path_of(*parts: str, base: str = CLIENT) -> str:
 
 
 class MatrixApi:
-    """Calls of one account. It logs in with the first call; the client is made then, and again after `close`."""
+    """Calls of one account. It logs in with the first call."""
 
     def __init__(self, homeserver: str, credentials: Credentials, store: Settings, scope: str) -> None:
         self._base = homeserver.rstrip("/")
@@ -78,7 +77,7 @@ class MatrixApi:
         self._scope = scope
         self._session: Session | None = None
         self._logging_in = asyncio.Lock()
-        self._http: httpx2.AsyncClient | None = None
+        self._connection = Connection("the homeserver")
 
     async def session(self) -> Session:
         """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError."""
@@ -97,16 +96,14 @@ class MatrixApi:
 
     async def upload(self, name: str, media_type: str, content: bytes) -> str:
         """Put a file into the homeserver's media; returns its mxc address. Raises PlatformError."""
-        import httpx2
-
         headers = {"content-type": media_type, **await self._authorization()}
         url = f"{self._base}{path_of('upload', base=MEDIA)}"
         try:
-            answer = await self._client().post(
-                url, params={"filename": name}, content=content, headers=headers, timeout=UPLOAD_SECONDS
+            answer = await self._connection.request(
+                "POST", url, seconds=TRANSFER_SECONDS, params={"filename": name}, content=content, headers=headers
             )
-        except httpx2.TransportError as error:  # nothing is posted yet, so it can be tried again without a doubt
-            raise PlatformError(f"The file {name!r} could not be uploaded: {type(error).__name__}.") from error
+        except PlatformError as error:  # nothing is posted yet, so it can be tried again without a doubt
+            raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
         return self._result(answer, _Uploaded).content_uri
 
     async def fetch(self, address: str, bytes_max: int) -> bytes:
@@ -123,18 +120,9 @@ class MatrixApi:
 
     async def close(self) -> None:
         """Give connections back."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        await self._connection.close()
 
     # ---- parts ----
-
-    def _client(self) -> "httpx2.AsyncClient":
-        if self._http is None:
-            import httpx2
-
-            self._http = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False)
-        return self._http
 
     async def _authorization(self) -> dict[str, str]:
         return {"authorization": f"Bearer {(await self.session()).access_token}"}
@@ -163,57 +151,43 @@ class MatrixApi:
     async def _send(
         self, method: str, path: str, token: str, body: Body | None, query: Mapping[str, str] | None, seconds: float
     ) -> "httpx2.Response":
-        import httpx2
-
         headers = {"authorization": f"Bearer {token}"} if token else {}
         url = f"{self._base}{path}"
-        try:
-            return await self._client().request(method, url, headers=headers, params=query, json=body, timeout=seconds)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise PlatformError(f"The homeserver cannot be reached: {type(error).__name__}.") from error
-        except httpx2.TransportError as error:
-            reason = f"The connection to the homeserver broke: {type(error).__name__}."
-            raise PlatformError(reason, outcome_unknown=True) from error
+        if body is None:
+            return await self._connection.request(method, url, seconds=seconds, headers=headers, params=query)
+        return await self._connection.request(method, url, seconds=seconds, headers=headers, params=query, json=body)
 
     async def _fetch(self, path: str, bytes_max: int) -> bytes:
-        import httpx2
-
         headers = await self._authorization()
-        try:
-            async with self._client().stream(
-                "GET", f"{self._base}{path}", headers=headers, timeout=UPLOAD_SECONDS, follow_redirects=True
-            ) as answer:
-                if answer.status_code != 200:
-                    await answer.aread()
-                    raise self._error(answer)
-                return await _content(answer, bytes_max)
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise PlatformError(f"The file did not come: {type(error).__name__}.") from error
+        url = f"{self._base}{path}"
+        return (await self._connection.fetch(url, bytes_max, headers, follow=True, refuse=self._error)).body
 
     def _result(self, answer: "httpx2.Response", kind: type[T]) -> T:
         if answer.status_code != 200:
-            raise self._error(answer)
+            is_login = answer.request.url.path.endswith("/login")
+            raise self._error(answer.status_code, answer.content, answer.headers.get("retry-after"), is_login=is_login)
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except UNREADABLE as error:
             reason = "The homeserver answered with something else than its API's JSON."
             raise PlatformError(reason, outcome_unknown=True) from error
 
-    def _error(self, answer: "httpx2.Response") -> PlatformError:
-        status = answer.status_code
+    def _error(
+        self, status: int, body: bytes, retry_after: str | None = None, *, is_login: bool = False
+    ) -> PlatformError:
         try:
-            failure = msgspec.json.decode(answer.content, type=_Failure)
+            failure = msgspec.json.decode(body, type=_Failure)
         except UNREADABLE:
             failure = _Failure()
         if status == 429:
             asked = failure.retry_after_ms / 1000 if failure.retry_after_ms is not None else None
-            seconds = asked if asked is not None else _number(answer.headers.get("retry-after")) or 1.0
+            seconds = asked if asked is not None else _number(retry_after) or 1.0
             return PlatformError("The homeserver asks to slow down.", retry_after_seconds=seconds, everywhere=True)
         if status == 401 or failure.errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
             self._session = None
             return self._refused_login()
         if 400 <= status < 500 and failure.errcode:
-            if failure.errcode == "M_FORBIDDEN" and answer.request.url.path.endswith("/login"):
+            if failure.errcode == "M_FORBIDDEN" and is_login:
                 return self._refused_login()
             return Refused(failure.errcode, failure.error or f"status {status}")
         return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
@@ -223,15 +197,6 @@ class MatrixApi:
             f"The homeserver refused the access token or password for {self._credentials.account!r}. "
             "Set platforms.matrix.access_token (or MATRIX_ACCESS_TOKEN) or password, then restart."
         )
-
-
-async def _content(answer: "httpx2.Response", bytes_max: int) -> bytes:
-    content = bytearray()
-    async for part in answer.aiter_bytes():
-        content += part
-        if len(content) > bytes_max:
-            raise PlatformError(f"The file has more than {bytes_max} bytes.", permanent=True)
-    return bytes(content)
 
 
 def media_type_of(path: Path) -> str:

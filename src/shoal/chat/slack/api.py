@@ -3,23 +3,24 @@
 Everything is sent as a form, which every method takes; lists and objects in it are JSON.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 from urllib.parse import urlsplit
 
 import msgspec
 
+from shoal.chat.connection import CALL_SECONDS, TRANSFER_SECONDS, Connection, Content, Given
+from shoal.chat.kept import opened
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import httpx2
 
 T = TypeVar("T")
-
-CALL_SECONDS = 30.0
-UPLOAD_SECONDS = 300.0
 
 Value: TypeAlias = Union[str, int, bool, "list[Value]", "dict[str, Value]", None]
 Parameters: TypeAlias = Mapping[str, Value]
@@ -57,13 +58,13 @@ class Refusal(PlatformError):
 
 
 class SlackApi:
-    """Calls of one app. The client is made with the first call, and again after `close`."""
+    """Calls of one app."""
 
     def __init__(self, base: str, token: Callable[[], str], account: str) -> None:
         self._base = base.rstrip("/")
         self._token = token
         self._account = account
-        self._http: httpx2.AsyncClient | None = None
+        self._connection = Connection("Slack")
 
     async def call(self, method: str, kind: type[T], parameters: Parameters, *, token: str = "") -> T:
         """Call a method, with the bot's token unless another is given. Raises PlatformError."""
@@ -81,37 +82,20 @@ class SlackApi:
 
     async def upload(self, url: str, path: Path) -> None:
         """Send a file's content to where files.getUploadURLExternal said. Raises PlatformError."""
-        try:
-            with path.open("rb") as content:
-                answer = await self._post(url, files={"file": (path.name, content)}, timeout=UPLOAD_SECONDS)
-        except OSError as error:
-            raise _unreadable(path, error) from error
+        with opened(path) as content:
+            answer = await self._post(url, TRANSFER_SECONDS, files={"file": (path.name, content)})
         if answer.status_code != 200:
             raise PlatformError(f"Slack answered {answer.status_code} to the upload of {path.name!r}.")
 
-    async def fetch(self, url: str, bytes_max: int) -> tuple[bytes, str]:
+    async def fetch(self, url: str, bytes_max: int) -> Content:
         """The content of a file and its media type. Raises PlatformError, also for addresses that are not Slack's."""
-        import httpx2
-
         if not self._is_slack(url):
             raise PlatformError("The file lies outside of Slack; it was not fetched.", permanent=True)
-        headers = {"authorization": f"Bearer {self._token()}"}
-        content = bytearray()
-        try:
-            async with self._client().stream("GET", url, headers=headers) as answer:
-                if answer.status_code != 200:
-                    raise PlatformError(f"Slack answered {answer.status_code} for a file.", permanent=True)
-                async for part in _bounded(answer.aiter_bytes(), bytes_max):
-                    content += part
-        except httpx2.TransportError as error:
-            raise PlatformError(f"The file did not come: {type(error).__name__}.") from error
-        return bytes(content), answer.headers.get("content-type", "")
+        return await self._connection.fetch(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
 
     async def close(self) -> None:
         """Give connections back."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        await self._connection.close()
 
     def _is_slack(self, url: str) -> bool:
         """Whether the bot's token may be shown there."""
@@ -121,26 +105,11 @@ class SlackApi:
         host = asked.hostname or ""
         return asked.scheme == "https" and (host == "slack.com" or host.endswith((".slack.com", ".slack-files.com")))
 
-    async def _post(self, url: str, **given: object) -> "httpx2.Response":
-        import httpx2
-
-        try:
-            answer = await self._client().post(url, **given)  # pyright: ignore[reportArgumentType]
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise PlatformError(f"Slack cannot be reached: {type(error).__name__}.") from error
-        except httpx2.TransportError as error:
-            reason = f"The connection to Slack broke: {type(error).__name__}."
-            raise PlatformError(reason, outcome_unknown=True) from error
+    async def _post(self, url: str, seconds: float = CALL_SECONDS, **given: "Unpack[Given]") -> "httpx2.Response":
+        answer = await self._connection.request("POST", url, seconds=seconds, **given)
         if answer.status_code == 429:
             raise _slow_down(answer.headers.get("retry-after", ""))
         return answer
-
-    def _client(self) -> "httpx2.AsyncClient":
-        if self._http is None:
-            import httpx2
-
-            self._http = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False)
-        return self._http
 
     def _result(self, method: str, answer: "httpx2.Response", kind: type[T]) -> T:
         try:
@@ -180,17 +149,3 @@ def _form(parameters: Parameters) -> dict[str, str]:
 def _slow_down(after: str) -> PlatformError:
     seconds = float(after) if after.isdecimal() else 1.0
     return PlatformError("Slack asks to slow down.", retry_after_seconds=max(seconds, 1.0))
-
-
-def _unreadable(path: Path, error: OSError) -> PlatformError:
-    reason = f"The file {path.name!r} cannot be read: {error.strerror}."
-    return PlatformError(reason, permanent=isinstance(error, FileNotFoundError))
-
-
-async def _bounded(parts: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[bytes]:
-    length = 0
-    async for part in parts:
-        length += len(part)
-        if length > bytes_max:
-            raise PlatformError(f"The file has more than {bytes_max} bytes.", permanent=True)
-        yield part

@@ -1,17 +1,17 @@
 """Files of a workspace: fetched for the agent, and sent with the three calls that Slack wants."""
 
-import asyncio
 from pathlib import Path
 
 import msgspec
 
+from shoal.chat.kept import keep
 from shoal.chat.slack.api import SlackApi
 from shoal.chat.slack.inbound import SlackFile
 from shoal.chat.slack.outbound import place_of, text_of
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part
+from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Attachment
 from shoal.domain.posts import OutboundPost
 from shoal.domain.store import Settings
@@ -20,7 +20,6 @@ DOWNLOAD_BYTES_MAX = 26_214_400
 """Larger files are named to the agent and not fetched."""
 FILES_MAX = 10
 """Files fetched of one message; further ones are named."""
-NAME_BYTES_MAX = 120
 
 
 class _Slot(msgspec.Struct, frozen=True):
@@ -63,32 +62,25 @@ class Files:
         return tuple([await self._fetch(file, thread, number) for number, file in enumerate(files)])
 
     async def _fetch(self, file: SlackFile, thread: ThreadId, number: int) -> Attachment:
-        kind = file.mimetype or "application/octet-stream"
-        try:
-            if number >= FILES_MAX:
-                raise PlatformError(f"Of one message {FILES_MAX} files are fetched.")
-            if file.file_access == "check_file_info":  # a file of another organisation is told of by its id alone
+        if file.file_access == "check_file_info":  # a file of another organisation is told of by its id alone
+            try:
                 file = (await self._api.call("files.info", _FullInfo, {"file": file.id})).file
-                kind = file.mimetype or kind
-            if file.is_external:
-                raise PlatformError("The file lies outside of Slack; it was not fetched.")
-            if file.size > DOWNLOAD_BYTES_MAX:
-                raise PlatformError(f"It has more than {DOWNLOAD_BYTES_MAX} bytes.")
-            content, given = await self._api.fetch(file.url_private_download or file.url_private, DOWNLOAD_BYTES_MAX)
-            if given.startswith("text/html") and not kind.startswith("text/"):
-                raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
-            path = await asyncio.to_thread(self._keep, thread, file.label, content)
-        except (PlatformError, OSError) as error:
-            return Attachment(file.label, kind, file.size, error=str(error))
-        return Attachment(file.label, kind, len(content), path=path)
+            except PlatformError as error:
+                return Attachment(file.label, error=str(error))
+        given = Attachment(file.label, file.mimetype or "application/octet-stream", file.size)
+        return await keep(self._home, self._clock, thread, given, self._content(file, number))
 
-    def _keep(self, thread: ThreadId, name: str, content: bytes) -> str:
-        folder = self._home.attachments(thread)
-        folder.mkdir(parents=True, exist_ok=True)
-        safe = encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
-        path = folder / f"{self._clock.new_id()}-{safe}"
-        path.write_bytes(content)
-        return str(path)
+    async def _content(self, file: SlackFile, number: int) -> bytes:
+        if number >= FILES_MAX:
+            raise PlatformError(f"Of one message {FILES_MAX} files are fetched.")
+        if file.is_external:
+            raise PlatformError("The file lies outside of Slack; it was not fetched.")
+        if file.size > DOWNLOAD_BYTES_MAX:
+            raise PlatformError(f"It has more than {DOWNLOAD_BYTES_MAX} bytes.")
+        found = await self._api.fetch(file.url_private_download or file.url_private, DOWNLOAD_BYTES_MAX)
+        if found.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
+            raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
+        return found.body
 
     async def send(self, post: OutboundPost, path: Path) -> str:
         """Share a file in a thread with its text; returns the message's id, or the file's while Slack has none.

@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
+from shoal.chat.connection import Fields
 from shoal.chat.kept import read_file
-from shoal.chat.rest import Fields
 from shoal.chat.teams.files import Files
 from shoal.chat.teams.inbound import CHAT, Activity
 from shoal.chat.teams.intake import Intake

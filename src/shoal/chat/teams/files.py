@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.chat.kept import keep_file, read_file
-from shoal.chat.rest import TRANSFER_SECONDS
+from shoal.chat.connection import TRANSFER_SECONDS
+from shoal.chat.kept import keep, read_file
 from shoal.chat.teams.inbound import Activity, Consent, Upload, files_of
 from shoal.chat.teams.outbound import UPLOAD_BYTES_MAX, delivered_of
 from shoal.chat.teams.service import Service
@@ -48,16 +48,13 @@ class Files:
 
     async def _fetch(self, file: tuple[str, str, str], thread: ThreadId, number: int) -> Attachment:
         name, kind, url = file
-        try:
-            if number >= FILES_MAX:
-                raise PlatformError(f"Of one message {FILES_MAX} files are fetched.")
-            content = await self._service.fetch(url, DOWNLOAD_BYTES_MAX)
-            path = await asyncio.to_thread(keep_file, self._home, self._clock, thread, name, content)
-        except PlatformError as error:
-            return Attachment(name, kind, error=str(error))
-        except OSError as error:
-            return Attachment(name, kind, error=f"could not be stored: {error.strerror}")
-        return Attachment(name, kind, len(content), path=path)
+        content = self._content(url, number)
+        return await keep(self._home, self._clock, thread, Attachment(name, kind), content)
+
+    async def _content(self, url: str, number: int) -> bytes:
+        if number >= FILES_MAX:
+            raise PlatformError(f"Of one message {FILES_MAX} files are fetched.")
+        return await self._service.fetch(url, DOWNLOAD_BYTES_MAX)
 
     async def offer(self, thread: ThreadId, path: Path) -> str:
         """Remember a file that is offered; returns what its acceptance will name. Raises StoreError."""

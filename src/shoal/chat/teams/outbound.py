@@ -7,7 +7,7 @@ import base64
 import re
 from collections.abc import Mapping
 
-from shoal.chat.rest import Fields, Value
+from shoal.chat.connection import Fields, Value
 from shoal.chat.teams.inbound import Upload
 from shoal.domain.errors import PlatformError
 from shoal.domain.markup import render_markup

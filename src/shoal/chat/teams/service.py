@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from shoal.chat.rest import Fields, RestClient
+from shoal.chat.connection import Fields
+from shoal.chat.rest import RestClient
 from shoal.chat.teams.inbound import Activity, channel_of, conversation_of, host_of, is_direct, is_here, tenant_of
 from shoal.chat.tokens import BadToken, Granted, KeyRing, bearer_of, key_id, verified
 from shoal.domain.clock import Clock

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.kept import keep
 from shoal.chat.telegram.api import BadRequest, Moved, Parameters, TelegramApi, Value
 from shoal.chat.telegram.inbound import (
     ALLOWED_UPDATES,
@@ -33,7 +34,7 @@ from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import ConfigError, PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part, make_thread_id, thread_address
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import measure
 from shoal.domain.messages import Attachment, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort
@@ -46,7 +47,6 @@ POLL_SECONDS = 25
 """How long Telegram holds a poll open when there is nothing."""
 DOWNLOAD_BYTES_MAX = 20_971_520
 """What the Bot API hands out; larger files are named to the agent and not fetched."""
-NAME_BYTES_MAX = 120
 
 
 class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,24 +234,14 @@ class TelegramAdapter:
             log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
 
     async def _download(self, file: FileRef, prompt: Prompt) -> Attachment:
-        name, kind = file.file_name, file.mime_type or "application/octet-stream"
-        try:
-            if file.file_size > DOWNLOAD_BYTES_MAX:
-                raise PlatformError(f"Telegram gives bots no files over {DOWNLOAD_BYTES_MAX} bytes.")
-            found = await self._api.call("getFile", FileRef, {"file_id": file.file_id})
-            content = await self._api.fetch(found.file_path, DOWNLOAD_BYTES_MAX)
-            path = await asyncio.to_thread(self._keep, prompt, name, content)
-        except (PlatformError, OSError) as error:
-            return Attachment(name, kind, file.file_size, error=str(error))
-        return Attachment(name, kind, len(content), path=path)
+        given = Attachment(file.file_name, file.mime_type or "application/octet-stream", file.file_size)
+        return await keep(self._home, self._clock, prompt.thread, given, self._content(file))
 
-    def _keep(self, prompt: Prompt, name: str, content: bytes) -> str:
-        folder = self._home.attachments(prompt.thread)
-        folder.mkdir(parents=True, exist_ok=True)
-        safe = encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
-        path = folder / f"{self._clock.new_id()}-{safe}"
-        path.write_bytes(content)
-        return str(path)
+    async def _content(self, file: FileRef) -> bytes:
+        if file.file_size > DOWNLOAD_BYTES_MAX:
+            raise PlatformError(f"Telegram gives bots no files over {DOWNLOAD_BYTES_MAX} bytes.")
+        found = await self._api.call("getFile", FileRef, {"file_id": file.file_id})
+        return await self._api.fetch(found.file_path, DOWNLOAD_BYTES_MAX)
 
     # ---- out ----
 

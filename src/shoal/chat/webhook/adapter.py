@@ -5,11 +5,12 @@ import base64
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 
 from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.connection import Connection
+from shoal.chat.kept import keep, read_file
 from shoal.chat.webhook.wire import (
     MAIN_THREAD,
     Call,
@@ -31,7 +32,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part, make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Attachment, Prompt
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
@@ -39,9 +40,7 @@ from shoal.domain.signing import SECRET_CHARS_MIN, is_genuine, proof
 
 log = logging.getLogger(__name__)
 
-CALL_SECONDS = 30.0
 FILES_MAX = 10
-NAME_BYTES_MAX = 120
 FILE_BYTES_MAX = 10_485_760
 LIMITS = ChatLimits(
     text_chars_max=100_000,
@@ -139,22 +138,9 @@ class WebhookAdapter:
     async def _kept(self, prompt: Prompt, file: FileIn, number: int) -> Attachment:
         if not file.data:
             return Attachment(file.name, file.media_type, url=file.url)
-        try:
-            content = base64.b64decode(file.data, validate=True)
-            path = await asyncio.to_thread(self._keep, prompt, f"{number}-{file.name}", content)
-        except ValueError:
-            return Attachment(file.name, file.media_type, error="could not be read: its data is not base64")
-        except OSError as error:
-            return Attachment(file.name, file.media_type, error=f"could not be stored: {error.strerror}")
-        return Attachment(file.name, file.media_type, len(content), path=path)
-
-    def _keep(self, prompt: Prompt, name: str, content: bytes) -> str:
-        folder = self._home.attachments(prompt.thread)
-        folder.mkdir(parents=True, exist_ok=True)
-        safe = encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
-        path = folder / f"{self._clock.new_id()}-{safe}"
-        path.write_bytes(content)
-        return str(path)
+        given = Attachment(f"{number}-{file.name}", file.media_type)
+        kept = await keep(self._home, self._clock, prompt.thread, given, _content_of(file))
+        return msgspec.structs.replace(kept, name=file.name)
 
     # ---- out ----
 
@@ -162,7 +148,7 @@ class WebhookAdapter:
         """Send it and return the id the other side gives it, else its key. Raises PlatformError."""
         content = None
         if post.file is not None:
-            content = await asyncio.to_thread(_read, post.file)
+            content = await asyncio.to_thread(read_file, post.file, FILE_BYTES_MAX)
         made = await self._http.send(post_out(post, content), post.key)
         return made.id or post.key
 
@@ -190,35 +176,26 @@ def _refusal(status: int, code: str, message: str) -> HttpAnswer:
     return HttpAnswer(status, msgspec.json.encode({"error": code, "message": message}))
 
 
-def _read(path: Path) -> bytes:
+async def _content_of(file: FileIn) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        reason = f"The file {path.name!r} cannot be read: {error.strerror}."
-        raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
-    if len(content) > FILE_BYTES_MAX:
-        raise PlatformError(f"The file {path.name!r} has more than {FILE_BYTES_MAX:,} bytes.", permanent=True)
-    return content
+        return base64.b64decode(file.data, validate=True)
+    except ValueError as error:
+        raise PlatformError("could not be read: its data is not base64") from error
 
 
 class _Http:
-    """Signed calls of the other side; the client is made with the first one."""
+    """Signed calls of the other side."""
 
     def __init__(self, platform: str, settings: WebhookSettings, clock: Clock) -> None:
         self._platform = platform
         self._settings = settings
         self._clock = clock
-        self._client = None
+        self._connection = Connection(platform)
 
     async def send(self, out: Out, key: str = "") -> Made:
         """Send one call. Raises PlatformError."""
         if not self._settings.post_url:
             return Made()
-        import httpx2
-
-        if self._client is None:
-            self._client = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False)
         body = msgspec.json.encode(out)
         headers = {
             "content-type": "application/json",
@@ -226,13 +203,7 @@ class _Http:
         }
         if key:
             headers["idempotency-key"] = key
-        try:
-            answer = await self._client.post(self._settings.post_url, content=body, headers=headers)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise PlatformError(f"{self._platform} cannot be reached: {type(error).__name__}.") from error
-        except httpx2.TransportError as error:
-            reason = f"The connection to {self._platform} broke: {type(error).__name__}."
-            raise PlatformError(reason, outcome_unknown=True) from error
+        answer = await self._connection.request("POST", self._settings.post_url, content=body, headers=headers)
         if answer.status_code >= 300:
             raise self._error(answer.status_code, answer.headers.get("retry-after", ""))
         try:
@@ -242,9 +213,7 @@ class _Http:
 
     async def close(self) -> None:
         """Give connections back."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._connection.close()
 
     def _error(self, status: int, retry_after: str) -> PlatformError:
         if status in (429, 503):
