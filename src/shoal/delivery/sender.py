@@ -75,7 +75,8 @@ class Sender:
         self._previews = previews
         self._folders = folders
         self._pacer = Pacer(adapter.limits, clock)
-        self._at_work: set[str] = set()
+        self._at_work: dict[str, float] = {}
+        """Rows with when they were claimed, on the monotonic clock."""
         self._poked = asyncio.Event()
 
     def poke(self) -> None:
@@ -88,30 +89,27 @@ class Sender:
         await self._outbox.release(self._adapter.platform)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._previews.run, self._pacer)
-            tasks.start_soon(self._hold_on)
             while True:
                 self._poked.clear()
                 room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
-                rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS) if room else []
+                slow, now = self._slow(), self._clock.monotonic()
+                rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS, slow) if room or slow else []
+                self._at_work.update((id, now) for id in slow if id in self._at_work)
                 for row in (row for row in rows if row.id not in self._at_work):
-                    self._at_work.add(row.id)
+                    self._at_work[row.id] = now
                     tasks.start_soon(self._work_on, row)
                 await self._wait(platforms)
 
-    async def _hold_on(self) -> None:
-        """Extend the claims of rows that are at work for long."""
-        before = set[str]()
-        while True:
-            await self._clock.sleep(CLAIM_SECONDS / 3)
-            if slow := before & self._at_work:
-                await self._outbox.extend(sorted(slow), CLAIM_SECONDS)
-            before = set(self._at_work)
+    def _slow(self) -> list[str]:
+        """What is at work for so long that its claim has to be extended."""
+        before = self._clock.monotonic() - CLAIM_SECONDS / 3
+        return sorted(id for id, claimed_at in self._at_work.items() if claimed_at < before)
 
     async def _work_on(self, row: OutboxRow) -> None:
         try:
             await self.deliver(row)
         finally:
-            self._at_work.discard(row.id)
+            self._at_work.pop(row.id, None)
             self.poke()
 
     async def _wait(self, platforms: tuple[str, ...]) -> None:

@@ -127,15 +127,14 @@ class Outbox(Protocol):
         """Enqueue a post and journal its note, unless that waits for an opening; False when its id is known already."""
         ...
 
-    async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
+    async def claim(
+        self, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
+    ) -> list[OutboxRow]:
         """Mark up to `limit` due rows as sending, oldest first and one a thread at a time, and return them.
 
-        Rows claimed longer than `claim_seconds` ago come back with `maybe_sent`. Safe to cancel: all or none.
+        Rows claimed longer than `claim_seconds` ago come back with `maybe_sent`, save those `held`: the caller is still
+        at work on them, and their claims last `claim_seconds` from now. Safe to cancel: all or none.
         """
-        ...
-
-    async def extend(self, posts: Sequence[str], claim_seconds: float) -> None:
-        """Let the claims of these posts, where they stand, last `claim_seconds` from now."""
         ...
 
     async def release(self, platform: str) -> None:

@@ -30,16 +30,13 @@ class OutboxView:
         """Enqueue a post and journal its note, unless that waits for an opening; False when its id is known already."""
         return await self._driver.write(_put(post, self._clock.now()))
 
-    async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
-        """Mark due rows as sending and return them."""
+    async def claim(
+        self, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
+    ) -> list[OutboxRow]:
+        """Mark due rows as sending and return them; claim what is held for longer."""
         now = self._clock.now()
         until = now + timedelta(seconds=claim_seconds)
-        return await self._driver.write(_claim(platforms, limit, to_micros(now), to_micros(until)))
-
-    async def extend(self, posts: Sequence[str], claim_seconds: float) -> None:
-        """Claim what is claimed anew, from now on."""
-        until = to_micros(self._clock.now() + timedelta(seconds=claim_seconds))
-        await self._driver.write(_extend(posts, until))
+        return await self._driver.write(_claim(platforms, limit, (to_micros(now), to_micros(until)), held))
 
     async def release(self, platform: str) -> None:
         """Make the claims of a platform's former sender due at once."""
@@ -154,17 +151,15 @@ def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
     yield from append_outside(thread, TurnId(""), [post.note], at)
 
 
-def _claim(platforms: Sequence[str], limit: int, now: int, until: int) -> Script[list[OutboxRow]]:
+def _claim(platforms: Sequence[str], limit: int, span: tuple[int, int], held: Sequence[str]) -> Script[list[OutboxRow]]:
+    now, until = span
+    for post in held:
+        yield from query("outbox_extend", id=post, claimed_until=until)
     found: list[OutboxRow] = []
     for platform in platforms:
         rows = yield from query("outbox_claim", platform=platform, now=now, claimed_until=until, limit=limit)
         found += [convert.outbox_row(row) for row in sorted(rows, key=lambda row: number(row[0]))]
     return found
-
-
-def _extend(posts: Sequence[str], until: int) -> Script[None]:
-    for post in posts:
-        yield from query("outbox_extend", id=post, claimed_until=until)
 
 
 def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[None]:

@@ -30,11 +30,28 @@ class Outbox(OutboxView):
         super().__init__(driver, clock)
         self.claimed: list[str] = []
 
-    async def claim(self, platforms: Sequence[str], limit: int, claim_seconds: float) -> list[OutboxRow]:
+    async def claim(
+        self, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
+    ) -> list[OutboxRow]:
         """Claim and note."""
-        rows = await super().claim(platforms, limit, claim_seconds)
+        rows = await super().claim(platforms, limit, claim_seconds, held)
         self.claimed += [row.id for row in rows]
         return rows
+
+
+class SlowChat(FakeChat):
+    """Posts when the gate opens."""
+
+    def __init__(self, gate: asyncio.Event, clock: ManualClock) -> None:
+        super().__init__(clock=clock)
+        self.asked = asyncio.Event()
+        self._gate = gate
+
+    async def post(self, post: OutboundPost) -> str:
+        """Wait, then post."""
+        self.asked.set()
+        await self._gate.wait()
+        return await super().post(post)
 
 
 @pytest.fixture
@@ -59,6 +76,26 @@ async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: Outbox, cloc
         await clock.advance(5)
         await outbox.depth()
     assert outbox.claimed == ["long"]
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
+async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: Outbox, clock: ManualClock) -> None:
+    """However far the clock has moved on before the sender looks: after a suspended machine, say."""
+    gate = asyncio.Event()
+    chat = SlowChat(gate, clock)
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    await chat.asked.wait()
+    for _ in range(3):
+        clock.jump(5 * CLAIM_SECONDS)
+        await clock.advance(5)
+        await outbox.depth()
+    gate.set()
+    while await outbox.depth():
+        await clock.advance(1)
+    assert outbox.claimed == ["p"]
+    assert len(chat.posted) == 1
     sending.cancel()
     await asyncio.wait([sending])
 
