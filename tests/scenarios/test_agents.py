@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.scenarios.kit import Door, calls, in_time
+from tests.scenarios.kit import Door, calls
 
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Prompt
-from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
 
@@ -31,20 +30,6 @@ async def answer(world: World, channel: str, text: str = "who?") -> str:
         return (await world.chat.sees(thread, "by")).markdown
 
 
-async def test_a_new_agent_has_a_channel_a_repository_and_a_row(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
-        told = await world.ada.asks("/agent create deck Keeps the deck clean.")
-        assert "It answers in the new channel fake:deck" in told
-        assert world.chat.channels == {"deck": "harbour"}
-        folder = tmp_path / "agents" / "deck"
-        assert 'system_prompt = "Keeps the deck clean."' in (folder / "agent.toml").read_text()
-        assert (folder / "workspace" / ".git").is_dir()
-        assert [(row.name, row.state) for row in await world.app.store.registry.all()] == [("deck", "active")]
-        assert (await answer(world, "deck")).startswith("deck by")
-        assert (await answer(world, "harbour")).startswith("main by")
-        assert "- **deck** `demo`, open (in fake:deck)" in await world.ada.asks("/agent list")
-
-
 async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         world.chat.channel_trouble = PlatformError("The bot may not manage channels.")
@@ -52,17 +37,6 @@ async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_pat
         assert "may not manage channels" in told
         await world.ada.asks("/agent bind deck")
         assert (await answer(world, "harbour")).startswith("deck by")
-
-
-async def test_bindings_survive_a_restart_and_end_with_unbind(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
-        await world.ada.asks("/agent create deck")
-        await world.ada.asks("/agent bind deck")
-    async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
-        assert (await answer(world, "harbour")).startswith("deck by")
-        assert "no agent any more" in await world.ada.asks("/agent unbind")
-        assert (await answer(world, "harbour")).startswith("main by")
-        assert "bound to no agent" in await world.ada.asks("/agent unbind")
 
 
 @pytest.mark.parametrize(
@@ -186,18 +160,6 @@ async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
         assert "deleted" in await world.ada.asks("/agent destroy deck")
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         assert not any("deck" in note for note in world.app.notes)
-
-
-async def test_a_bound_channel_that_is_gone_is_told_to_the_owner(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
-        await world.ada.asks("/agent create deck")
-        await world.app.store.settings.put("last_channel", "main", world.ada.thread)
-    clock = ManualClock()
-    async with scenario(tmp_path, FakeModel("hi"), clock=clock, settings=MANAGED) as world:
-        world.chat.gone.add("deck")
-        await in_time(clock, world.ada.sees("The channel fake:deck of the agent deck is gone"))
-        assert any("fake:deck" in note for note in world.app.notes)
-        assert len(await world.app.store.registry.bindings()) == 1, "it is told, not dropped"
 
 
 async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path) -> None:

@@ -4,9 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-from tests.scenarios.kit import Door, calls
-
-from shoal.domain.events import Steered, UserSaid
 from shoal.domain.ids import ThreadId
 from shoal.testing.chat import Posted
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
@@ -35,39 +32,6 @@ async def is_known(world: World) -> None:
     async with asyncio.timeout(SECONDS_MAX):
         while await world.app.store.outbox.depth():
             pass
-
-
-async def test_a_plain_message_opens_a_thread_and_a_reply_goes_to_its_own(tmp_path: Path) -> None:
-    model = FakeModel(script=counted)
-    async with scenario(tmp_path, model) as world:
-        one = await world.chat.writes("harbour", "one")
-        first = await sees(world, one, "heard 1: one")
-        two = await world.chat.writes("harbour", "two")
-        second = await sees(world, two, "heard 1: two")
-        assert one != two
-        await is_known(world)
-        assert await world.chat.writes("harbour", "more", answers=first.id) == one
-        await sees(world, one, "heard 2: one")
-        assert await world.chat.writes("harbour", "more", answers=second.id) == two
-        assert await world.chat.writes("harbour", "who?", answers="nobody's") not in (one, two)
-
-
-async def test_a_reply_to_a_running_thread_reaches_its_turn(tmp_path: Path) -> None:
-    door = Door()
-    model = FakeModel("Ready.", calls("wait"), "With flags too.")
-    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
-        thread = await world.chat.writes("harbour", "get ready")
-        ready = await sees(world, thread, "Ready.")
-        await world.happens(thread, "turn_finished")
-        await is_known(world)
-        await world.chat.writes("harbour", "sail", answers=ready.id)
-        await door.entered.wait()
-        await world.chat.writes("harbour", "and hoist the flags", answers=ready.id)
-        door.open.set()
-        await sees(world, thread, "With flags too.")
-        events = await world.journal(thread)
-        assert [event.data.text for event in events if isinstance(event.data, UserSaid)] == ["get ready", "sail"]
-        assert [event.data.text for event in events if isinstance(event.data, Steered)] == ["and hoist the flags"]
 
 
 async def test_each_thread_is_told_what_the_others_do(tmp_path: Path) -> None:

@@ -40,26 +40,6 @@ async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> No
         assert "There are:" in await world.ada.asks("/context restore")
 
 
-async def test_threads_are_listed_killed_and_their_steps_shown(tmp_path: Path) -> None:
-    door = Door()
-    model = FakeModel("hi", calls("wait"))
-    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
-        bob = world.person("bob", "2")
-        await turn(world, "hello there", 1)
-        await bob.says("wait for me")
-        await door.entered.wait()
-        listed = await world.ada.asks("/thread list")
-        assert "- `1` hello there (idle" in listed
-        assert "- `2` wait for me (at work" in listed
-        assert "Stopping fake:harbour:2." in await world.ada.asks("/thread kill 2")
-        await world.happens(bob.thread, "turn_finished")
-        assert (await world.ada.asks("/thread kill 2")).startswith("Nothing runs")
-        history = await world.ada.asks("/thread history 2")
-        assert history.startswith("fake:harbour:2: 1 steps,")
-        assert "step 1: model demo, " in history
-        assert "There is no thread nosuch" in await world.ada.asks("/thread kill nosuch")
-
-
 async def test_what_is_in_another_channel_is_for_those_who_may(tmp_path: Path) -> None:
     door = Door()
     async with scenario(tmp_path, FakeModel(calls("wait"), "ok"), tools=[door.tool()], settings=MANAGED) as world:
@@ -85,17 +65,6 @@ async def test_tasks_tell_what_waits_for_whom(tmp_path: Path) -> None:
         told = await world.ada.asks("/tasks")
         assert "try it (for " in told
         assert "waits for a person's decision, 1 waiting behind)" in told
-
-
-async def test_one_message_is_answered_by_another_model(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(script=echo)) as world:
-        assert await world.ada.asks("/model other/one what is this?") == ""
-        await world.ada.sees("other/one heard 1")
-        await world.happens(world.ada.thread, "turn_finished")
-        await turn(world, "and now?", 2)
-        await world.ada.sees("demo heard 3")
-        assert "**main** answers with `demo`" in await world.ada.asks("/model")
-        assert "Write the message after it" in await world.ada.asks("/model other/one")
 
 
 async def test_the_commands_are_bounded(tmp_path: Path) -> None:

@@ -44,16 +44,6 @@ async def test_a_person_is_asked_first_and_the_result_taints(tmp_path: Path) -> 
     assert "<untrusted source='mcp:odd'>" in found.text
 
 
-async def test_what_would_leave_after_an_mcp_result_is_asked_for_even_when_all_is_open(tmp_path: Path) -> None:
-    curl = Reply(calls=(Call("bash", '{"command": "curl https://example.org"}'),))
-    async with scenario(tmp_path, FakeModel(ECHO, curl, "Done."), settings=SETTINGS) as world:
-        await world.ada.says("go on")
-        approval = await world.ada.is_asked()
-        assert "mcp:odd" in approval.reason
-        await world.ada.decides(approval.id, allow=False)
-        await world.ada.sees("Done.")
-
-
 async def test_a_locked_agent_is_not_told_of_them(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), profile="locked", settings=SETTINGS) as world:
         await world.ada.says("hi")

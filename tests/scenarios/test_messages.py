@@ -7,22 +7,12 @@ from tests.scenarios.delegation import cast, children_of, delegates, results
 
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Author, Prompt
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
 
 def message(text: str, **more: str) -> Reply:
     return Reply(calls=(Call("message", json.dumps({"text": text, **more})),))
-
-
-async def test_a_turn_that_told_its_own_thread_does_not_answer_twice(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(message("Here it is."), "I have told her.", "second")) as world:
-        await world.ada.says("go")
-        await world.happens(world.ada.thread, "turn_finished")
-        await world.ada.says("again")
-        await world.ada.sees("second")
-        assert world.chat.texts(world.ada.thread) == ["Here it is.", "second"]
 
 
 async def test_a_message_to_another_thread_is_posted_there_and_known_there(tmp_path: Path) -> None:
@@ -67,18 +57,6 @@ async def test_an_unknown_platform_is_refused_with_those_there_are(tmp_path: Pat
         await world.ada.sees("No pigeons.")
         (result,) = await results(world)
         assert "Connected: fake" in result.text
-
-
-async def test_what_nobody_reads_speaks_where_people_wrote_last(tmp_path: Path) -> None:
-    model = cast(hi=["hello"], beat=[message("Low tide at six."), "[SILENT]"])
-    async with scenario(tmp_path, model, profile="standard") as world:
-        await world.ada.says("hi")
-        await world.ada.sees("hello")
-        thread = make_thread_id("web", "lobby", "heartbeat")
-        now = world.app.clock.now()
-        beat = Prompt(thread, "b1", "beat", Author("shoal"), now, origin="trigger", history=False)
-        await world.app.orchestrator.send(beat)
-        await world.ada.sees("Low tide at six.")
 
 
 async def test_a_subagent_speaks_in_the_conversation_it_works_for(tmp_path: Path) -> None:

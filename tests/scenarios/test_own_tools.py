@@ -52,19 +52,6 @@ async def test_a_function_that_a_profile_allows_runs_with_who_asked(tmp_path: Pa
     assert kitchen.orders == ["ada: 2 tea"]
 
 
-async def test_a_person_is_asked_with_the_exact_call(tmp_path: Path) -> None:
-    kitchen = Kitchen()
-    async with scenario(tmp_path, FakeModel(ORDER, "Soon."), settings=profile(ask=["tool:order:.*"])) as world:
-        world.app.tools.add(kitchen.tool())
-        await world.ada.says("two teas")
-        approval = await world.ada.is_asked()
-        assert approval.actions == ('tool:order:{"cups":2,"what":"tea"}',)
-        assert kitchen.orders == []
-        await world.ada.decides(approval.id, allow=True)
-        await world.ada.sees("Soon.")
-    assert kitchen.orders == ["ada: 2 tea"]
-
-
 async def test_a_tool_that_no_rule_names_is_neither_shown_nor_run(tmp_path: Path) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="standard") as world:

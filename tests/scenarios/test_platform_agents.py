@@ -43,6 +43,10 @@ async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: 
     async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
         channel = await makes(scene, "deck")
         assert await answer(scene, channel) == "deck by demo"
+        folder = tmp_path / "agents" / "deck"
+        assert 'system_prompt = "Keeps the deck clean."' in (folder / "agent.toml").read_text()
+        assert (folder / "workspace" / ".git").is_dir()
+        assert [(row.name, row.state) for row in await scene.app.store.registry.all()] == [("deck", "active")]
         assert "from the next turn on" in await scene.ada.asks("/agent config deck model other/one")
         assert await answer(scene, channel) == "deck by other/one"
         listed = await scene.ada.asks("/agent list")
@@ -60,6 +64,7 @@ async def test_bindings_outlive_a_restart_and_end_with_unbind(tmp_path: Path, st
         assert await answer(scene, stand.harbour) == "deck by demo"
         assert "no agent any more" in await scene.ada.asks("/agent unbind", where=stand.harbour)
         assert await answer(scene, stand.harbour) == "main by demo"
+        assert "bound to no agent" in await scene.ada.asks("/agent unbind", where=stand.harbour)
 
 
 @WITH_CHANNELS
@@ -71,7 +76,8 @@ async def test_a_channel_that_is_gone_is_told_and_its_binding_kept(tmp_path: Pat
     stand.loses(channel)
     async with playing(stand, tmp_path, FakeModel()) as scene:
         await scene.ada.sees(f"The channel {stand.platform}:{channel} of the agent deck is gone")
-        assert [one.agent for one in await scene.app.store.registry.bindings()] == ["deck"]
+        assert any(f"{stand.platform}:{channel}" in note for note in scene.app.notes)
+        assert [one.agent for one in await scene.app.store.registry.bindings()] == ["deck"], "it is told, not dropped"
 
 
 @FOUR
@@ -90,6 +96,8 @@ async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: S
         await scene.ada.sees("main by other/one")
         await scene.ada.says("and now?")
         await scene.ada.sees("main by demo")
+        assert "main answers with demo" in await scene.ada.asks("/model")
+        assert "Write the message after it" in await scene.ada.asks("/model other/one")
 
 
 @FOUR
@@ -143,6 +151,8 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
         assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {name}")
         await scene.until(lambda: scene.app.engine.running == 0)
         assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {name}")
+        assert (await scene.bob.asks(f"/thread kill {name}")).startswith("Nothing runs")
+        assert "There is no thread nosuch" in await scene.bob.asks("/thread kill nosuch")
         assert door.left == 0
 
 

@@ -1,7 +1,6 @@
-"""Tools that reach outwards, on several platforms: git, the web, MCP servers, a host program's own; what taints asks."""
+"""Tools that reach outwards, on several platforms: git, the web, MCP servers, a host program's own."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from tests.scenarios.kit import calls
 from tests.scenarios.scene import playing
 from tests.scenarios.stands import Stand
+from tests.scenarios.test_self_edit import log_of
 from tests.scenarios.test_taint_sources import PAGE, Web
 
 import shoal
@@ -36,10 +36,7 @@ async def test_work_is_committed_and_a_push_is_asked_for(tmp_path: Path, stand: 
         await scene.ada.says("keep a log")
         workspace = scene.app.agents.spec("main").workspace
         card = await scene.ada.sees("git_push")
-        log = subprocess.run(
-            ["git", "log", "-1", "--format=%an %s"], cwd=workspace, capture_output=True, text=True, check=True
-        )
-        assert log.stdout == "main Note the weather\n"
+        assert log_of(workspace)[0] == "main: Note the weather"
         await stand.clicks(card, "Deny", stand.ada)
         await scene.ada.sees("Committed.")
         assert "Denied" in (await scene.ada.sees("It did not run")).text

@@ -22,9 +22,10 @@ def schedules(**arguments: str) -> Reply:
     return calls("schedule", arguments=json.dumps(arguments))
 
 
-def starts(command: str, name: str = "job") -> Reply:
+def starts(command: str, name: str = "job", **hook: object) -> Reply:
     """An assistant message that starts a process and wants to be told of its end."""
-    return calls("process_start", arguments=json.dumps({"command": command, "name": name, "hooks": [{"on": "exit"}]}))
+    hooks = [{"on": "exit", **hook}]
+    return calls("process_start", arguments=json.dumps({"command": command, "name": name, "hooks": hooks}))
 
 
 def drops(home: Path, **event: str) -> None:
@@ -114,13 +115,16 @@ async def test_a_webhook_speaks_in_a_channel_once_and_taints(tmp_path: Path, sta
 
 
 async def test_the_end_of_a_process_is_told_in_its_thread(tmp_path: Path, stand: Stand) -> None:
-    model = FakeModel(starts("echo nearly; exit 3"), "It runs.", "I call the plumber.")
+    model = FakeModel(
+        starts("echo nearly; exit 3", codes=[3], note="fetch a plumber"), "It runs.", "I call the plumber."
+    )
     async with playing(stand, tmp_path, model) as scene:
         await scene.bob.says("start it")
         thread = await scene.thread_of(await scene.bob.sees("It runs."))
         assert await scene.thread_of(await scene.bob.sees("I call the plumber.")) == thread
     asked = model.requests[-1].messages[-1].text
     assert "ended with exit code 3" in asked
+    assert "fetch a plumber" in asked
     assert "nearly" in asked
 
 

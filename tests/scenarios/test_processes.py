@@ -16,18 +16,6 @@ def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Rep
     return Reply(calls=(Call("process_start", json.dumps({"command": command, "name": name, "hooks": hooks})),))
 
 
-async def test_an_exit_starts_a_turn_with_what_was_noted(tmp_path: Path) -> None:
-    begin = starts("echo nearly; exit 3", {"on": "exit", "codes": [3], "note": "fetch a plumber"})
-    model = FakeModel(begin, "It runs.", "I call the plumber.")
-    async with scenario(tmp_path, model) as world:
-        await world.ada.says("start it")
-        await world.ada.sees("I call the plumber.")
-    asked = model.requests[-1].messages[-1].text
-    assert "ended with exit code 3" in asked
-    assert "fetch a plumber" in asked
-    assert "nearly" in asked
-
-
 async def test_other_exit_codes_tell_nothing_and_a_kill_fires_no_hook(tmp_path: Path) -> None:
     exits = [{"on": "exit", "codes": [7]}]
     model = FakeModel(starts("exit 0", *exits), "One.", starts("sleep 60", {"on": "exit"}), "Two.")

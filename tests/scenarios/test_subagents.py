@@ -5,26 +5,12 @@ from pathlib import Path
 from tests.scenarios.delegation import cast, children_of, delegates, results
 from tests.scenarios.kit import Door, calls
 
-from shoal.domain.events import TurnFinished, UserSaid
+from shoal.domain.events import TurnFinished
 from shoal.domain.messages import Abort, Author, ToolMessage
 from shoal.testing.model import Gate, Reply
 from shoal.testing.scenario import scenario
 
 COMMAND = '{"command": "echo x >> log"}'
-
-
-async def test_a_subagent_works_in_its_own_thread_and_its_answer_is_the_result(tmp_path: Path) -> None:
-    model = cast(plan=[delegates("subagent", "count the boats"), "There are seven."], count=["seven boats"])
-    async with scenario(tmp_path, model) as world:
-        await world.ada.says("plan it")
-        await world.ada.sees("There are seven.")
-        (child,) = await children_of(world)
-        (result,) = await results(world)
-        assert result.text == f"[The subagent {child} has finished.]\nseven boats"
-        assert child.startswith("agent:")
-        assert len(world.model.requests[1].messages) == 1, "it knows nothing of the conversation"
-        assert [post.post.thread for post in world.chat.posted] == [world.ada.thread], "the child says nothing itself"
-        assert await world.app.store.outbox.next_due_at(["agent"]) is None
 
 
 async def test_subagents_of_one_message_work_side_by_side_and_answer_in_order(tmp_path: Path) -> None:
@@ -61,41 +47,6 @@ async def test_a_waiting_parent_holds_no_worker(tmp_path: Path) -> None:
         await world.ada.sees("done")
 
 
-async def test_a_spawned_result_is_noted_without_a_model_call(tmp_path: Path) -> None:
-    gate = Gate()
-    model = cast(
-        plan=[delegates("spawn", "dive"), "started"],
-        dive=[Reply("found pearls", gate=gate)],
-        what=["pearls it is"],
-    )
-    async with scenario(tmp_path, model) as world:
-        await world.ada.says("plan it")
-        await world.ada.sees("started")
-        gate.open()
-        (child,) = await children_of(world)
-        await world.happens(child, "turn_finished")
-        note = (await world.happens(world.ada.thread, "user_message", 2)).data
-        assert isinstance(note, UserSaid)
-        assert (note.origin, note.text) == ("system", f"[The subagent {child} has finished.]\nfound pearls")
-        assert world.model.calls == 3
-        await world.ada.says("what did it find?")
-        await world.ada.sees("pearls it is")
-        assert any("found pearls" in message.text for message in world.model.requests[-1].messages)
-
-
-async def test_a_spawn_that_asks_for_it_wakes_the_conversation(tmp_path: Path) -> None:
-    model = cast(
-        plan=[delegates("spawn", "dive", wake=True), "started"],
-        found=["Ada, it found pearls."],
-        dive=["pearls, found"],
-    )
-    async with scenario(tmp_path, model) as world:
-        await world.ada.says("plan it")
-        await world.ada.sees("Ada, it found pearls.")
-        asked = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)]
-        assert [(one.origin, one.author.id) for one in asked] == [("person", "ada"), ("agent", "ada")]
-
-
 async def test_a_sixth_subagent_has_to_wait(tmp_path: Path) -> None:
     gate = Gate()
     tasks = [f"slow {number}" for number in range(6)]
@@ -129,37 +80,6 @@ async def test_calls_nest_three_deep(tmp_path: Path) -> None:
         assert "3 deep" in refused.text
 
 
-async def test_stop_ends_the_whole_tree(tmp_path: Path) -> None:
-    door = Door()
-    model = cast(plan=[delegates("subagent", "middle")], middle=[delegates("subagent", "leaf")], leaf=[calls("wait")])
-    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
-        await world.ada.says("plan it")
-        await door.entered.wait()
-        assert (await world.ada.stops()).delivered
-        await world.happens(world.ada.thread, "turn_finished")
-        (middle,) = await children_of(world)
-        (leaf,) = await children_of(world, middle)
-        for thread in (world.ada.thread, middle, leaf):
-            ended = (await world.happens(thread, "turn_finished")).data
-            assert isinstance(ended, TurnFinished)
-            assert ended.outcome == "aborted"
-        assert door.left == 0
-
-
-async def test_stop_ends_what_was_spawned_before(tmp_path: Path) -> None:
-    door = Door()
-    model = cast(plan=[delegates("spawn", "leaf"), "started"], leaf=[calls("wait")])
-    async with scenario(tmp_path, model, tools=[door.tool()]) as world:
-        await world.ada.says("plan it")
-        await world.ada.sees("started")
-        await door.entered.wait()
-        assert (await world.ada.stops()).delivered
-        (leaf,) = await children_of(world)
-        ended = (await world.happens(leaf, "turn_finished")).data
-        assert isinstance(ended, TurnFinished)
-        assert ended.outcome == "aborted"
-
-
 async def test_a_message_to_the_waiting_turn_stops_the_subagent(tmp_path: Path) -> None:
     door = Door()
     model = cast(plan=[delegates("subagent", "leaf")], leaf=[calls("wait")], never=["As you wish."])
@@ -190,16 +110,6 @@ async def test_a_childs_question_is_put_to_the_person_and_outlives_a_restart(tmp
         assert await world.ada.decides(approval.id, allow=True) == "allow"
         await world.ada.sees("made")
         assert (world.app.agents.spec("main").workspace / "log").read_text() == "x\n"
-
-
-async def test_the_card_of_a_childs_question_tells_what_became_of_it(tmp_path: Path) -> None:
-    model = cast(plan=[delegates("subagent", "make it"), "made"], make=[calls("bash", arguments=COMMAND), "written"])
-    async with scenario(tmp_path, model, profile="standard") as world:
-        await world.ada.says("plan it")
-        card = await world.ada.sees("echo x >> log")
-        (approval,) = await world.app.store.approvals.search(thread=world.ada.thread)
-        await world.ada.decides(approval.id, allow=True)
-        assert (await world.ada.sees("it ran")).id == card.id
 
 
 async def test_a_stopped_subagent_is_told_as_such(tmp_path: Path) -> None:
