@@ -83,6 +83,9 @@ class Conversation:
         self.opened = asyncio.Event()
         """Set when the past is shown."""
         self._sent: set[str] = set()
+        self._sending = ""
+        self._heard: set[str] = set()
+        """Messages that were taken up while one was on its way: its id may be known here after that."""
         self._turn = NO_TURN
         self._known_seq = 0
         self._answer = _Answer(screen)
@@ -156,15 +159,16 @@ class Conversation:
 
     async def _send(self, text: str) -> None:
         self.quiet.clear()
+        self._sending = text
+        self._heard.clear()
         try:
             sent = await self.link.send(text, self.agent)
-        except ShoalError:
-            self._settle()
-            raise
-        if sent.accepted:
-            self._sent.add(sent.message_id)
-        else:
-            self.screen.line("Busy: too many prompts wait. /stop ends the running turn, /steer TEXT reaches it.")
+            if not sent.accepted:
+                self.screen.line("Busy: too many prompts wait. /stop ends the running turn, /steer TEXT reaches it.")
+            elif sent.message_id not in self._heard:
+                self._sent.add(sent.message_id)
+        finally:
+            self._sending = ""
             self._settle()
 
     async def _steer(self, text: str) -> None:
@@ -240,9 +244,12 @@ class Conversation:
             self._recap(event)
         else:
             self._show(event)
-        if isinstance(event.data, UserSaid) and event.data.message_id in self._sent:
-            self._sent.discard(event.data.message_id)
-            self._turn = event.turn
+        if isinstance(event.data, UserSaid):
+            if self._sending:
+                self._heard.add(event.data.message_id)
+            if event.data.message_id in self._sent:
+                self._sent.discard(event.data.message_id)
+                self._turn = event.turn
         if event.seq >= self._known_seq:
             self._settle()
             self.opened.set()
@@ -263,8 +270,8 @@ class Conversation:
 
     def _show(self, event: Event) -> None:
         match event.data:
-            case UserSaid(message_id=message_id):
-                if message_id not in self._sent:
+            case UserSaid(message_id=message_id, text=text):
+                if message_id not in self._sent and text != self._sending:
                     self._lines(event)
             case AssistantSaid() as said:
                 self._answer.end(said.text)

@@ -1,0 +1,109 @@
+"""What a chat in the terminal makes of what happens, whatever comes first."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+
+from shoal.domain.events import AssistantSaid, Event, EventData, LiveEvent, Scope, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.messages import Author
+from shoal.domain.posts import OutboundPost
+from shoal.surfaces.cli.conversation import Conversation
+from shoal.surfaces.cli.link import Sent, Standing
+
+THREAD = ThreadId("terminal:local:main")
+
+
+class QuickLink:
+    """A Shoal whose events come sooner than its word that it has taken the message: with `count` of them before it."""
+
+    place = "a test"
+
+    def __init__(self, count: int) -> None:
+        self._before = count
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def standing(self) -> Standing | None:
+        """Nothing was said."""
+        return None
+
+    async def send(self, text: str, agent: str) -> Sent:
+        """Have some of the turn seen, then tell the id."""
+        turn: tuple[EventData, ...] = (
+            TurnStarted(agent="main", model="demo"),
+            UserSaid(text, Author("owner"), "m1"),
+            AssistantSaid("Hello!"),
+            TurnFinished("done", reply="Hello!"),
+        )
+        events = [
+            Event(n, THREAD, TurnId("T1"), datetime(2026, 1, 5, tzinfo=UTC), data) for n, data in enumerate(turn, 1)
+        ]
+        for event in events[: self._before]:
+            await self._events.put(event)
+        await self._events.join()
+        for event in events[self._before :]:
+            await self._events.put(event)
+        return Sent(accepted=True, message_id="m1")
+
+    async def steer(self, text: str) -> bool:
+        """Nothing runs."""
+        return False
+
+    async def abort(self, *, all_queued: bool) -> bool:
+        """Nothing runs."""
+        return False
+
+    async def clear(self) -> None:
+        """There is nothing."""
+
+    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
+        """Nothing waits."""
+        return ""
+
+    async def command(self, text: str) -> str:
+        """Say nothing."""
+        return ""
+
+    async def watch(self, after: int) -> AsyncIterator[Event | LiveEvent]:
+        """What `send` has brought about."""
+        while True:
+            yield await self._events.get()
+            self._events.task_done()
+
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        """None come."""
+        return nullcontext()
+
+
+class Lines:
+    """A screen that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        """Keep it."""
+        self.lines.append(text)
+
+    def partial(self, text: str) -> None:
+        """Not kept."""
+
+    def status(self, text: str) -> None:
+        """Not kept."""
+
+    def question(self, text: str) -> None:
+        """Not kept."""
+
+
+async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again() -> None:
+    for count in range(5):
+        screen = Lines()
+        conversation = Conversation(QuickLink(count), THREAD, "", screen)
+        following = asyncio.ensure_future(conversation.follow())
+        await conversation.opened.wait()
+        await conversation.type("hello")
+        async with asyncio.timeout(20):
+            await conversation.quiet.wait()
+        assert (count, screen.lines, conversation.is_running) == (count, ["Hello!"], False)
+        following.cancel()
