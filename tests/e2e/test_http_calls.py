@@ -58,6 +58,16 @@ async def test_not_ready_while_draining(shoal: Served) -> None:
     assert answer.json() == {"ready": False, "store": "ok", "engine": "draining"}
 
 
+async def test_nothing_is_taken_in_while_draining(shoal: Served) -> None:
+    shoal.state = "draining"
+    calls = {MESSAGES: {"text": "hi"}, "/api/channels/web/lobby/messages": {"text": "hi"}}
+    for path, body in calls.items():
+        refused = await shoal.client.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]) == (503, "stopping")
+    assert not shoal.orchestrator.received
+    assert (await shoal.client.post(f"/api/threads/{THREAD}/abort")).status_code == 202
+
+
 async def test_not_ready_when_the_store_takes_nothing(shoal: Served) -> None:
     await shoal.store.close()
     answer = await shoal.stranger.get("/readyz")

@@ -135,7 +135,7 @@ def test_sleeps_are_seen(code: str, count: int) -> None:
 def test_the_layers_are_kept(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--cache-dir", str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_no_contract_was_dropped() -> None:

@@ -154,8 +154,16 @@ def check_agent(web: Web, agent: str) -> str:
     return agent
 
 
+def check_intake(web: Web) -> None:
+    """Refuse messages that nothing here would answer any more. Raises ApiError 503."""
+    if web.core.state == "draining":
+        message = "Shoal is stopping: the message was not taken. Send it again when it is back."
+        raise ApiError(503, "stopping", message, {"Retry-After": "5"})
+
+
 async def submit(web: Web, prompt: Prompt) -> Receipt:
-    """Send a prompt. Raises ApiError 429 when the mailbox is full."""
+    """Send a prompt. Raises ApiError 429 when the mailbox is full, and 503 when Shoal is stopping."""
+    check_intake(web)
     receipt = await web.core.orchestrator.send(prompt)
     if receipt.status == "busy":
         message = "The thread's mailbox is full. Wait for an answer, or steer the running turn."
@@ -230,6 +238,7 @@ async def _clear(web: Web, request: Request) -> Response:
 
 async def _send_to_channel(web: Web, request: Request) -> Response:
     body = await read_json(request, ChannelMessage, seconds=web.options.body_seconds)
+    check_intake(web)
     platform, channel = path_part(request, "platform"), path_part(request, "channel")
     text, agent = checked_text(body.text), check_agent(web, body.agent)
     thread = await web.core.orchestrator.send_to_channel(platform, channel, text, OWNER, agent)
