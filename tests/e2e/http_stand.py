@@ -194,8 +194,8 @@ class Stand:
     async def answer(self, prompt: Prompt, *pieces: str) -> None:
         """A whole turn whose answer streams in pieces."""
         turn = await self.open(prompt)
-        for piece in pieces:
-            self.hub.show(prompt.thread, turn, TextStreamed(piece, 1))
+        for place, piece in enumerate(pieces):
+            self.hub.show(prompt.thread, turn, TextStreamed(piece, 1, len("".join(pieces[:place]))))
             await asyncio.sleep(0)
         text = "".join(pieces)
         await self.add(prompt.thread, turn, AssistantSaid(text, usage=USAGE))

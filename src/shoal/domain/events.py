@@ -252,11 +252,15 @@ def last_seq(events: Sequence[Event], default: int = 0) -> int:
 
 
 class TextStreamed(msgspec.Struct, frozen=True):
-    """A piece of the answer being written. `step` tells a new model call (a retry starts the text anew)."""
+    """A piece of the answer being written. `step` tells a new model call (a retry starts the text anew).
+
+    `offset` is how many characters of the call's text came before, by which a watcher sees that it has missed some.
+    """
 
     type: ClassVar[str] = "text_delta"
     text: str
     step: int = 0
+    offset: int = 0
 
 
 class StatusChanged(msgspec.Struct, frozen=True):

@@ -60,6 +60,7 @@ class _Text(msgspec.Struct, tag="t", array_like=True):
     turn: str
     step: int
     text: str
+    offset: int = 0
 
 
 class _Status(msgspec.Struct, tag="s", array_like=True):
@@ -111,8 +112,8 @@ class LiveBridge:
         """A live event."""
         self._hub.show(thread, turn, data)
         match data:
-            case TextStreamed(text=text, step=step):
-                self._put_text(_Text(thread, turn, step, text))
+            case TextStreamed(text=text, step=step, offset=offset):
+                self._put_text(_Text(thread, turn, step, text, offset))
             case StatusChanged(state=state, text=text):
                 self._put(_Status(thread, turn, state, text[:200]))
 
@@ -137,6 +138,8 @@ class LiveBridge:
     def _put_text(self, text: _Text) -> None:
         for item in reversed(self._outgoing):
             if isinstance(item, _Text) and (item.turn, item.step) == (text.turn, text.step):
+                if item.offset + len(item.text) != text.offset:
+                    break
                 item.text += text.text
                 return
             if item.thread == text.thread:
@@ -171,7 +174,7 @@ class LiveBridge:
             keep //= 2
         if keep < len(text):
             self._outgoing.popleft()
-            self._outgoing.appendleft(msgspec.structs.replace(item, text=text[keep:]))
+            self._outgoing.appendleft(msgspec.structs.replace(item, text=text[keep:], offset=item.offset + keep))
             item.text = text[:keep]
             self._outgoing.appendleft(item)
 
@@ -205,8 +208,8 @@ class LiveBridge:
     async def _show(self, item: _Item) -> None:
         thread = ThreadId(item.thread)
         match item:
-            case _Text(turn=turn, step=step, text=text):
-                self._hub.show(thread, TurnId(turn), TextStreamed(text, step))
+            case _Text(turn=turn, step=step, text=text, offset=offset):
+                self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
             case _Status(turn=turn, state=state, text=text):
                 self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
             case _Journaled(first=first, last=last):

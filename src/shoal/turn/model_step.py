@@ -136,12 +136,15 @@ class ModelStep:
         session.streamed.clear()
         session.calls_made += 1
         self._show(session, StatusChanged("thinking"))
+        offset = 0
 
         def see(event: ModelEvent) -> None:
+            nonlocal offset
             match event:
                 case TextDelta(text=text):
                     session.streamed.append(text)
-                    self._show(session, TextStreamed(text, session.calls_made))
+                    self._show(session, TextStreamed(text, session.calls_made, offset))
+                    offset += len(text)
                 case ModelDone() | ModelFailed():
                     session.streamed.clear()
                 case _:

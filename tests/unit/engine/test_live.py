@@ -85,13 +85,13 @@ async def test_live_text_is_seen_whole_however_long(sides: tuple[Side, Side]) ->
     said = "".join(f'word {number} \n"☃" \U0001f41f ' for number in range(2000))
     with serve.hub.subscribe(THREAD) as coming:
         for start in range(0, len(said), 700):
-            worker.bridge.show(THREAD, TurnId("T1"), TextStreamed(said[start : start + 700], 1))
+            worker.bridge.show(THREAD, TurnId("T1"), TextStreamed(said[start : start + 700], 1, start))
         worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("a new call", 2))
         seen = await collect(coming, lambda items: text_of(items).endswith("a new call"))
     assert text_of(seen) == said + "a new call"
-    assert [item.data.step for item in seen if isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)][
-        -1
-    ] == 2
+    pieces = [item.data for item in seen if isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)]
+    assert all(said.startswith(piece.text, piece.offset) for piece in pieces[:-1])
+    assert (pieces[-1].step, pieces[-1].offset) == (2, 0)
 
 
 async def test_a_status_follows_the_text_before_it(sides: tuple[Side, Side]) -> None:

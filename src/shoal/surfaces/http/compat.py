@@ -168,8 +168,8 @@ def _opening(conversation: Conversation) -> str:
 class Growing:
     """The text of a turn as it can be sent on: what was sent is never taken back.
 
-    Each step's text follows the one before after a blank line. When a model call is tried again, nothing is sent
-    until its answer is whole; then what is new in it.
+    Each step's text follows the one before after a blank line. When a model call is tried again, and after a gap in its
+    text, nothing is sent until its answer is whole; then what is new in it.
     """
 
     def __init__(self) -> None:
@@ -179,12 +179,14 @@ class Growing:
         self._reply = ""
         self._glue = ""
 
-    def stream(self, text: str, step: int) -> str:
+    def stream(self, text: str, step: int, offset: int) -> str:
         """Text as the model writes it; returns what to send on."""
         if step != self._step:
             if self._of_step:
                 return ""
             self._step = step
+        if offset != len(self._of_step):
+            return ""
         piece = text if self._of_step else self._glue + text
         self._of_step += text
         return self._send(piece)
@@ -246,8 +248,8 @@ def _piece(item: Item, turn: TurnId | None, growing: Growing) -> str | TurnFinis
     match item:
         case "beat":
             return ""
-        case LiveEvent(turn=of, data=TextStreamed(text=text, step=step)) if of == turn:
-            return growing.stream(text, step)
+        case LiveEvent(turn=of, data=TextStreamed(text=text, step=step, offset=offset)) if of == turn:
+            return growing.stream(text, step, offset)
         case Event(turn=of, data=AssistantSaid() as said) if of == turn:
             return growing.finish_step(said)
         case Event(turn=of, data=TurnFinished() as finished) if of == turn:

@@ -11,23 +11,29 @@ from shoal.surfaces.http.compat import Growing
 CALL = (ToolCall(CallId("c"), "ls", "{}"),)
 words = st.text(alphabet="ab \n", min_size=1, max_size=8)
 steps = st.lists(
-    st.tuples(st.lists(words, max_size=4), st.lists(st.lists(words, max_size=3), max_size=2), st.integers(0, 4)),
+    st.tuples(
+        st.lists(words, max_size=4),
+        st.lists(st.lists(words, max_size=3), max_size=2),
+        st.lists(st.booleans(), min_size=4, max_size=4),
+    ),
     min_size=1,
     max_size=4,
 )
 
 
 @given(steps)
-def test_every_steps_text_is_sent_once_and_in_order(
-    turn: list[tuple[list[str], list[list[str]], int]],
+def test_every_steps_text_is_sent_once_and_in_order_whatever_was_heard_of_it(
+    turn: list[tuple[list[str], list[list[str]], list[bool]]],
 ) -> None:
     growing, number = Growing(), 0
     for pieces, failed_tries, heard in turn:
         sent_before = growing.sent
-        for attempt in (*failed_tries, pieces[:heard]):
-            number += 1
-            for piece in attempt:
-                growing.stream(piece, number)
+        for attempt in (*failed_tries, pieces):
+            number, offset = number + 1, 0
+            for is_heard, piece in zip(heard, attempt, strict=False):
+                if is_heard:
+                    growing.stream(piece, number, offset)
+                offset += len(piece)
         text = "".join(pieces)
         growing.finish_step(AssistantSaid(text, CALL))
         new = growing.sent[len(sent_before) :]
@@ -49,14 +55,14 @@ def test_a_reply_that_no_step_said_is_sent() -> None:
     growing = Growing()
     assert growing.finish_turn("Sorry.") == "Sorry."
     growing = Growing()
-    growing.stream("hal", 1)
+    growing.stream("hal", 1, 0)
     growing.finish_step(AssistantSaid("half"))
     assert growing.finish_turn("Stopped.") == "\n\nStopped."
 
 
 def test_a_tried_again_answer_that_differs_is_sent_whole() -> None:
     growing = Growing()
-    growing.stream("It is", 1)
-    assert growing.stream("No", 2) == ""
+    growing.stream("It is", 1, 0)
+    assert growing.stream("No", 2, 0) == ""
     growing.finish_step(AssistantSaid("No, it was."))
     assert growing.sent == "It is\n\nNo, it was."
