@@ -41,6 +41,7 @@ from shoal.store.views import DatabaseStore
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.builtin.subagent import subagent_tools
 from shoal.tools.executor import ExecutorSettings
+from shoal.tools.marked import MarkedFiles
 from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.output import OutputBounds
 from shoal.tools.registry import Registry
@@ -105,7 +106,7 @@ def make_folders(config: Config, home: Home, files: Files, settings: Settings) -
         return STILL_FOLDERS
     from shoal.store.folders import SyncedFolders
 
-    return SyncedFolders(files.below("folders"), settings, home)
+    return SyncedFolders(files.below("folders"), settings, home, MarkedFiles(settings, home))
 
 
 def executor_settings(config: Config, *, isolated: bool) -> ExecutorSettings:

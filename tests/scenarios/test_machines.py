@@ -15,6 +15,7 @@ from tests.processes import Entry, Process, process, until
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 
 THREAD = "web:lobby:sea"
+SECRET = "sixteen-letters-at-least"
 
 
 @pytest.fixture
@@ -91,6 +92,28 @@ def test_files_follow_their_work_from_machine_to_machine(tmp_path: Path, shared:
     assert (tmp_path / "b/agents/main/workspace/log.md").read_text() == "day one"
     lines = (tmp_path / "b/data/web/lobby/sea/log.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["seq"] == 1, "turns that ran elsewhere are in the readable log too"
+
+
+def test_a_strangers_hand_in_a_file_is_known_on_the_next_machine(tmp_path: Path, shared: dict[str, str]) -> None:
+    bell = {
+        "SHOAL_TRIGGERS__WEBHOOKS__BELL__SECRET": SECRET,
+        "SHOAL_TRIGGERS__WEBHOOKS__BELL__TEMPLATE": call("write", path="log.md", content="hostile"),
+        "SHOAL_TRIGGERS__WEBHOOKS__BELL__THREAD": "web:lobby:bell",
+    }
+    with process("serve", tmp_path / "serve", {**shared, **bell}) as serve:
+        with process("worker", tmp_path / "a", shared):
+            assert serve._replace(token=SECRET).ask("/hooks/bell", {}).status == 202
+            until(lambda: "turn_finished" in [event.type for event in serve.events("web:lobby:bell")])
+            serve.says(THREAD, call("write", path="own.md", content="mine"), "1")
+            serve.turn_of(THREAD, "1")
+        with process("worker", tmp_path / "b", shared):
+            serve.says(THREAD, call("read", path="own.md"), "2")
+            assert not result(serve.turn_of(THREAD, "2")).get("tainted_by")
+            serve.says(THREAD, call("read", path="log.md"), "3")
+            read = result(serve.turn_of(THREAD, "3"))
+    assert "hostile" in str(read["text"])
+    assert read["tainted_by"] == "'log.md', written after webhook bell"
+    assert (tmp_path / "b/agents/main/workspace/log.md").exists()
 
 
 def test_an_object_store_that_is_away_is_told_at_the_start(tmp_path: Path, shared: dict[str, str]) -> None:

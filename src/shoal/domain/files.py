@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -71,6 +72,24 @@ class Folders(Protocol):
 
     def here(self, thread: ThreadId, path: str) -> str:
         """A file of the thread, wherever it was stored, as a path of this machine."""
+        ...
+
+
+class FolderMarks(Protocol):
+    """Which files of some folders untrusted content had a hand in; what it was is called their source."""
+
+    async def sources(self, folders: Collection[Path]) -> Callable[[Path], str]:
+        """What tells the source of a file below these folders, empty when there is none, by what is known now.
+
+        Raises StoreError.
+        """
+        ...
+
+    def during(self, folders: Collection[Path], source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
+        """Mark what changes below the folders while the block runs, at most this long; nothing without a source.
+
+        Noted before, so that a crash loses no mark. Raises StoreError.
+        """
         ...
 
 

@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
-from shoal.domain.files import Files
+from shoal.domain.files import Files, FolderMarks
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.memory import MEMORY_FILE, MEMORY_SCOPES, memory_path
@@ -39,21 +39,22 @@ BEHIND = "[What changed on other machines could not be brought here: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
 """Each machine writes these from the journal."""
 
-_Transfer = Callable[[str, Path, Wanted], Awaitable[list[str]]]
+_Transfer = Callable[[str, Path, Wanted, tuple[Path, ...]], Awaitable[list[str]]]
 
 
 class _Folder(NamedTuple):
     name: str
     root: Path
     wanted: Wanted
+    marked: tuple[Path, ...] = ()
 
 
 class SyncedFolders:
     """Implements `domain.files.Folders`. What is in common with others is remembered below the home's `sync/`."""
 
-    def __init__(self, files: Files, settings: Settings, home: Home) -> None:
+    def __init__(self, files: Files, settings: Settings, home: Home, marks: FolderMarks) -> None:
         self._memory = home.root / "sync"
-        self._sync = WorkspaceSync(files, settings, self._memory)
+        self._sync = WorkspaceSync(files, settings, self._memory, marks)
         self._home = home
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -98,10 +99,11 @@ class SyncedFolders:
 
     def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[_Folder]:
         home = self._home
-        yield _Folder(f"thread {thread}", home.thread(thread), _is_shared)
+        marked = home.scratch(thread), home.attachments(thread)
+        yield _Folder(f"thread {thread}", home.thread(thread), _is_shared, marked)
         if agent is None:
             return
-        yield _Folder(f"agent {agent.name}", agent.workspace, everything)
+        yield _Folder(f"agent {agent.name}", agent.workspace, everything, (agent.workspace,))
         yield _Folder("notes", home.data / "memory", everything)
         for scope in MEMORY_SCOPES:
             root = memory_path(home, scope, thread).parent

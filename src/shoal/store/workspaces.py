@@ -12,12 +12,15 @@ So threads of one agent may work on different machines at the same time; of two 
 the name, and the other one is kept. Each name's content has a place of its own, which a push empties once a day of what
 no manifest names any more. Of the rights only whether a file can be run is followed, of owners and times nothing.
 Links are kept as links, and nothing is ever written through one.
+
+A fetched file is as old as the fetch, which is what files are marked by that untrusted content had a hand in. So a push
+notes in the manifest which files are marked, and a pull marks them here again.
 """
 
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -26,7 +29,7 @@ import anyio.to_thread
 import msgspec
 
 from shoal.domain.errors import Conflict, StoreCorrupt
-from shoal.domain.files import Files
+from shoal.domain.files import Files, FolderMarks
 from shoal.domain.ids import encode_part
 from shoal.domain.store import Settings
 from shoal.store.tree import Entry, Seen, Tree, Wanted, check_path, everything, keep_beside, make, remove, scan
@@ -39,6 +42,10 @@ TRANSFERS_MAX = 8
 """Files that are on their way at the same time."""
 SWEEP_SECONDS = 86_400.0
 """How often a machine deletes what no manifest names any more."""
+PULL_SECONDS_MAX = 900.0
+"""For how long a pull that is cut by a crash marks what changes."""
+APART_SECONDS = 0.04
+"""Between fetching other files and marked ones, so that times tell them apart."""
 
 T = TypeVar("T")
 Entries = Mapping[str, Entry]
@@ -65,23 +72,51 @@ class _Next(NamedTuple):
     conflicts: list[str]
 
 
+class _Manifest(msgspec.Struct):
+    """What a directory holds, and what had a hand in which of its files when they were pushed."""
+
+    entries: dict[str, Entry]
+    marked: dict[str, str] = {}
+
+
+class _Plan(NamedTuple):
+    """What a pull is about to do: the paths that change here, those of them that changed here too, and the rest."""
+
+    state: _State
+    remote: _Manifest
+    local: Tree
+    here: list[str]
+    met: list[str]
+
+    def marked(self, source_of: Callable[[str], str]) -> tuple[list[str], str]:
+        """The paths that are to be made as marked ones, and by what; all of them where a marked one is put aside."""
+        sources = {path: source for path in self.here if (source := self.remote.marked.get(path))}
+        aside = {path: source for path in self.met if (source := source_of(path))}
+        names = sorted({*sources.values(), *aside.values()})
+        return self.here if aside else list(sources), " and ".join(names[:2]) + (" and others" if names[2:] else "")
+
+
 _encoder = msgspec.json.Encoder(order="sorted")
-_manifest = msgspec.json.Decoder(dict[str, Entry])
+_manifest = msgspec.json.Decoder(_Manifest)
 _state = msgspec.json.Decoder(_State)
 
 
 class WorkspaceSync:
     """Pulls before and pushes after work on a directory. One call a name at a time in a process.
 
-    `memory` is a folder of this machine's own, outside of every directory that is synced.
+    `memory` is a folder of this machine's own, outside of every directory that is synced. `folders` are those of or in
+    the directory whose files can be marked.
     """
 
-    def __init__(self, files: Files, settings: Settings, memory: Path) -> None:
+    def __init__(self, files: Files, settings: Settings, memory: Path, marks: FolderMarks) -> None:
         self._files = files
         self._settings = settings
         self._memory = memory
+        self._marks = marks
 
-    async def pull(self, name: str, root: Path, wanted: Wanted = everything) -> list[str]:
+    async def pull(
+        self, name: str, root: Path, wanted: Wanted = everything, folders: Collection[Path] = ()
+    ) -> list[str]:
         """Bring the directory up to date with what others pushed under this name.
 
         Only the names at its top that are `wanted` are anybody else's. Returns the files that changed here and
@@ -89,16 +124,31 @@ class WorkspaceSync:
         gone on with.
         """
         newest = await self._settings.get(SCOPE, name) or ""
-        return await anyio.to_thread.run_sync(self._pull, name, root, newest, wanted) if newest else []
+        plan = await anyio.to_thread.run_sync(self._plan, name, root, newest, wanted) if newest else None
+        if plan is None:
+            return []
+        source_of = await self._marks.sources(folders)
+        marked, source = plan.marked(lambda path: source_of(root / path))
+        others = [path for path in plan.here if path not in frozenset(marked)]
+        await anyio.to_thread.run_sync(self._apply, name, root, plan, others)
+        if marked:
+            await anyio.sleep(APART_SECONDS)
+            async with self._marks.during(folders, source, PULL_SECONDS_MAX):
+                await anyio.to_thread.run_sync(self._apply, name, root, plan, marked)
+        await anyio.to_thread.run_sync(self._remember, name, plan.state)
+        return plan.met
 
-    async def push(self, name: str, root: Path, wanted: Wanted = everything) -> list[str]:
+    async def push(
+        self, name: str, root: Path, wanted: Wanted = everything, folders: Collection[Path] = ()
+    ) -> list[str]:
         """Give others what changed here; returns the files that changed here and elsewhere.
 
         Raises OSError, Conflict, and InvalidInput for a directory that is too large.
         """
         for _ in range(PUSH_ATTEMPTS_MAX):
             newest = await self._settings.get(SCOPE, name)
-            coming = await anyio.to_thread.run_sync(self._prepare, name, root, newest or "", wanted)
+            source_of = await self._marks.sources(folders)
+            coming = await anyio.to_thread.run_sync(self._prepare, name, root, newest or "", wanted, source_of)
             if not coming.digest or await self._settings.swap(SCOPE, name, newest, coming.digest):
                 await anyio.to_thread.run_sync(self._conclude, name, coming)
                 return coming.conflicts
@@ -106,27 +156,32 @@ class WorkspaceSync:
 
     # ---- blocking parts ----
 
-    def _pull(self, name: str, root: Path, newest: str, wanted: Wanted) -> list[str]:
+    def _plan(self, name: str, root: Path, newest: str, wanted: Wanted) -> _Plan | None:
         state = self._recall(name, root)
         if state.newest == newest:
-            return []
-        files = self._place(name)
-        remote = _read(files, newest)
+            return None
+        manifest = _read(self._place(name), newest)
+        remote = manifest.entries
         local = scan(root, state.seen, time.time_ns(), wanted)
         changed = [path for path in remote.keys() | state.base.keys() if remote.get(path) != state.base.get(path)]
-        here = [path for path in changed if local.entries.get(path) != remote.get(path)]
-        met: list[str] = []
-        for path in sorted(here):
-            if local.entries.get(path) not in (None, state.base.get(path)) and not _is_folder(path, local, remote):
-                log.warning("changed here and elsewhere; the one from here is kept beside it", extra={"path": path})
-                keep_beside(root, path)
-                met.append(path)
-        for path in sorted(here, reverse=True):
-            if path not in remote or (remote[path].kind == "folder" and not _is_folder_here(path, local)):
+        here = sorted(path for path in changed if local.entries.get(path) != remote.get(path))
+        met = [
+            path
+            for path in here
+            if local.entries.get(path) not in (None, state.base.get(path)) and not _is_folder(path, local, remote)
+        ]
+        return _Plan(_State(remote, local.seen, newest, state.swept_at), manifest, local, here, met)
+
+    def _apply(self, name: str, root: Path, plan: _Plan, paths: Collection[str]) -> None:
+        """Change these paths here. Sorted, so that a folder is made before what is in it and removed after it."""
+        remote = plan.remote.entries
+        for path in (path for path in plan.met if path in paths):
+            log.warning("changed here and elsewhere; the one from here is kept beside it", extra={"path": path})
+            keep_beside(root, path)
+        for path in sorted(paths, reverse=True):
+            if path not in remote or (remote[path].kind == "folder" and not _is_folder_here(path, plan.local)):
                 remove(root, path)
-        self._make(files, root, {path: remote[path] for path in sorted(here) if path in remote})
-        self._remember(name, _State(dict(remote), local.seen, newest, state.swept_at))
-        return met
+        self._make(self._place(name), root, {path: remote[path] for path in sorted(paths) if path in remote})
 
     def _make(self, files: Files, root: Path, entries: Entries) -> None:
         arriving = self._memory / f".arriving-{secrets.token_hex(4)}"
@@ -138,7 +193,7 @@ class WorkspaceSync:
         finally:
             _clear(arriving)
 
-    def _prepare(self, name: str, root: Path, newest: str, wanted: Wanted) -> _Next:
+    def _prepare(self, name: str, root: Path, newest: str, wanted: Wanted, source_of: Callable[[Path], str]) -> _Next:
         state = self._recall(name, root)
         local = scan(root, state.seen, time.time_ns(), wanted)
         paths = local.entries.keys() | state.base.keys()
@@ -148,18 +203,23 @@ class WorkspaceSync:
         files = self._place(name)
         new = {entry.value: path for path, entry in local.entries.items() if entry.kind == "file" and path in changed}
         _side_by_side(lambda digest: _keep(files, root / new[digest], digest), new)
-        remote: Entries = _read(files, newest) if newest else {}
-        merged = dict(remote)
+        manifest = _read(files, newest) if newest else _Manifest({})
+        remote, merged = manifest.entries, dict(manifest.entries)
         met = sorted(
             path for path in changed if _meets(local.entries.get(path), state.base.get(path), remote.get(path))
         )
         for path in changed:
             merged.pop(path, None)
         merged |= {path: local.entries[path] for path in changed if path in local.entries}
+        marked = {path: source for path, source in manifest.marked.items() if path not in changed}
+        marked |= {path: source for path in changed & local.seen.keys() if (source := source_of(root / path))}
         for path in met:
             log.warning("changed here and elsewhere; the other one is kept beside it", extra={"path": path})
-            merged[_beside(path, merged)] = remote[path]
-        following = files.keep(_encoder.encode(merged))
+            aside = _beside(path, merged)
+            merged[aside] = remote[path]
+            if path in manifest.marked:
+                marked[aside] = manifest.marked[path]
+        following = files.keep(_encoder.encode(_Manifest(merged, marked)))
         common = following if merged == local.entries else ""
         return _Next(_State(local.entries, local.seen, common, state.swept_at), merged, following, met)
 
@@ -198,14 +258,14 @@ def _keep(files: Files, path: Path, digest: str) -> None:
         raise Conflict(f"{path} changed while it was read; it is pushed next time.")
 
 
-def _read(files: Files, digest: str) -> Entries:
+def _read(files: Files, digest: str) -> _Manifest:
     try:
-        entries = _manifest.decode(files.read(digest))
+        manifest = _manifest.decode(files.read(digest))
     except (msgspec.MsgspecError, FileNotFoundError) as error:
         raise StoreCorrupt(f"The manifest {digest} of a workspace is damaged or gone: {error}.") from error
-    for path in entries:
+    for path in manifest.entries:
         check_path(path)
-    return entries
+    return manifest
 
 
 def _meets(ours: Entry | None, base: Entry | None, theirs: Entry | None) -> bool:

@@ -211,7 +211,7 @@ class Executor:
         read = await self._marked.source_of(admitted.invocation.actions, context.mounts)
         steered_by = read or (context.taint.shown if context.taint.active else "")
         began_ns = time.time_ns()
-        changing = () if admitted.spec.read_only else context.mounts
+        changing = [mount.host for mount in context.mounts if mount.writable and not admitted.spec.read_only]
         async with self._marked.during(changing, steered_by, self._settings.call_seconds_max):
             output = await self._attempt(admitted)
         if output.tainted_by and not steered_by:

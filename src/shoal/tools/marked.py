@@ -16,7 +16,7 @@ import glob
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -55,23 +55,23 @@ class MarkedFiles:
         self._home = home
 
     @asynccontextmanager
-    async def during(self, mounts: Iterable[Mount], source: str, seconds_max: float) -> AsyncGenerator[None]:
-        """Mark what changes below the writable mounts meanwhile. Noted before, so that a crash loses no mark.
-
-        Raises StoreError.
-        """
+    async def during(self, folders: Collection[Path], source: str, seconds_max: float) -> AsyncGenerator[None]:
+        """See `domain.files.FolderMarks`."""
         async with AsyncExitStack() as stack:
-            for mount in mounts:
-                if mount.writable and source:
-                    await stack.enter_async_context(self._noting(mount.host, source, seconds_max))
+            for folder in folders if source else ():
+                await stack.enter_async_context(self._noting(folder, source, seconds_max))
             yield
 
-    async def since(self, mounts: Iterable[Mount], began_ns: int, source: str) -> None:
-        """Mark what changed below the writable mounts from a time on until now. Raises StoreError."""
+    async def sources(self, folders: Collection[Path]) -> Callable[[Path], str]:
+        """See `domain.files.FolderMarks`."""
+        kept = {folder: await self._marks(folder) for folder in folders}
+        return lambda path: _source_of(path, kept)
+
+    async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
+        """Mark what changed below the folders from a time on until now. Raises StoreError."""
         span = planned_span(began_ns, (time.time_ns() - began_ns) / 1e9, source)
-        for mount in mounts:
-            if mount.writable:
-                await self._change(mount.host, lambda marks: marks.with_span(span))
+        for folder in folders:
+            await self._change(folder, lambda marks: marks.with_span(span))
 
     async def note(self, folder: Path, files: Iterable[Path], source: str) -> None:
         """Mark these files of a folder as they are now; one that is gone is none. Raises StoreError."""
@@ -135,7 +135,7 @@ def _standing(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[Path]:
     return [path for path in dict.fromkeys(_named(actions, mounts)) if os.path.lexists(path)]
 
 
-def _first_source(named: Sequence[Path], marks: dict[Path, Marks]) -> str:
+def _first_source(named: Sequence[Path], marks: Mapping[Path, Marks]) -> str:
     """What marked the first marked file below what is read."""
     left = ENTRIES_MAX
     for path in named:
@@ -143,10 +143,14 @@ def _first_source(named: Sequence[Path], marks: dict[Path, Marks]) -> str:
             left -= 1
             if left < 0:
                 return "one of more files than can be looked at"
-            kept = next((kept for folder, kept in marks.items() if file.is_relative_to(folder)), Marks())
-            if source := kept.source_of(_changed(file)):
+            if source := _source_of(file, marks):
                 return f"{file.name!r}{_AFTER}{source.rpartition(_AFTER)[2]}"
     return ""
+
+
+def _source_of(file: Path, marks: Mapping[Path, Marks]) -> str:
+    kept = next((kept for folder, kept in marks.items() if file.is_relative_to(folder)), Marks())
+    return kept.source_of(_changed(file))
 
 
 def _named(actions: Sequence[Action], mounts: Sequence[Mount]) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from shoal.store.folders import SyncedFolders
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
+from shoal.tools.marked import MarkedFiles
 
 THREAD = make_thread_id("web", "lobby", "sea")
 OTHER = make_thread_id("web", "harbour", "sea")
@@ -30,7 +31,8 @@ class Machine:
     def __init__(self, root: Path, files: LocalFiles, store: DatabaseStore) -> None:
         self.home = Home(root)
         self.agent = AgentSpec("main", self.home.agent("main"), self.home.agent("main") / "workspace", "demo", "open")
-        self.folders = SyncedFolders(files, store.settings, self.home)
+        self.marks = MarkedFiles(store.settings, self.home)
+        self.folders = SyncedFolders(files, store.settings, self.home, self.marks)
 
     def write(self, path: Path, text: str) -> None:
         """Write a file."""
@@ -105,7 +107,7 @@ async def test_what_cannot_be_stored_is_told_and_what_cannot_be_had_is_tried_aga
             path.write_bytes(b"damaged")
     with pytest.raises(StoreUnavailable, match="agent main"):
         await b.folders.pull(THREAD, b.agent)
-    blocked = SyncedFolders(LocalFiles(tmp_path / "shoal.db"), b.folders._sync._settings, b.home)
+    blocked = SyncedFolders(LocalFiles(tmp_path / "shoal.db"), b.folders._sync._settings, b.home, b.marks)
     b.write(b.agent.workspace / "g", "2")
     (notice,) = await blocked.push(THREAD, b.agent)
     assert "could not be stored for other machines" in notice
@@ -128,3 +130,21 @@ async def test_paths_of_another_machine_are_this_ones(machines: tuple[Machine, M
     assert isinstance(seen, ToolFinished)
     assert seen.images == (Image(ours, "image/png"),)
     assert relocated(said, lambda path: path) is said
+
+
+async def test_what_a_stranger_had_a_hand_in_is_marked_on_the_next_machine(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    marked = {
+        a.agent.workspace / "log.md": b.agent.workspace / "log.md",
+        a.home.scratch(THREAD) / "draft": b.home.scratch(THREAD) / "draft",
+        a.home.attachments(THREAD) / "chart.txt": b.home.attachments(THREAD) / "chart.txt",
+    }
+    for path in marked:
+        a.write(path, "of a stranger")
+        await a.marks.note(path.parent, [path], "a stranger")
+    a.write(a.agent.workspace / "own", "of the owner")
+    await a.folders.push(THREAD, a.agent)
+    await b.folders.pull(THREAD, b.agent)
+    for path in marked.values():
+        assert (await b.marks.sources([path.parent]))(path) == "a stranger"
+    assert (await b.marks.sources([b.agent.workspace]))(b.agent.workspace / "own") == ""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput, StoreCorrupt
 from shoal.domain.files import digest_of
+from shoal.domain.home import Home
 from shoal.store import tree
 from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.sqlite import SqliteDriver
@@ -21,6 +22,7 @@ from shoal.store.tree import Entry
 from shoal.store.views import DatabaseStore
 from shoal.store.workspaces import SCOPE, WorkspaceSync
 from shoal.testing.clock import ManualClock
+from shoal.tools.marked import MarkedFiles
 
 NAME = "agents/main"
 
@@ -34,7 +36,8 @@ class Machine:
         self.files = files.below("agents%2Fmain")
         self.store = store
         self.memory = folder / "memory"
-        self._sync = WorkspaceSync(files, store.settings, self.memory)
+        self.marks = MarkedFiles(store.settings, Home(folder))
+        self._sync = WorkspaceSync(files, store.settings, self.memory, self.marks)
 
     def write(self, path: str, text: str) -> None:
         """Write a file."""
@@ -43,11 +46,21 @@ class Machine:
 
     async def push(self, *skip: str) -> list[str]:
         """Push."""
-        return await self._sync.push(NAME, self.root, lambda name: name not in skip)
+        return await self._sync.push(NAME, self.root, lambda name: name not in skip, [self.root])
 
     async def pull(self, *skip: str) -> list[str]:
         """Pull."""
-        return await self._sync.pull(NAME, self.root, lambda name: name not in skip)
+        return await self._sync.pull(NAME, self.root, lambda name: name not in skip, [self.root])
+
+    async def mark(self, *paths: str, source: str = "a page") -> None:
+        """Mark these files as they are now."""
+        await self.marks.note(self.root, [self.root / path for path in paths], source)
+
+    async def marked(self) -> dict[str, str]:
+        """The files that are marked, and by what."""
+        source_of = await self.marks.sources([self.root])
+        found = {path: source_of(self.root / path) for path, entry in self.entries().items() if entry.kind == "file"}
+        return {path: source for path, source in found.items() if source}
 
     def forget_the_sweep(self) -> None:
         """As if the last one were long ago."""
@@ -265,7 +278,7 @@ async def test_nothing_is_written_through_a_link(machines: tuple[Machine, Machin
 async def test_a_manifest_that_leads_out_is_refused(machines: tuple[Machine, Machine], path: str) -> None:
     a, b = machines
     content = a.files.keep(b"bad")
-    manifest = a.files.keep(msgspec.json.encode({path: Entry("file", content, 0o644)}))
+    manifest = a.files.keep(msgspec.json.encode({"entries": {path: Entry("file", content, 0o644)}}))
     await a.store.settings.put(SCOPE, NAME, manifest)
     with pytest.raises(InvalidInput, match="out of its directory"):
         await b.pull()
@@ -388,3 +401,94 @@ def test_no_step_follows_a_link(tmp_path: Path) -> None:
     assert not (root / "made").is_symlink()
     assert sorted(path.name for path in outside.iterdir()) == ["f"]
     assert (outside / "f").read_text() == "mine"
+
+
+def wait_a_tick(machine: Machine) -> None:
+    """Until the file system stamps changes later than all before by more than marks are rounded by."""
+    probe = machine.root.with_name("probe")
+    probe.touch()
+    began = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns < began + 100_000_000:
+        probe.touch()
+
+
+async def test_marks_follow_and_stay_with_what_was_marked(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+    a, b = machines
+    c = Machine(tmp_path / "c", LocalFiles(tmp_path / "files"), a.store)
+    for path in ("clean", "steered"):
+        a.write(path, path)
+        wait_a_tick(a)
+    await a.mark("steered")
+    await a.push()
+    await b.pull()
+    assert await b.marked() == {"steered": "a page"}
+    wait_a_tick(a)
+    b.write("clean", "more")
+    b.write("further", "words")
+    await b.push()
+    await a.pull()
+    await c.pull()
+    assert await a.marked() == await c.marked() == {"steered": "a page"}
+    assert a.shows() == b.shows() == c.shows()
+
+
+async def test_what_is_written_anew_elsewhere_is_clean_there_and_here(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("notes", "of a stranger")
+    await a.mark("notes")
+    await a.push()
+    await b.pull()
+    wait_a_tick(a)
+    b.write("notes", "of the owner")
+    await b.push()
+    await a.pull()
+    assert (await a.marked(), await b.marked()) == ({}, {})
+
+
+async def test_a_mark_makes_no_conflict(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    a.write("notes", "of a stranger")
+    await a.mark("notes")
+    await a.push()
+    await b.pull()
+    assert await b.push() == []
+    assert await a.pull() == []
+    a.write("other", "x")
+    await a.push()
+    assert await b.pull() == []
+    assert (b.shows(), await b.marked()) == (a.shows(), {"notes": "a page"})
+
+
+async def test_what_is_kept_beside_stays_marked(machines: tuple[Machine, Machine]) -> None:
+    a, b = machines
+    for machine in machines:
+        machine.write("notes", "")
+        await machine.push()
+        await machine.pull()
+    a.write("notes", "theirs")
+    await a.mark("notes", source="their page")
+    await a.push()
+    wait_a_tick(a)
+    b.write("notes", "ours")
+    await b.mark("notes", source="our page")
+    assert await b.pull() == ["notes"]
+    assert await b.marked() == {"notes": "our page and their page", "notes.conflict": "our page and their page"}
+
+
+async def test_a_pull_that_is_cut_leaves_nothing_unmarked(
+    machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = machines
+    a.write("notes", "of a stranger")
+    await a.mark("notes")
+    await a.push()
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(b._sync, "_remember", crash)
+    with pytest.raises(KeyboardInterrupt):
+        await b.pull()
+    monkeypatch.undo()
+    await b.pull()
+    assert await b.marked() == {"notes": "a page"}
