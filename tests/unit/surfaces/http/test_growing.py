@@ -1,5 +1,7 @@
 """The text of a turn as an OpenAI-compatible stream sends it: whole in the end, whatever was streamed before."""
 
+from itertools import accumulate, compress
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,11 +31,10 @@ def test_every_steps_text_is_sent_once_and_in_order_whatever_was_heard_of_it(
     for pieces, failed_tries, heard in turn:
         sent_before = growing.sent
         for attempt in (*failed_tries, pieces):
-            number, offset = number + 1, 0
-            for is_heard, piece in zip(heard, attempt, strict=False):
-                if is_heard:
-                    growing.stream(piece, number, offset)
-                offset += len(piece)
+            number += 1
+            placed = zip(attempt, accumulate(map(len, attempt), initial=0), strict=False)
+            for piece, offset in compress(placed, heard):
+                growing.stream(piece, number, offset)
         text = "".join(pieces)
         growing.finish_step(AssistantSaid(text, CALL))
         new = growing.sent[len(sent_before) :]
