@@ -20,7 +20,7 @@ import msgspec
 from shoal.actors.pairing import Pairing
 from shoal.domain.clock import Clock
 from shoal.domain.commands import Asked
-from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound
+from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreError
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, thread_address
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
@@ -38,6 +38,8 @@ MESSAGE_SECONDS = 2.0
 CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
+COMMANDS_KEPT_MAX = 1_000
+"""The last commands, which are not obeyed again when the platform delivers their messages again."""
 
 ASK_FOR_CODE = (
     "I do not know you yet. If you should have access, give this code to my owner, who can let you in with "
@@ -84,6 +86,7 @@ class Door:
         self._voice = voice
         self._links = links
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._obeyed: OrderedDict[str, None] = OrderedDict()
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
     async def send(self, message: Inbound) -> Receipt:
@@ -117,7 +120,9 @@ class Door:
         return await self._inner.decide(approval, allow, by, scope)
 
     async def command(self, asked: Asked) -> str:
-        """Do what a slash command asks, for somebody who may speak. Raises StoreError."""
+        """Do what a slash command asks, for somebody who may speak, once a key. Raises StoreError."""
+        if asked.key in self._obeyed:
+            return ""
         address = thread_address(asked.thread)
         found = await self._admission(address.platform, asked.author, address.channel)
         if not found.allowed:
@@ -125,7 +130,14 @@ class Door:
         if not found.owner and not self._may_go_on(asked.author.id):
             return "That was a lot at once. Try again in a moment."
         author = msgspec.structs.replace(asked.author, trusted=found.trusted)
-        return await self._inner.command(msgspec.structs.replace(asked, author=author))
+        self._obeyed[asked.key] = None
+        while len(self._obeyed) > COMMANDS_KEPT_MAX:
+            self._obeyed.popitem(last=False)
+        try:
+            return await self._inner.command(msgspec.structs.replace(asked, author=author))
+        except StoreError:  # the platform delivers it again
+            self._obeyed.pop(asked.key, None)
+            raise
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
         """The thread that a message belongs to. Raises StoreError."""

@@ -242,7 +242,7 @@ class InboxPort(Protocol):
         ...
 
     async def command(self, asked: Asked) -> str:
-        """Do what a slash command asks; returns what to tell the person (markdown, maybe empty). Raises StoreError."""
+        """Do what a slash command asks, once a key; returns what to tell (markdown, maybe empty). Raises StoreError."""
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:

@@ -3,14 +3,15 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.actors.door import MESSAGES_BURST, UNLINKED, Door, Links
+from shoal.actors.door import COMMANDS_KEPT_MAX, MESSAGES_BURST, UNLINKED, Door, Links
 from shoal.actors.pairing import SCOPE, Pairing
 from shoal.domain.commands import Asked
-from shoal.domain.errors import Conflict, Forbidden, NotFound
+from shoal.domain.errors import Conflict, Forbidden, NotFound, StoreError
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
@@ -35,6 +36,7 @@ class Inside:
         self.said: list[str] = []
         self.commands: list[Asked] = []
         self.settled = False
+        self.broken = False
 
     async def send(self, message: Inbound) -> Receipt:
         self.taken.append(message)
@@ -50,6 +52,8 @@ class Inside:
         return True
 
     async def command(self, asked: Asked) -> str:
+        if self.broken:
+            raise StoreError("The disk is gone.")
         self.commands.append(asked)
         return f"Did /{asked.name}."
 
@@ -207,6 +211,22 @@ async def test_a_command_of_a_stranger_is_not_obeyed(place: Place) -> None:
     refused = Asked(THREAD, Author("mallory"), "new", "", "k2", at)
     assert "no access" in await door.command(refused)
     assert [found.author.id for found in place.inside.commands] == ["ada"]
+
+
+async def test_a_command_is_obeyed_once_a_key(place: Place) -> None:
+    door = place.door(AccessRules(allow=("ada",)))
+    asked = Asked(THREAD, Author("ada"), "stop", "", "k0", place.clock.now())
+    place.inside.broken = True
+    with pytest.raises(StoreError):
+        await door.command(asked)
+    place.inside.broken = False
+    assert await door.command(asked) == "Did /stop."
+    assert await door.command(asked) == ""
+    for number in range(1, COMMANDS_KEPT_MAX + 1):
+        place.clock.jump(60)
+        await door.command(msgspec.structs.replace(asked, key=f"k{number}"))
+    assert await door.command(asked) == "Did /stop."
+    assert len(place.inside.commands) == COMMANDS_KEPT_MAX + 2
 
 
 def linked(*identities: str, roles: tuple[str, ...] = (), **rules: AccessRules) -> Links:
