@@ -100,7 +100,8 @@ class GoogleChatAdapter:
     async def _pull(self, inbox: InboxPort) -> None:
         """Take in what waits at the subscription, and acknowledge each event after it was stored."""
         pulled = await self._service.pubsub("pull", _Pulled, {"maxMessages": PULL_MAX}, PULL_SECONDS)
-        for received in pulled.received_messages:
+        now = self._clock.now()  # Pub/Sub hands them out in any order
+        for received in sorted(pulled.received_messages, key=lambda one: time_of(one.message.publish_time, now)):
             try:
                 await self._intake.take_published(received.message, inbox, self._tell)
             except InvalidId as error:

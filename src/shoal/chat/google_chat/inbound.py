@@ -160,6 +160,7 @@ class Published(msgspec.Struct, frozen=True):
 
     data: str = ""
     attributes: Mapping[str, str] = {}
+    publish_time: str = msgspec.field(name="publishTime", default="")
 
     @property
     def kind(self) -> str:

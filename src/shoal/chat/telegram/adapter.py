@@ -78,6 +78,7 @@ class TelegramAdapter:
         self._inbox: InboxPort | None = None
         self._failures = 0
         self._moved: dict[str, int] = {}
+        self._one_by_one = asyncio.Lock()
         self.connected = asyncio.Event()
 
     # ---- in ----
@@ -111,7 +112,8 @@ class TelegramAdapter:
         if inbox is None:
             return HttpAnswer(503, b'{"error":"unavailable","message":"Not connected yet; send it again."}')
         try:
-            await self._take(update, inbox)
+            async with self._one_by_one:
+                await self._take(update, inbox)
         except StoreError:
             return HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
         return HttpAnswer(200, b"{}")
@@ -154,9 +156,9 @@ class TelegramAdapter:
             }  # fmt: skip
             updates = await self._api.call("getUpdates", list[Update], given, seconds=POLL_SECONDS + 10)
             self._failures = 0
-            for update in updates:
+            for update in sorted(updates, key=lambda one: one.update_id):
                 await self._take(update, inbox)
-                offset = update.update_id + 1
+                offset = max(offset, update.update_id + 1)
             if updates:
                 await self._store.put(scope, "offset", str(offset))
 
