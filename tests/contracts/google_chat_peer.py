@@ -2,43 +2,37 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
-
-from tests.contracts.slack_peer import Kept
 
 from shoal.chat.google_chat.adapter import GoogleChatAdapter
 from shoal.chat.google_chat.service import GoogleChatSettings
-from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Lack, Shown
+from shoal.testing.contracts.chat_peer import Counterpart, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat
 
 DIRECT, HARBOUR = "DmAda", "AAAAharbour"
 USERS = {"ada": "1001", "bot": "otherbot", "itself": "app", "stranger": "1009"}
 
 
-class GoogleChat:
+class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
     """The counterpart: ada in direct messages, and a space."""
 
-    lacks: frozenset[Lack] = frozenset()
+    stranger = "1009"
 
     def __init__(self, home: Path, server: FakeGoogleChat, clock: ManualClock) -> None:
-        self.server = server
-        self.clock = clock
-        self.home = Home(home)
-        self.store = Kept()
-        self.stranger = "1009"
+        super().__init__(home, server, clock)
         self.key_file = home / "app.json"
         self.key_file.write_bytes(server.key_file())
         self.adapter = self.make()
         self.thread = make_thread_id("google_chat", DIRECT, "0")
+        self.other = make_thread_id("google_chat", HARBOUR, "0")
+        self.order = "written" if server.pulls else "arrived"
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """An adapter with the same store, as after a restart."""
         given = {**self.server.settings(), "service_account_file": self.key_file, "push_url": PUSH_URL, **more}
         settings = GoogleChatSettings(**given)  # pyright: ignore[reportArgumentType]
-        made = GoogleChatAdapter("google_chat", settings, self.home, self.store, self.clock)
+        made = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock)
         self.server.deliver = made.receive
         return made
 
@@ -55,7 +49,7 @@ class GoogleChat:
             if not one.viewer
         ]
 
-    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+    async def says(self, text: str, *, author: Who = "ada") -> str:
         await self.ready()
         return await self.server.says(DIRECT, text, user=USERS[author])
 
@@ -74,21 +68,3 @@ class GoogleChat:
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)
-
-    async def redeliver(self) -> None:
-        await self.server.redeliver()
-
-    def refuse(self, retry_after_seconds: float) -> None:
-        self.server.troubles.append(("refuse", retry_after_seconds))
-
-    def lose_answer(self) -> None:
-        self.server.troubles.append(("lose", 0))
-
-    def break_connection(self) -> None:
-        self.server.server.drop()
-
-    def refuse_token(self, refused: bool) -> None:
-        self.server.token_refused = refused
-
-    async def pass_time(self) -> None:
-        await self.clock.advance_to_next()

@@ -4,16 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from shoal.chat.slack.adapter import SlackAdapter
 from shoal.chat.slack.connection import SlackSettings
-from shoal.domain.errors import StoreError
-from shoal.domain.home import Home
+from shoal.domain.calls import HttpAnswer
 from shoal.domain.ids import make_thread_id
-from shoal.domain.posts import OutboundPost
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Lack, Shown
+from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
 from shoal.testing.platforms.slack_wire import Room, Sent
@@ -21,28 +17,6 @@ from shoal.testing.platforms.slack_wire import Room, Sent
 DIRECT = "D00000001"
 CHANNEL = "C00000001"
 SECRET_ROOM = "C00000002"
-
-
-class Kept:
-    """Settings in memory."""
-
-    def __init__(self) -> None:
-        self.values: dict[tuple[str, str], str] = {}
-        self.broken = False
-
-    async def get(self, scope: str, key: str) -> str | None:
-        if self.broken:
-            raise StoreError("The disk is gone.")
-        return self.values.get((scope, key))
-
-    async def put(self, scope: str, key: str, value: str) -> None:
-        self.values[scope, key] = value
-
-    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        if self.values.get((scope, key)) != expected:
-            return False
-        self.values[scope, key] = value
-        return True
 
 
 def workspace() -> FakeSlack:
@@ -54,22 +28,22 @@ def workspace() -> FakeSlack:
     return server
 
 
-class Slack:
+class Slack(Counterpart[SlackAdapter, FakeSlack]):
     """The counterpart: a direct conversation with ada, or a thread of a channel."""
 
+    stranger = "USTRANGER"
+
     def __init__(self, home: Path, server: FakeSlack, mode: Literal["socket", "http"] = "socket") -> None:
-        self.server = server
-        self.clock = ManualClock()
-        self.stranger = "USTRANGER"
-        self.kept = Kept()
-        self.home = Home(home)
+        super().__init__(home, server, ManualClock())
         self.mode: Literal["socket", "http"] = mode
-        self.lacks: frozenset[Lack] = frozenset({"replies"} if mode == "socket" else {"replies", "connection"})
+        self.lacks = frozenset[Lack]({"replies"} if mode == "socket" else {"replies", "connection"})
         self.channel, self.root = DIRECT, ""
         self.adapter = self.make()
         self.thread = make_thread_id("slack", DIRECT, "0")
+        root = server.keep(Sent(server.stamp(), CHANNEL, "UADA", "the moon"))
+        self.other = make_thread_id("slack", CHANNEL, root.ts)
         if mode == "http":
-            server.hook = self._called
+            server.deliver = self._called
 
     async def move_to_thread(self) -> None:
         """Speak in a thread of a channel that the bot follows."""
@@ -78,9 +52,9 @@ class Slack:
         self.thread = make_thread_id("slack", CHANNEL, root.ts)
         await self.kept.put("subscribed:slack", self.thread, "1")
 
-    async def _called(self, headers: Mapping[str, str], body: bytes) -> int:
+    async def _called(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         await self.adapter.connected.wait()
-        return (await self.adapter.receive(headers, body)).status
+        return await self.adapter.receive(headers, body)
 
     def make(self) -> SlackAdapter:
         """An adapter as after a restart."""
@@ -99,7 +73,7 @@ class Slack:
         content = (str(self.server.files[file]["name"]), self.server.contents[file]) if file else None
         return Shown(message.ts, self.server.shown(message), labels, content)
 
-    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+    async def says(self, text: str, *, author: Who = "ada") -> str:
         user = {"ada": "UADA", "bot": "UOTHERBOT", "itself": BOT, "stranger": "USTRANGER"}[author]
         return await self.server.says(self.channel, text, user=user, thread_ts=self.root)
 
@@ -117,26 +91,3 @@ class Slack:
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)
-
-    async def redeliver(self) -> None:
-        await self.server.redeliver()
-
-    def refuse(self, retry_after_seconds: float) -> None:
-        self.server.troubles.append(("refuse", retry_after_seconds))
-
-    def lose_answer(self) -> None:
-        self.server.troubles.append(("lose", 0))
-
-    def break_connection(self) -> None:
-        self.server.drop()
-
-    def refuse_token(self, refused: bool) -> None:
-        self.server.token_refused = refused
-
-    async def pass_time(self) -> None:
-        await self.clock.advance_to_next()
-
-
-def post(peer: Slack, markdown: str, key: str = "k1:0", **more: object) -> OutboundPost:
-    """A post to the conversation."""
-    return msgspec.structs.replace(OutboundPost(peer.thread, key, markdown), **more)

@@ -2,40 +2,33 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
-
-from tests.contracts.slack_peer import Kept
 
 from shoal.chat.teams.adapter import TeamsAdapter
 from shoal.chat.teams.service import TeamsSettings
-from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Lack, Shown
+from shoal.testing.contracts.chat_peer import Counterpart, Shown, Who
 from shoal.testing.platforms.teams import PASSWORD, FakeTeams
 
 DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2"
 
 
-class Teams:
+class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     """The counterpart: ada in a direct chat, a group chat, and a channel."""
 
-    lacks: frozenset[Lack] = frozenset()
+    stranger = "aad-mallory"
 
     def __init__(self, home: Path, server: FakeTeams, clock: ManualClock) -> None:
-        self.server = server
-        self.clock = clock
-        self.home = Home(home)
-        self.store = Kept()
-        self.stranger = "aad-mallory"
+        super().__init__(home, server, clock)
         self.adapter = self.make()
         self.thread = make_thread_id("teams", DIRECT, "0")
+        self.other = make_thread_id("teams", GROUP, "0")
 
     def make(self, **more: object) -> TeamsAdapter:
         """An adapter with the same store, as after a restart."""
         given = {**self.server.settings(), "app_password": lambda: PASSWORD, **more}
         settings = TeamsSettings(**given)  # pyright: ignore[reportArgumentType]
-        made = TeamsAdapter("teams", settings, self.home, self.store, self.clock)
+        made = TeamsAdapter("teams", settings, self.home, self.kept, self.clock)
         self.server.deliver = made.receive
         return made
 
@@ -51,7 +44,7 @@ class Teams:
             for one in self.server.said(DIRECT)
         ]
 
-    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+    async def says(self, text: str, *, author: Who = "ada") -> str:
         await self.ready()
         return await self.server.says(DIRECT, text, user="mallory" if author == "stranger" else author)
 
@@ -70,21 +63,3 @@ class Teams:
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)
-
-    async def redeliver(self) -> None:
-        await self.server.redeliver()
-
-    def refuse(self, retry_after_seconds: float) -> None:
-        self.server.troubles.append(("refuse", retry_after_seconds))
-
-    def lose_answer(self) -> None:
-        self.server.troubles.append(("lose", 0))
-
-    def break_connection(self) -> None:
-        self.server.server.drop()
-
-    def refuse_token(self, refused: bool) -> None:
-        self.server.token_refused = refused
-
-    async def pass_time(self) -> None:
-        await self.clock.advance_to_next()

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pytest
@@ -11,14 +10,13 @@ from shoal.chat.discord.adapter import DiscordAdapter
 from shoal.chat.discord.inbound import Threading
 from shoal.chat.discord.intake import DiscordSettings
 from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Inbound, Receipt
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Inbox, Lack, Shown, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Shown, Who, serving
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
 from shoal.testing.platforms.discord_world import ADA, BOT
 
@@ -26,42 +24,20 @@ STRANGER = "700000000000000009"
 OTHER_BOT = "900000000000000009"
 
 
-class Kept:
-    """Settings in memory."""
-
-    def __init__(self) -> None:
-        self.values: dict[tuple[str, str], str] = {}
-
-    async def get(self, scope: str, key: str) -> str | None:
-        return self.values.get((scope, key))
-
-    async def put(self, scope: str, key: str, value: str) -> None:
-        self.values[scope, key] = value
-
-    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        if self.values.get((scope, key)) != expected:
-            return False
-        self.values[scope, key] = value
-        return True
-
-
-class Discord:
+class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     """The counterpart: a conversation with ada, direct or in a server's thread that the bot follows."""
 
-    lacks: frozenset[Lack] = frozenset()
+    stranger = STRANGER
 
     def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
-        self.server = server
-        self.clock = clock
-        self.stranger = STRANGER
-        self.kept = Kept()
-        self.home = Home(home)
+        super().__init__(home, server, clock)
         self.guild, self.harbour = server.add_server()
         self.settings = DiscordSettings(token=lambda: TOKEN, api_base=server.api_base)
         self.adapter = self.make()
         self.channel = server.direct()
         self.kept.values["discord:discord", "direct"] = f'["{self.channel}"]'
         self.thread = make_thread_id("discord", self.channel, "0")
+        self.other = make_thread_id("discord", server.add_channel(self.guild), "0")
 
     def make(self, threading: Threading = "native") -> DiscordAdapter:
         """An adapter as after a restart."""
@@ -76,7 +52,7 @@ class Discord:
             for message in self.server.said(self.channel)
         ]
 
-    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+    async def says(self, text: str, *, author: Who = "ada") -> str:
         user = {"ada": ADA, "bot": OTHER_BOT, "itself": BOT, "stranger": STRANGER}[author]
         return await self.server.says(self.channel, text, user=user)
 
@@ -95,24 +71,6 @@ class Discord:
     async def clicks(self, message_id: str, label: str) -> None:
         await self.adapter.connected.wait()  # Discord keeps clicks for nobody
         await self.server.clicks(message_id, label)
-
-    async def redeliver(self) -> None:
-        await self.server.redeliver()
-
-    def refuse(self, retry_after_seconds: float) -> None:
-        self.server.troubles.append(("refuse", retry_after_seconds))
-
-    def lose_answer(self) -> None:
-        self.server.troubles.append(("lose", 0))
-
-    def break_connection(self) -> None:
-        self.server.gateway.drop()
-
-    def refuse_token(self, refused: bool) -> None:
-        self.server.token_refused = refused
-
-    async def pass_time(self) -> None:
-        await self.clock.advance_to_next()
 
 
 @pytest.fixture

@@ -15,20 +15,20 @@ from shoal.domain.posts import OutboundPost
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Lack, Shown
+from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown
+from shoal.testing.platforms.fake import FakePlatform
 
 PLAIN = str.maketrans("", "", "*")
 
 
-class Quiet:
-    """A counterpart whose people speak by another way; troubles it may have."""
+class Quiet(Counterpart[ChatAdapter, FakePlatform]):
+    """A counterpart whose people speak by another way."""
 
-    lacks: frozenset[Lack] = frozenset({"people", "connection", "files_in", "troubles"})
+    lacks = frozenset[Lack]({"people", "connection", "files_in", "troubles", "weather"})
 
-    def __init__(self, adapter: ChatAdapter) -> None:
+    def __init__(self, home: Path, adapter: ChatAdapter) -> None:
+        super().__init__(home, FakePlatform(), ManualClock())
         self.adapter = adapter
-        self.clock = ManualClock()
-        self.stranger = ""
         self.thread = make_thread_id(adapter.platform, "harbour", "1")
         self.seen: list[Shown] = []
 
@@ -41,50 +41,14 @@ class Quiet:
         shown = Shown(post.key, post.markdown.translate(PLAIN), tuple(b.label for b in post.buttons), file)
         self.seen = [old for old in self.seen if old.id != post.key] + [shown]
 
-    async def says(self, text: str, *, author: str = "ada") -> str:
-        raise NotImplementedError
-
-    async def changes(self, message_id: str, text: str) -> None:
-        raise NotImplementedError
-
-    async def deletes(self, message_id: str) -> None:
-        raise NotImplementedError
-
-    async def reacts(self, message_id: str, emoji: str) -> None:
-        raise NotImplementedError
-
-    async def sends_file(self, name: str, content: bytes) -> None:
-        raise NotImplementedError
-
-    async def clicks(self, message_id: str, label: str) -> None:
-        raise NotImplementedError
-
-    async def redeliver(self) -> None:
-        raise NotImplementedError
-
-    def refuse(self, retry_after_seconds: float) -> None:
-        raise NotImplementedError
-
-    def lose_answer(self) -> None:
-        raise NotImplementedError
-
-    def break_connection(self) -> None:
-        raise NotImplementedError
-
-    def refuse_token(self, refused: bool) -> None:
-        raise NotImplementedError
-
-    async def pass_time(self) -> None:
-        raise NotImplementedError
-
 
 class InMemory(Quiet):
     """FakeChat and its troubles."""
 
-    lacks: frozenset[Lack] = frozenset({"people", "connection", "files_in"})
+    lacks = frozenset[Lack]({"people", "connection", "files_in", "weather"})
 
-    def __init__(self, chat: FakeChat) -> None:
-        super().__init__(chat)
+    def __init__(self, home: Path, chat: FakeChat) -> None:
+        super().__init__(home, chat)
         self._chat = chat
 
     def shown(self) -> Sequence[Shown]:
@@ -109,17 +73,17 @@ class TestFakeChat(ChatContract):
     """The fake keeps the same promises as the real ones."""
 
     @pytest.fixture
-    def peer(self) -> InMemory:
-        return InMemory(FakeChat())
+    def peer(self, tmp_path: Path) -> InMemory:
+        return InMemory(tmp_path, FakeChat())
 
 
 class TestTerminal(ChatContract):
     """The terminal of this process."""
 
     @pytest.fixture
-    def peer(self) -> Iterator[Quiet]:
+    def peer(self, tmp_path: Path) -> Iterator[Quiet]:
         adapter = TerminalAdapter()
-        peer = Quiet(adapter)
+        peer = Quiet(tmp_path, adapter)
         with adapter.attach(peer.thread, peer.show):
             yield peer
 
@@ -127,7 +91,7 @@ class TestTerminal(ChatContract):
 class Page(Quiet):
     """The page shows the journal."""
 
-    lacks: frozenset[Lack] = frozenset({"people", "connection", "files_in", "troubles", "view"})
+    lacks = frozenset[Lack]({"people", "connection", "files_in", "troubles", "weather", "view"})
 
 
 class TestWeb(ChatContract):
@@ -135,7 +99,7 @@ class TestWeb(ChatContract):
 
     @pytest.fixture
     def peer(self, tmp_path: Path) -> Page:
-        return Page(WebAdapter(Home(tmp_path)))
+        return Page(tmp_path, WebAdapter(Home(tmp_path)))
 
 
 class TestWebFiles:

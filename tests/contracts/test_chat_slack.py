@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, post, workspace
+from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, workspace
 
 from shoal.domain.messages import Deletion, Edit
 from shoal.domain.posts import Button
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import SIGNING_SECRET, STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
 from shoal.testing.platforms.slack_wire import Given, Sent
@@ -182,7 +182,7 @@ async def test_a_tombstone_is_a_deletion(peer: Slack) -> None:
 @pytest.mark.parametrize("by", ["socket", "http"])
 async def test_a_slash_command_is_answered_to_its_asker(peer: Slack, hooked: Slack, by: str) -> None:
     inbox, there = Inbox(), peer if by == "socket" else hooked
-    there.server.hook = None if by == "socket" else there.server.hook
+    there.server.deliver = None if by == "socket" else there.server.deliver
     async with serving(there.adapter, inbox):
         await there.adapter.connected.wait()
         await there.server.slashes(DIRECT, "/shoal", "stop all")
@@ -302,20 +302,6 @@ async def test_a_channel_that_is_gone_hides_no_other(peer: Slack) -> None:
     again = Inbox()
     async with serving(peer.make(), again):
         assert [prompt.text for prompt in await again.prompts(1)] == ["anybody?"]
-
-
-async def test_events_in_any_order_and_number_are_each_taken_once(peer: Slack) -> None:
-    inbox = Inbox()
-    peer.server.event_copies = 3
-    async with serving(peer.adapter, inbox):
-        peer.server.hold()
-        for number in range(4):
-            await peer.says(f"number {number}")
-        await peer.server.release(backwards=True)
-        prompts = await inbox.prompts(4)
-        await peer.server.until(lambda: not peer.server.socket.pending)
-    assert sorted(prompt.text for prompt in prompts) == [f"number {number}" for number in range(4)]
-    assert len(inbox.came) == 4
 
 
 async def test_socket_mode_turned_off_is_told(peer: Slack, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,17 +5,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.contracts.slack_peer import CHANNEL, DIRECT, SECRET_ROOM, Slack, post, workspace
+from tests.contracts.slack_peer import CHANNEL, DIRECT, SECRET_ROOM, Slack, workspace
 
 from shoal.domain.calls import HttpInbound
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, Button
-from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
-from shoal.testing.platforms.slack_wire import Room, Sent
+from shoal.testing.platforms.slack_wire import Refused, Room, Sent, refusal_of
 
 
 @pytest.fixture
@@ -134,6 +134,7 @@ async def test_the_longest_text_has_room_for_buttons(peer: Slack) -> None:
 
 
 async def test_a_failing_platform_is_tried_again(peer: Slack) -> None:
+    peer.server.failed = refusal_of(Refused("service_unavailable"))
     peer.server.troubles.append(("fail", 0.0))
     with pytest.raises(PlatformError) as caught:
         await peer.adapter.post(post(peer, "later"))

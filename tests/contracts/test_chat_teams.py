@@ -90,7 +90,7 @@ async def test_only_what_teams_signed_for_this_bot_is_taken_in(peer: Teams) -> N
 async def test_no_token_goes_to_a_service_that_is_not_trusted(peer: Teams) -> None:
     evil = "https://evil.example/service/"
     assert await answered(peer, peer.server.signed(service_url=evil), serviceUrl=evil) == 401
-    await peer.store.put("service:teams", DIRECT, f'{{"service_url":"{evil}"}}')
+    await peer.kept.put("service:teams", DIRECT, f'{{"service_url":"{evil}"}}')
     with pytest.raises(PlatformError, match=r"evil\.example.*service_hosts"):
         await peer.adapter.post(OutboundPost(peer.thread, "k1", "hi"))
 

@@ -2,59 +2,42 @@
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from shoal.chat.telegram.adapter import TelegramAdapter, TelegramSettings
-from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
 from shoal.domain.posts import OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Inbox, Lack, Shown, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
 from shoal.testing.platforms.telegram import BOT_ID, TOKEN, FakeTelegram
 
 SECRET = "a-secret-for-the-webhook"
 
 
-class Kept:
-    """Settings in memory."""
-
-    def __init__(self) -> None:
-        self.values: dict[tuple[str, str], str] = {}
-
-    async def get(self, scope: str, key: str) -> str | None:
-        return self.values.get((scope, key))
-
-    async def put(self, scope: str, key: str, value: str) -> None:
-        self.values[scope, key] = value
-
-    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        if self.values.get((scope, key)) != expected:
-            return False
-        self.values[scope, key] = value
-        return True
-
-
-class Telegram:
+class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
     """The counterpart: a private chat with ada."""
 
-    lacks: frozenset[Lack] = frozenset({"deletions"})
+    lacks = frozenset[Lack]({"deletions"})
+    order = "written"
+    stranger = "9"
 
     def __init__(self, home: Path, server: FakeTelegram) -> None:
-        self.server = server
-        self.clock = ManualClock()
-        self.stranger = "9"
-        self.kept = Kept()
+        super().__init__(home, server, ManualClock())
         self.settings = TelegramSettings(token=lambda: TOKEN, api_base=server.server.address)
-        self.home = Home(home)
         self.adapter = self.make()
         self.thread = make_thread_id("telegram", "7", "0")
+        self.other = make_thread_id("telegram", "-100", "0")
 
     def make(self) -> TelegramAdapter:
         """An adapter as after a restart."""
         return TelegramAdapter("telegram", self.settings, self.home, self.kept, self.clock)
+
+    async def ready(self) -> None:
+        """Wait until a webhook is set, where there is to be one."""
+        if self.settings.mode == "webhook":
+            await self.adapter.connected.wait()
 
     def shown(self) -> Sequence[Shown]:
         return [
@@ -65,42 +48,24 @@ class Telegram:
             for message in self.server.said(7)
         ]  # fmt: skip
 
-    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+    async def says(self, text: str, *, author: Who = "ada") -> str:
+        await self.ready()
         user = {"ada": 7, "bot": 8, "itself": BOT_ID, "stranger": 9}[author]
         return str(await self.server.says(7, text, user=user, is_bot=author in ("bot", "itself")))
 
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(int(message_id), text)
 
-    async def deletes(self, message_id: str) -> None:
-        raise NotImplementedError
-
     async def reacts(self, message_id: str, emoji: str) -> None:
         await self.server.reacts(int(message_id), emoji)
 
     async def sends_file(self, name: str, content: bytes) -> None:
+        await self.ready()
         await self.server.sends_file(7, name, content)
 
     async def clicks(self, message_id: str, label: str) -> None:
+        await self.ready()
         await self.server.clicks(int(message_id), label)
-
-    async def redeliver(self) -> None:
-        await self.server.redeliver()
-
-    def refuse(self, retry_after_seconds: float) -> None:
-        self.server.troubles.append(("refuse", retry_after_seconds))
-
-    def lose_answer(self) -> None:
-        self.server.troubles.append(("lose", 0))
-
-    def break_connection(self) -> None:
-        self.server.server.drop()
-
-    def refuse_token(self, refused: bool) -> None:
-        self.server.token_refused = refused
-
-    async def pass_time(self) -> None:
-        await self.clock.advance_to_next()
 
 
 @pytest.fixture
@@ -109,11 +74,11 @@ async def peer(tmp_path: Path) -> AsyncIterator[Telegram]:
     server = FakeTelegram()
     server.add_chat(7)
     server.add_chat(-100, "supergroup", (41,))
-    await server.server.start()
+    await server.start()
     made = Telegram(tmp_path, server)
     yield made
     await made.adapter.close()
-    await server.server.stop()
+    await server.stop()
 
 
 class TestTelegram(ChatContract):
@@ -209,7 +174,17 @@ def hooked(peer: Telegram) -> Telegram:
         webhook_url="https://bot.example/platforms/telegram",
     )  # fmt: skip
     peer.adapter = peer.make()
+    peer.server.deliver = peer.adapter.receive
+    peer.order, peer.lacks = "arrived", frozenset({"deletions", "connection"})
     return peer
+
+
+class TestTelegramByWebhook(ChatContract):
+    """By webhook, where each update is a call of its own."""
+
+    @pytest.fixture
+    async def peer(self, hooked: Telegram) -> Telegram:
+        return hooked
 
 
 async def test_a_webhook_needs_its_secret(hooked: Telegram) -> None:

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pytest
@@ -15,24 +14,25 @@ from shoal.domain.posts import OutboundPost
 from shoal.domain.signing import proof
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
-from shoal.testing.contracts.chat_peer import Inbox, Lack, Shown, serving
+from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
 from shoal.testing.platforms.webhook import SECRET, FakeHookChat, Json
 
 PLAIN = str.maketrans("", "", "*")
 
 
-class Hook:
+class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
     """The counterpart: a channel `harbour` with ada in it."""
 
-    lacks: frozenset[Lack] = frozenset({"connection"})
+    lacks = frozenset[Lack]({"connection"})
+    stranger = "mallory"
 
     def __init__(self, home: Path, server: FakeHookChat, clock: ManualClock) -> None:
-        self.server = server
-        self.clock = clock
-        self.stranger = "mallory"
+        super().__init__(home, server, clock)
         settings = WebhookSettings(secret=lambda: SECRET, post_url=f"{server.server.address}/take")
-        self.adapter = WebhookAdapter("ticker", settings, Home(home), clock)
+        self.adapter = WebhookAdapter("ticker", settings, self.home, clock)
         self.thread = make_thread_id("ticker", "harbour", "7")
+        self.other = make_thread_id("ticker", "harbour", "8")
+        server.deliver = self.adapter.receive
 
     def shown(self) -> Sequence[Shown]:
         return [
@@ -40,7 +40,7 @@ class Hook:
             for one in self.server.messages
         ]
 
-    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+    async def says(self, text: str, *, author: Who = "ada") -> str:
         await self.adapter.connected.wait()
         user = {"ada": "ada", "bot": "other", "itself": "shoal", "stranger": self.stranger}[author]
         return await self.server.says("harbour", "7", text, user=user, is_bot=author in ("bot", "itself"))
@@ -68,36 +68,17 @@ class Hook:
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)
 
-    async def redeliver(self) -> None:
-        await self.server.redeliver()
-
-    def refuse(self, retry_after_seconds: float) -> None:
-        self.server.troubles.append(("refuse", retry_after_seconds))
-
-    def lose_answer(self) -> None:
-        self.server.troubles.append(("lose", 0))
-
-    def break_connection(self) -> None:
-        raise NotImplementedError
-
-    def refuse_token(self, refused: bool) -> None:
-        raise NotImplementedError
-
-    async def pass_time(self) -> None:
-        await self.clock.advance_to_next()
-
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[Hook]:
     """A chat and its other side."""
     clock = ManualClock()
     server = FakeHookChat(clock)
-    await server.server.start()
+    await server.start()
     made = Hook(tmp_path, server, clock)
-    server.deliver = made.adapter.receive
     yield made
     await made.adapter.close()
-    await server.server.stop()
+    await server.stop()
 
 
 class TestWebhookChat(ChatContract):

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, post, workspace
+from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, workspace
 
 from shoal.chat.slack.inbound import is_signed, signature_of
 from shoal.domain.posts import WRITING, Button
 from shoal.testing.clock import START
-from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_wire import READS
 

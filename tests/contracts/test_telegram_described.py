@@ -41,7 +41,7 @@ async def test_every_call_and_update_is_as_the_bot_api_describes_them(
     server = FakeTelegram()
     server.add_chat(7)
     server.add_chat(-100, "supergroup", (41,))
-    await server.server.start()
+    await server.start()
     peer, inbox = Telegram(tmp_path, server), Inbox()
     file = tmp_path / "tides.txt"
     file.write_bytes(b"high at noon")
@@ -65,7 +65,7 @@ async def test_every_call_and_update_is_as_the_bot_api_describes_them(
         await peer.reacts(made, "❌")
         await inbox.until(lambda: len(inbox.came) > 3)
     await peer.adapter.close()
-    await server.server.stop()
+    await server.stop()
     uploads = {"sendDocument": {"document": "what was uploaded"}}
     calls = [(method, {**given, **uploads.get(method, {})}) for method, given in server.calls]
     told = {"calls": calls, "updates": server.updates}

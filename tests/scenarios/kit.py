@@ -1,16 +1,14 @@
 """Tools for scenarios: one that waits until the test lets it go, one that fails, one that only answers."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TypeVar
 
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import Tool
-from shoal.testing.clock import ManualClock
+from shoal.testing.clock import in_time
 from shoal.testing.model import Call, Reply
 from shoal.tools.functions import tool
 
-T = TypeVar("T")
+__all__ = ["in_time"]
 
 
 class Door:
@@ -59,11 +57,3 @@ def calls(*names: str, text: str = "", arguments: str = "{}") -> Reply:
 def echoes(*texts: str) -> Reply:
     """An assistant message that echoes each text."""
     return Reply(calls=tuple(Call("echo", f'{{"text": "{text}"}}') for text in texts))
-
-
-async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 31) -> T:
-    """Let time pass, half a minute at a time unless told, until what is awaited has come."""
-    waiting = asyncio.ensure_future(coming)
-    while not waiting.done():
-        await clock.advance(seconds)
-    return await waiting

@@ -183,22 +183,6 @@ async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, pier: Pie
     assert not pier.fake.troubles or pier.fake.troubles[0][0] != "refuse"
 
 
-async def test_a_long_answer_arrives_whole(tmp_path: Path, pier: Pier) -> None:
-    rows = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
-    code = "\n".join(f"print({number})  # コード" for number in range(80))
-    words = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(120))
-    text = f"# Tides\n\n{words}\n\n| pier | depth |\n|---|---|\n{rows}\n\n```python\n{code}\n```\n\nThe end."
-    async with running(tmp_path, pier, FakeModel(text)):
-        await pier.fake.says(pier.direct, "go")
-        await pier.sees(pier.direct, "The end.")
-    said = pier.fake.said(pier.direct)
-    whole = "\n".join(message.text for message in said)
-    assert len(said) > 3
-    assert all(len(message.raw) <= 2000 for message in said)
-    assert all(f"w{number} 潮汐 l{number}." in whole for number in range(120))
-    assert all(f"print({number})  # コード" in whole and f"{number} 米" in whole for number in range(40))
-
-
 async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) -> None:
     other = Pier(pier.clock)
     await other.fake.start()

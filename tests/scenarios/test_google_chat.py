@@ -179,23 +179,6 @@ async def test_a_storm_ends_with_each_reply_once(tmp_path: Path, quay: Quay) -> 
     assert [message.text for message in quay.fake.said(DIRECT)] == ["at last", "and once more"]
 
 
-async def test_a_long_answer_arrives_whole(tmp_path: Path, quay: Quay) -> None:
-    rows = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
-    code = "\n".join(f"print({number})  # コード <{number}>" for number in range(120))
-    words = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(200))
-    text = f"# Tides\n\n{words}\n\n| pier | depth |\n|---|---|\n{rows}\n\n```python\n{code}\n```\n\nThe end."
-    assert len(text) > 10_000
-    async with running(tmp_path, quay, FakeModel(text)):
-        asked = quay.fake.message(await quay.fake.says(HARBOUR, "go"))
-        await quay.sees(HARBOUR, "The end.")
-    said = quay.fake.said(HARBOUR)
-    whole = "\n".join(message.shown for message in said)
-    assert len(said) > 2
-    assert {message.thread for message in said} == {asked.thread}
-    assert all(f"w{number} 潮汐 l{number}." in whole for number in range(200))
-    assert all(f"print({number})  # コード <{number}>" in whole and f"{number} 米" in whole for number in range(40))
-
-
 async def test_a_stranger_gets_a_code_and_each_account_answers_its_own(tmp_path: Path, quay: Quay) -> None:
     model = FakeModel("one", "two")
     quay.fake.add("DmMallory", "DIRECT_MESSAGE")

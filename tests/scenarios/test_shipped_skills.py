@@ -54,7 +54,7 @@ async def test_schedule_a_reminder(tmp_path: Path) -> None:
         await world.ada.says("go")
         await world.ada.sees("in 20 minutes")
         assert "Schedule a reminder" in (await results(world))[0].text
-        await in_time(clock, world.ada.sees("It is time:"))
+        await in_time(clock, world.ada.sees("It is time:"), 31)
         assert any(text in one for one in world.chat.texts(world.ada.thread))
 
 
@@ -108,8 +108,8 @@ async def test_watch_a_page(tmp_path: Path) -> None:
         world.app.tools.add(read_url)
         await world.ada.says("go")
         await world.ada.sees("I watch it.")
-        await in_time(clock, world.happens(world.ada.thread, "turn_finished", 2))
+        await in_time(clock, world.happens(world.ada.thread, "turn_finished", 2), 31)
         assert not any("changed" in text for text in world.chat.texts(world.ada.thread))
         page[0] = "Price: 12"
-        await in_time(clock, world.ada.sees("It changed: Price: 12"))
+        await in_time(clock, world.ada.sees("It changed: Price: 12"), 31)
         assert "# Watch a web page" in (await results(world))[0].text

@@ -184,23 +184,6 @@ async def test_a_storm_ends_with_each_reply_once(tmp_path: Path, pier: Pier) -> 
     assert [message.text for message in pier.fake.said(DIRECT)] == ["at last", "and once more"]
 
 
-async def test_a_long_answer_arrives_whole(tmp_path: Path, pier: Pier) -> None:
-    rows = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
-    code = "\n".join(f"print({number})  # コード <{number}>" for number in range(80))
-    words = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(120))
-    text = f"# Tides\n\n{words}\n\n| pier | depth |\n|---|---|\n{rows}\n\n```python\n{code}\n```\n\nThe end."
-    async with running(tmp_path, pier, FakeModel(text)):
-        asked = await pier.fake.says(HARBOUR, f"<@{BOT}> go")
-        await pier.sees(HARBOUR, "The end.")
-    said = pier.fake.said(HARBOUR)
-    whole = "\n".join(pier.fake.shown(message) for message in said)
-    assert len(said) > 2
-    assert {message.thread_ts for message in said} == {asked}
-    assert all(len(message.text) <= 3000 for message in said)
-    assert all(f"w{number} 潮汐 l{number}." in whole for number in range(120))
-    assert all(f"print({number})  # コード <{number}>" in whole and f"{number} 米" in whole for number in range(40))
-
-
 async def test_a_stranger_gets_a_code_and_no_answer(tmp_path: Path, pier: Pier) -> None:
     pier.fake.add_room(Room("D00000009", "", "im", ["USTRANGER", BOT]))
     model = FakeModel("never")

@@ -28,9 +28,9 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
     server = FakeTelegram()
     server.add_chat(ADA)
     server.add_chat(9)
-    await server.server.start()
+    await server.start()
     yield server
-    await server.server.stop()
+    await server.stop()
 
 
 @asynccontextmanager
@@ -114,14 +114,14 @@ async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, telegram: Fake
     async with running(tmp_path, telegram, model, clock, profile="standard") as app:
         await telegram.says(ADA, "go")
         card = await in_time(clock, sees(telegram, "true"))
-        await telegram.server.stop()
+        await telegram.stop()
         (asked,) = await app.store.approvals.search()
         assert dict(card.buttons)["Allow once"] == f"allow:{asked.id}"
         await app.orchestrator.decide(asked.id, True, Asker(user=str(ADA), platform="telegram"))
         for _ in range(60):
             await clock.advance(60)
         assert await app.store.outbox.depth() > 0
-        await telegram.server.start()
+        await telegram.start()
         await in_time(clock, sees(telegram, "after the outage"))
         await telegram.says(ADA, "still there?")
         await in_time(clock, sees(telegram, "and again"))
@@ -166,16 +166,3 @@ async def test_commands_are_answered_without_the_model(
         await telegram.says(ADA, command)
         await sees(telegram, part)
     assert not model.requests
-
-
-async def test_a_long_answer_arrives_whole(tmp_path: Path, telegram: FakeTelegram) -> None:
-    clock = ManualClock()
-    words = "\n\n".join(
-        f"**w{number}** 潮汐 `c{number}` [l{number}](https://example.com/{number})." for number in range(250)
-    )
-    async with running(tmp_path, telegram, FakeModel(words + "\n\nThe end."), clock):
-        await telegram.says(ADA, "go")
-        await in_time(clock, sees(telegram, "The end."))
-    whole = "\n".join(message.text for message in telegram.said(ADA))
-    assert len(telegram.said(ADA)) > 2
-    assert all(f"w{number} 潮汐 c{number} l{number}." in whole for number in range(250))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shoal.testing.clock import ManualClock as ManualClock
     from shoal.testing.model import FakeModel as FakeModel
     from shoal.testing.platforms.discord import FakeDiscord as FakeDiscord
+    from shoal.testing.platforms.fake import FakePlatform as FakePlatform
     from shoal.testing.platforms.google_chat import FakeGoogleChat as FakeGoogleChat
     from shoal.testing.platforms.matrix import FakeMatrix as FakeMatrix
     from shoal.testing.platforms.slack import FakeSlack as FakeSlack
@@ -27,6 +28,7 @@ _HOMES = {
     "FakeMatrix": "platforms.matrix",
     "FakeModel": "model",
     "FakeModels": "scenario",
+    "FakePlatform": "platforms.fake",
     "FakeSlack": "platforms.slack",
     "FakeTeams": "platforms.teams",
     "FakeTelegram": "platforms.telegram",

@@ -2,9 +2,13 @@
 
 import asyncio
 import heapq
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from shoal.domain.ids import format_ulid
+
+T = TypeVar("T")
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 """Where a ManualClock starts unless told: a Monday morning."""
@@ -118,3 +122,22 @@ class ManualClock:
 async def _settle() -> None:
     for _ in range(_PASSES):
         await asyncio.sleep(0)
+
+
+async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 0.5) -> T:
+    """Let time pass, so much at a time, until what is awaited has come.
+
+    Each step takes a thread's turn: on a slow machine, where calls take longer, time passes as much more slowly.
+    """
+    waiting = asyncio.ensure_future(coming)
+    try:
+        while not waiting.done():
+            await clock.advance(seconds)
+            await asyncio.to_thread(_turn)
+        return await waiting
+    finally:
+        waiting.cancel()
+
+
+def _turn() -> None:
+    pass

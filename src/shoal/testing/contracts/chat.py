@@ -4,25 +4,25 @@ class TestMine(ChatContract):
     @pytest.fixture
     async def peer(self): ...  # a fresh Counterpart, stopped after the test
 
-A counterpart is the platform's other side: its people, and its troubles. What a platform cannot do by its nature its
-counterpart says in `lacks`, and those tests are skipped.
+A counterpart is the platform's other side: its people, and the weather between. What a platform cannot do by its
+nature its counterpart says in `lacks`, and those tests are skipped.
 """
 
 import asyncio
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import pytest
 
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import parse_thread_id, thread_address
 from shoal.domain.messages import STOP_SIGNS, Deletion, Edit, Reaction
-from shoal.domain.posts import Button, OutboundPost
-from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Counterpart, Inbox, Lack, serving
+from shoal.domain.posts import Button
+from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, post, serving
+from shoal.testing.contracts.chat_weather import ChatWeather
 
 
-class ChatContract:
+class ChatContract(ChatWeather):
     """Subclass it with a `peer` fixture."""
 
     @pytest.fixture
@@ -30,26 +30,21 @@ class ChatContract:
         """Where what people do arrives."""
         return Inbox()
 
-    def post(self, peer: Counterpart, markdown: str, key: str = "k1", **fields: object) -> OutboundPost:
-        """A post to the conversation."""
-        plain = OutboundPost(peer.thread, key, markdown)
-        return msgspec.structs.replace(plain, **fields)
-
     # ---- life ----
 
-    async def test_it_stops_when_cancelled_and_starts_again(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_it_stops_when_cancelled_and_starts_again(self, peer: Peer, inbox: Inbox) -> None:
         """It stops when cancelled and starts again."""
         for _ in range(2):
             async with serving(peer.adapter, inbox) as task:
                 await asyncio.sleep(0)
                 assert not task.done()
 
-    async def test_its_thread_ids_begin_with_its_platform(self, peer: Counterpart) -> None:
+    async def test_its_thread_ids_begin_with_its_platform(self, peer: Peer) -> None:
         """Its thread ids begin with its platform."""
         assert parse_thread_id(peer.thread) == peer.thread
         assert thread_address(peer.thread).platform == peer.adapter.platform
 
-    async def test_its_limits_leave_room_for_text(self, peer: Counterpart) -> None:
+    async def test_its_limits_leave_room_for_text(self, peer: Peer) -> None:
         """Its limits leave room for text."""
         limits = peer.adapter.limits
         assert limits.text_chars_max >= 64
@@ -57,7 +52,7 @@ class ChatContract:
 
     # ---- inbound ----
 
-    async def test_what_a_person_writes_becomes_a_prompt(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_what_a_person_writes_becomes_a_prompt(self, peer: Peer, inbox: Inbox) -> None:
         """What a person writes becomes a prompt."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
@@ -70,7 +65,7 @@ class ChatContract:
         assert prompt.message_id == message_id
         assert prompt.at.tzinfo is not None
 
-    async def test_prompts_keep_their_order_and_have_keys_of_their_own(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_prompts_keep_their_order_and_have_keys_of_their_own(self, peer: Peer, inbox: Inbox) -> None:
         """Prompts keep their order and have keys of their own."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
@@ -80,20 +75,20 @@ class ChatContract:
         assert [prompt.text for prompt in prompts] == [f"number {number}" for number in range(5)]
         assert len({prompt.key for prompt in prompts}) == 5
 
-    async def test_a_message_delivered_twice_has_the_same_key(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_a_message_delivered_twice_has_the_same_key(self, peer: Peer, inbox: Inbox) -> None:
         """A message delivered twice has the same key."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             await peer.says("once")
             await inbox.prompts(1)
-            await peer.redeliver()
+            await peer.server.redeliver()
             await peer.says("after")
             prompts = await inbox.prompts(2)
         assert [prompt.text for prompt in prompts] == ["once", "after"]
 
     @pytest.mark.parametrize("author", ["itself", "bot", "stranger"])
     async def test_it_ignores_who_may_not_speak(
-        self, peer: Counterpart, inbox: Inbox, author: Literal["itself", "bot", "stranger"]
+        self, peer: Peer, inbox: Inbox, author: Literal["itself", "bot", "stranger"]
     ) -> None:
         """It ignores who may not speak."""
         needs(peer, "people")
@@ -108,7 +103,7 @@ class ChatContract:
         assert [prompt.text for prompt in prompts] == ["for you"]
         assert not inbox.commands
 
-    async def test_a_file_comes_in_with_its_name(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_a_file_comes_in_with_its_name(self, peer: Peer, inbox: Inbox) -> None:
         """A file comes in with its name."""
         needs(peer, "people", "files_in")
         async with serving(peer.adapter, inbox):
@@ -119,7 +114,7 @@ class ChatContract:
         assert file.error == ""
         assert await asyncio.to_thread(Path(file.path).read_bytes) == b"high at noon\n"
 
-    async def test_a_command_is_obeyed_and_no_prompt(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_a_command_is_obeyed_and_no_prompt(self, peer: Peer, inbox: Inbox) -> None:
         """A command is obeyed and no prompt."""
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
@@ -130,7 +125,7 @@ class ChatContract:
         assert asked.author.id
         assert not inbox.came
 
-    async def test_an_edit_names_the_message_it_changes(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_an_edit_names_the_message_it_changes(self, peer: Peer, inbox: Inbox) -> None:
         """An edit names the message it changes."""
         needs(peer, "people", "edits")
         async with serving(peer.adapter, inbox):
@@ -144,7 +139,7 @@ class ChatContract:
         assert (edit.key, edit.thread, edit.text) == (prompt.key, prompt.thread, "high tide")
         assert edit.author.id == prompt.author.id
 
-    async def test_a_deletion_names_the_message(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_a_deletion_names_the_message(self, peer: Peer, inbox: Inbox) -> None:
         """A deletion names the message."""
         needs(peer, "people", "deletions")
         async with serving(peer.adapter, inbox):
@@ -157,13 +152,13 @@ class ChatContract:
         assert isinstance(deletion, Deletion)
         assert (deletion.key, deletion.thread) == (prompt.key, prompt.thread)
 
-    async def test_a_reaction_names_the_message_it_is_put_to(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_a_reaction_names_the_message_it_is_put_to(self, peer: Peer, inbox: Inbox) -> None:
         """A reaction names the message it is put to."""
         needs(peer, "people", "reactions", "view")
         async with serving(peer.adapter, inbox):
             await peer.says("well?")
             await inbox.prompts(1)
-            message_id = await peer.adapter.post(self.post(peer, "Let me see"))
+            message_id = await peer.adapter.post(post(peer, "Let me see"))
             inbox.threads[message_id] = peer.thread
             await peer.reacts(message_id, "❌")
             await inbox.until(lambda: len(inbox.came) > 1)
@@ -174,68 +169,68 @@ class ChatContract:
 
     # ---- outbound ----
 
-    async def test_a_post_is_seen_and_has_an_id(self, peer: Counterpart) -> None:
+    async def test_a_post_is_seen_and_has_an_id(self, peer: Peer) -> None:
         """A post is seen and has an id."""
-        message_id = await peer.adapter.post(self.post(peer, "Low tide is at **six**."))
+        message_id = await peer.adapter.post(post(peer, "Low tide is at **six**."))
         assert message_id
         needs(peer, "view")
         assert [(shown.id, shown.text) for shown in peer.shown()] == [(message_id, "Low tide is at six.")]
 
-    async def test_an_edit_changes_the_message(self, peer: Counterpart) -> None:
+    async def test_an_edit_changes_the_message(self, peer: Peer) -> None:
         """An edit changes the message."""
         if not peer.adapter.limits.can_edit:
             pytest.skip("messages cannot be edited there")
-        message_id = await peer.adapter.post(self.post(peer, "one"))
+        message_id = await peer.adapter.post(post(peer, "one"))
         await peer.adapter.edit(peer.thread, message_id, "two")
         await peer.adapter.edit(peer.thread, message_id, "two")
         needs(peer, "view")
         assert [shown.text for shown in peer.shown()] == ["two"]
 
-    async def test_typing_is_harmless(self, peer: Counterpart) -> None:
+    async def test_typing_is_harmless(self, peer: Peer) -> None:
         """Typing is harmless."""
         await peer.adapter.typing(peer.thread, "thinking")
         await peer.adapter.typing(peer.thread, "")
 
-    async def test_the_longest_text_goes_in_one_post(self, peer: Counterpart) -> None:
+    async def test_the_longest_text_goes_in_one_post(self, peer: Peer) -> None:
         """The longest text goes in one post."""
         text = "x" * min(peer.adapter.limits.text_chars_max, 100_000)
-        await peer.adapter.post(self.post(peer, text))
+        await peer.adapter.post(post(peer, text))
         needs(peer, "view")
         assert [shown.text for shown in peer.shown()] == [text]
 
     @pytest.mark.parametrize("text", ["**open", "`", "[a](b", "_*~[]()#+-=|{}.!\\", "漢字 🦈 <b>&", "# T\n- [x] a | b"])
-    async def test_broken_markup_is_posted_all_the_same(self, peer: Counterpart, text: str) -> None:
+    async def test_broken_markup_is_posted_all_the_same(self, peer: Peer, text: str) -> None:
         """Broken markup is posted all the same."""
-        assert await peer.adapter.post(self.post(peer, text))
+        assert await peer.adapter.post(post(peer, text))
 
-    async def test_a_reply_names_what_it_answers(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_a_reply_names_what_it_answers(self, peer: Peer, inbox: Inbox) -> None:
         """A reply names what it answers."""
         needs(peer, "people", "view", "replies")
         async with serving(peer.adapter, inbox):
             asked = await peer.says("well?")
             await inbox.prompts(1)
-        await peer.adapter.post(self.post(peer, "well.", reply_to=asked))
+        await peer.adapter.post(post(peer, "well.", reply_to=asked))
         assert peer.shown()[-1].reply_to == asked
 
-    async def test_a_file_goes_out_whole(self, peer: Counterpart, tmp_path: Path) -> None:
+    async def test_a_file_goes_out_whole(self, peer: Peer, tmp_path: Path) -> None:
         """A file goes out whole."""
         if not peer.adapter.limits.can_upload:
             pytest.skip("files cannot be sent there")
         file = tmp_path / "tides.bin"
         file.write_bytes(bytes(range(256)) * 40)
-        assert await peer.adapter.post(self.post(peer, "The table.", kind="file", file=file))
+        assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
         needs(peer, "view")
         assert peer.shown()[-1].file == ("tides.bin", file.read_bytes())
 
-    async def test_a_file_that_is_gone_is_refused_for_good(self, peer: Counterpart, tmp_path: Path) -> None:
+    async def test_a_file_that_is_gone_is_refused_for_good(self, peer: Peer, tmp_path: Path) -> None:
         """A file that is gone is refused for good."""
         if not peer.adapter.limits.can_upload or "troubles" in peer.lacks:
             pytest.skip("files cannot be missed there")
         with pytest.raises(PlatformError) as caught:
-            await peer.adapter.post(self.post(peer, "", kind="file", file=tmp_path / "gone"))
+            await peer.adapter.post(post(peer, "", kind="file", file=tmp_path / "gone"))
         assert caught.value.permanent
 
-    async def test_a_click_decides(self, peer: Counterpart, inbox: Inbox) -> None:
+    async def test_a_click_decides(self, peer: Peer, inbox: Inbox) -> None:
         """A click decides."""
         needs(peer, "people", "view")
         if not peer.adapter.limits.has_buttons:
@@ -243,7 +238,7 @@ class ChatContract:
         approval = "01" + "K" * 24
         buttons = (Button("Allow", f"allow:{approval}"), Button("Deny", f"deny:{approval}"))
         async with serving(peer.adapter, inbox):
-            message_id = await peer.adapter.post(self.post(peer, "May I?", kind="card", buttons=buttons))
+            message_id = await peer.adapter.post(post(peer, "May I?", kind="card", buttons=buttons))
             assert peer.shown()[-1].buttons == ("Allow", "Deny")
             await peer.clicks(message_id, "Deny")
             await inbox.until(lambda: bool(inbox.decided))
@@ -252,72 +247,8 @@ class ChatContract:
         assert by.platform == peer.adapter.platform
         assert by.user
 
-    # ---- troubles ----
-
-    async def test_a_refusal_says_how_long_to_wait(self, peer: Counterpart) -> None:
-        """A refusal says how long to wait."""
-        needs(peer, "troubles")
-        peer.refuse(7)
-        with pytest.raises(PlatformError) as caught:
-            await peer.adapter.post(self.post(peer, "later"))
-        assert caught.value.retry_after_seconds == pytest.approx(7, abs=1)
-        assert not caught.value.permanent
-        assert not caught.value.outcome_unknown
-        assert not peer.shown()
-
-    async def test_a_lost_answer_is_told_and_the_key_makes_a_repeat_harmless(self, peer: Counterpart) -> None:
-        """A lost answer is told and the key makes a repeat harmless."""
-        needs(peer, "troubles")
-        peer.lose_answer()
-        with pytest.raises(PlatformError) as caught:
-            await peer.adapter.post(self.post(peer, "maybe"))
-        assert caught.value.outcome_unknown
-        await peer.adapter.post(self.post(peer, "maybe"))
-        assert len(peer.shown()) == (1 if peer.adapter.limits.idempotent_posts else 2)
-
-    async def test_after_a_drop_it_receives_again(self, peer: Counterpart, inbox: Inbox) -> None:
-        """After a drop it receives again."""
-        needs(peer, "people", "connection")
-        async with serving(peer.adapter, inbox):
-            await peer.says("before")
-            await inbox.prompts(1)
-            peer.break_connection()
-            await peer.says("after")
-            await asyncio.wait_for(self._in_time(peer, inbox, 2), WAIT_SECONDS)
-        assert [prompt.text for prompt in inbox.said()] == ["before", "after"]
-
-    async def test_a_refused_token_is_told_and_tried_again(
-        self, peer: Counterpart, inbox: Inbox, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """A refused token is told and tried again."""
-        needs(peer, "people", "connection")
-        peer.refuse_token(True)
-        async with serving(peer.adapter, inbox) as task:
-            await peer.pass_time()
-            assert not task.done()
-            assert any("token" in record.getMessage() for record in caplog.records)
-            peer.refuse_token(False)
-            await peer.says("now")
-            await asyncio.wait_for(self._in_time(peer, inbox, 1), WAIT_SECONDS)
-
-    async def _in_time(self, peer: Counterpart, inbox: Inbox, count: int) -> None:
-        while len(inbox.said()) < count:
-            passing = asyncio.ensure_future(peer.pass_time())
-            coming = asyncio.ensure_future(inbox.prompts(count))
-            await asyncio.wait({passing, coming}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (passing, coming):
-                task.cancel()
-            await asyncio.wait({passing, coming})
-
     # ---- history ----
 
-    async def test_history_can_be_asked_for(self, peer: Counterpart) -> None:
+    async def test_history_can_be_asked_for(self, peer: Peer) -> None:
         """History can be asked for."""
         assert len([prompt async for prompt in peer.adapter.history(peer.thread, None, 10)]) <= 10
-
-
-def needs(peer: Counterpart, *features: Lack) -> None:
-    """Skip the test where the platform lacks one of these."""
-    missing = [feature for feature in features if feature in peer.lacks]
-    if missing:
-        pytest.skip(f"there is no {', '.join(missing)} there")

@@ -3,28 +3,39 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
+import pytest
 
-from shoal.domain.clock import Clock
 from shoal.domain.commands import Asked
+from shoal.domain.errors import StoreError
 from shoal.domain.events import Scope
+from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.messages import Inbound, Prompt, Receipt
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter
+from shoal.domain.posts import OutboundPost
+from shoal.testing.clock import ManualClock
+from shoal.testing.platforms.fake import FakePlatform
 
 WAIT_SECONDS = 20.0
 """How long a test waits for what has to come; it does not depend on it."""
 
 Lack: TypeAlias = Literal[
-    "people", "troubles", "connection", "files_in", "view", "edits", "deletions", "reactions", "bots", "replies"
-]
-"""`people`: messages come in by another way than the adapter. `troubles`: its posts cannot fail. `connection`: it has
-none that could drop. `files_in`: people cannot send files. `view`: what is posted is seen elsewhere. `edits`,
-`deletions`, `reactions`: the platform does not tell bots of them. `bots`: it has no other bots. `replies`: its messages
-name none that they answer, but the thread they stand in."""
+    "people", "troubles", "weather", "connection", "files_in", "view", "edits", "deletions", "reactions", "bots",
+    "replies",
+]  # fmt: skip
+"""`people`: messages come in by another way than the adapter. `troubles`: its posts cannot fail. `weather`: nothing
+lies between it and the platform. `connection`: it has none that could drop. `files_in`: people cannot send files.
+`view`: what is posted is seen elsewhere. `edits`, `deletions`, `reactions`: the platform does not tell bots of them.
+`bots`: it has no other bots. `replies`: its messages name none that they answer, but the thread they stand in."""
+
+
+Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]
+"""Who speaks: somebody who may, another bot, the adapter's own, somebody who may not."""
 
 
 class Shown(msgspec.Struct):
@@ -37,68 +48,95 @@ class Shown(msgspec.Struct):
     reply_to: str = ""
 
 
-class Counterpart(Protocol):
-    """The other side of a platform, for one test."""
+class Kept:
+    """Settings in memory; every call fails while `broken`."""
 
-    adapter: ChatAdapter
-    clock: Clock
-    lacks: frozenset[Lack]
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], str] = {}
+        self.broken = False
+
+    async def get(self, scope: str, key: str) -> str | None:
+        """What was put there."""
+        if self.broken:
+            raise StoreError("The disk is gone.")
+        return self.values.get((scope, key))
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        """Put a value there."""
+        self.values[scope, key] = value
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        """Put a value there unless somebody else did."""
+        if self.values.get((scope, key)) != expected:
+            return False
+        self.values[scope, key] = value
+        return True
+
+
+A_co = TypeVar("A_co", bound=ChatAdapter, covariant=True)
+P_co = TypeVar("P_co", bound=FakePlatform, covariant=True)
+
+
+class Counterpart(Generic[A_co, P_co]):
+    """The other side of an adapter for one test: a platform, its people, and what the adapter keeps.
+
+    `thread` is a conversation that exists, in which ada may speak, and `other` another one. `stranger` is the id of
+    somebody the inbox does not admit. `order` is that in which events count that the platform delivers out of order:
+    as they were `written`, where it numbers them, or as they `arrived`.
+    """
+
+    adapter: A_co
     thread: ThreadId
-    """A conversation that exists, in which ada may speak."""
-    stranger: str
-    """The id of somebody the inbox does not admit."""
+    other: ThreadId
+    stranger: str = ""
+    lacks: frozenset[Lack] = frozenset()
+    order: Literal["written", "arrived"] = "arrived"
+
+    def __init__(self, home: Path, server: P_co, clock: ManualClock) -> None:
+        self.server = server
+        self.clock = clock
+        self.home = Home(home)
+        self.kept = Kept()
 
     def shown(self) -> Sequence[Shown]:
         """What stands in the conversation, oldest first."""
-        ...
+        raise NotImplementedError
 
-    async def says(self, text: str, *, author: Literal["ada", "bot", "itself", "stranger"] = "ada") -> str:
+    async def says(self, text: str, *, author: Who = "ada") -> str:
         """Somebody writes in the conversation; returns the platform's message id."""
-        ...
+        raise NotImplementedError
 
     async def changes(self, message_id: str, text: str) -> None:
         """Ada edits what she wrote."""
-        ...
+        raise NotImplementedError
 
     async def deletes(self, message_id: str) -> None:
         """Ada deletes what she wrote."""
-        ...
+        raise NotImplementedError
 
     async def reacts(self, message_id: str, emoji: str) -> None:
         """Ada puts an emoji to a message."""
-        ...
+        raise NotImplementedError
 
     async def sends_file(self, name: str, content: bytes) -> None:
         """Ada sends a file without words."""
-        ...
+        raise NotImplementedError
 
     async def clicks(self, message_id: str, label: str) -> None:
         """Ada presses a button."""
-        ...
-
-    async def redeliver(self) -> None:
-        """The platform delivers its last event again."""
-        ...
+        raise NotImplementedError
 
     def refuse(self, retry_after_seconds: float) -> None:
-        """The next call that posts is refused for so long."""
-        ...
+        """The next call that posts or edits is refused for so long."""
+        self.server.troubles.append(("refuse", retry_after_seconds))
 
     def lose_answer(self) -> None:
         """The next post is made, and the connection breaks before the answer."""
-        ...
+        self.server.troubles.append(("lose", 0.0))
 
-    def break_connection(self) -> None:
-        """Drop what is connected now, once."""
-        ...
 
-    def refuse_token(self, refused: bool) -> None:
-        """Whether the platform takes the adapter's credential."""
-        ...
-
-    async def pass_time(self) -> None:
-        """Let the adapter's next pause pass, without waiting for it."""
-        ...
+Peer: TypeAlias = Counterpart[ChatAdapter, FakePlatform]
+"""Any of them."""
 
 
 class Inbox:
@@ -134,7 +172,9 @@ class Inbox:
         return "allow" if allow else "deny"
 
     async def command(self, asked: Asked) -> str:
-        """Note it."""
+        """Note it; the same key twice is a duplicate."""
+        if any(found.key == asked.key for found in self.commands):
+            return ""
         self.commands.append(asked)
         await self._tell()
         return f"Did /{asked.name}."
@@ -172,3 +212,15 @@ async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled() or task.exception() is None
+
+
+def needs(peer: Peer, *features: Lack) -> None:
+    """Skip the test where the platform lacks one of these."""
+    missing = [feature for feature in features if feature in peer.lacks]
+    if missing:
+        pytest.skip(f"there is no {', '.join(missing)} there")
+
+
+def post(peer: Peer, markdown: str, key: str = "k1", **fields: object) -> OutboundPost:
+    """A post to the conversation."""
+    return msgspec.structs.replace(OutboundPost(peer.thread, key, markdown), **fields)

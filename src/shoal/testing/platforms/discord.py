@@ -5,11 +5,8 @@ a channel has its own budget of posts and of edits, five in five seconds of the 
 are answered 429. Source: docs.discord.com, API v10.
 """
 
-import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -24,14 +21,12 @@ from shoal.testing.platforms.discord_wire import (
     Refusal,
     Room,
     Sent,
-    Trouble,
     body_of,
     query_of,
 )
 from shoal.testing.platforms.discord_world import ADA, APPLICATION, BOT, DiscordWorld
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Part
-
-T = TypeVar("T")
+from shoal.testing.platforms.fake import FakePlatform
+from shoal.testing.platforms.wire import Answered, Called, Part
 
 TOKEN = "OTAw.fake.token-for-tests-only"
 PREFIX = "/api/v10"
@@ -41,34 +36,36 @@ _MADE = re.compile(r".*/threads|/guilds/\d+/channels")
 _LIMITED = re.compile(r"POST /channels/\d+/messages|PATCH /channels/\d+/messages/\d+")
 
 
-class FakeDiscord:
+class FakeDiscord(FakePlatform):
     """One bot, its servers and the people in them."""
 
     def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
         self.clock = clock or SystemClock()
         self.world = DiscordWorld(self.clock)
         self.gateway = FakeGateway(self)
-        self.server = LoopbackServer(self._respond)
-        self.troubles: deque[Trouble] = deque()
-        self.token_refused = False
         self.calls: list[tuple[str, str, Json]] = []
         self.answers: list[tuple[str, str, Json, int, Json]] = []
         self.too_many = 0
         self.posted: list[tuple[float, str]] = []
         self._routes = Routes(self.world)
         self._windows: dict[str, deque[float]] = {}
-        self._last: tuple[str, Given] | None = None
-        self._changed = asyncio.Condition()
 
     async def start(self) -> None:
         """Serve the API and the gateway; after `stop` on the same ports."""
-        self.world.address = await self.server.start()
+        await super().start()
+        self.world.address = self.server.address
         await self.gateway.start()
 
     async def stop(self) -> None:
         """Stop serving; what happened is kept."""
         await self.gateway.stop()
-        await self.server.stop()
+        await super().stop()
+
+    def drop(self) -> None:
+        """Break every connection."""
+        self.gateway.drop()
+        super().drop()
 
     @property
     def api_base(self) -> str:
@@ -148,41 +145,21 @@ class FakeDiscord:
         data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
         return await self._interacts(2, channel, user, data, {})
 
-    async def redeliver(self) -> None:
-        """The last thing that happened is told again, as a resumed session may."""
-        assert self._last is not None
-        await self.gateway.tell(*self._last)
-
     async def happens(self, name: str, data: Given) -> None:
-        """Tell of an event."""
-        self._last = (name, data)
-        await self.gateway.tell(name, data)
-        await self._tell()
+        """Tell of an event; told again, it has a number of its own, as in a resumed session."""
+        await self.happen(lambda: self.gateway.tell(name, data))
 
     def said(self, channel: str) -> list[Sent]:
         """What the bot has in a channel, for everybody to see."""
         return [one for one in self.world.messages if one.channel == channel and one.user == BOT and not one.hidden]
 
     async def sees(self, channel: str, part: str) -> Sent:
-        """Wait until a message of the bot in the channel contains `part` and is no preview that ends so: ` …`."""
-
-        def found() -> Sent | None:
-            said = [message for message in self.said(channel) if not message.text.endswith(" …")]
-            return next((message for message in said if part in message.text), None)
-
-        return await self.until(found)
+        """Wait until a message of the bot in the channel contains `part` and is no preview any more."""
+        return await self.seen(lambda: self.said(channel), part, lambda one: one.text)
 
     async def hears(self, heard: Heard) -> str:
         """Wait for the answer to a command or click."""
         return (await self.until(lambda: heard.message)).text
-
-    async def until(self, found: Callable[[], T | None]) -> T:
-        """Wait until something is there."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: found() is not None)
-        seen = found()
-        assert seen is not None
-        return seen
 
     # ---- what the gateway asks ----
 
@@ -205,7 +182,8 @@ class FakeDiscord:
 
     # ---- the wire ----
 
-    async def _respond(self, called: Called) -> Answered:
+    async def respond(self, called: Called) -> Answered:
+        """Answer a call of the API, or hand out a file."""
         path = unquote(called.path.partition("?")[0])
         if path.startswith("/attachments/"):
             found = self.world.files.get(path)
@@ -224,23 +202,22 @@ class FakeDiscord:
         if _LIMITED.fullmatch(f"{called.method} {path}"):
             return await self._limited(called, path, given, files)
         answer = self._answer(called, path, given, files)
-        await self._publish()
+        await self.tell()
         return answer
 
     async def _limited(self, called: Called, path: str, given: Json, files: tuple[Part, ...]) -> Answered:
-        """A post or an edit: within its budget, unless trouble was ordered."""
-        kind, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
-        if kind in ("refuse", "refuse_all"):
-            return _slow_down(seconds, everywhere=kind == "refuse_all")
-        if kind == "fail":
-            return Answered(502, b"<html>Bad Gateway</html>")
+        """A post or an edit: within its budget, unless trouble is due."""
+        everywhere = bool(self.troubles) and self.troubles[0][0] == "refuse_all"
         route = f"{called.method} {path.split('/')[2]}"
-        budget = self._budget(route)
-        if budget is None:
-            return _slow_down(self._wait(route))
-        answer = self._answer(called, path, given, files)
-        await self._publish()
-        return BREAK if kind == "lose" else answer._replace(headers=(*answer.headers, *budget))
+
+        def make() -> Answered:
+            budget = self._budget(route)
+            if budget is None:
+                return _slow_down(self._wait(route))
+            answer = self._answer(called, path, given, files)
+            return answer._replace(headers=(*answer.headers, *budget))
+
+        return await self.weathered(make, lambda seconds: _slow_down(seconds, everywhere=everywhere))
 
     def _answer(self, called: Called, path: str, given: Json, files: tuple[Part, ...]) -> Answered:
         query = query_of(called)
@@ -278,10 +255,11 @@ class FakeDiscord:
     def _wait(self, route: str) -> float:
         return max(0.0, self._windows[route][0] + WINDOW_SECONDS - self.clock.monotonic())
 
-    async def _publish(self) -> None:
+    async def tell(self) -> None:
+        """Something changed; the gateway tells what the bot itself did."""
         while self.world.coming:
             await self.gateway.tell(*self.world.coming.popleft())
-        await self._tell()
+        await super().tell()
 
     async def _interacts(self, kind: int, channel: str, user: str, data: Given, more: Given) -> Heard:
         room = self.world.rooms[channel]
@@ -301,10 +279,6 @@ class FakeDiscord:
 
     def _sent(self, message_id: str) -> Sent:
         return next(found for found in self.world.messages if found.id == message_id)
-
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
 
 
 def _json(content: Json) -> Answered:

@@ -10,7 +10,6 @@ from shoal.testing.platforms.wire import Answered, Called, Part, form_of
 
 Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
 Given: TypeAlias = dict[str, Json]
-Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "lose", "fail"], float]
 
 CONTENT_MAX = 2000
 NONCE_MAX = 25

@@ -5,18 +5,18 @@ signs them, or wait at a Pub/Sub subscription when `pulls` is set; what happens 
 Sources: developers.google.com/workspace/chat, and the Chat API's discovery document.
 """
 
-import asyncio
 import base64
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock, iso
+from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.google_chat_wire import (
     ChatMessage,
     Given,
@@ -29,7 +29,7 @@ from shoal.testing.platforms.google_chat_wire import (
     page_of,
 )
 from shoal.testing.platforms.tokens import Signer, signer
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
+from shoal.testing.platforms.wire import Answered, Called
 
 PROJECT = "123456789012"
 CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
@@ -38,44 +38,31 @@ PUSH_URL = "https://bot.example.org/platforms/google_chat"
 APP_ACCOUNT = "app@fake-project.iam.gserviceaccount.com"
 SUBSCRIPTION = "projects/fake/subscriptions/events"
 
-Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
 _MESSAGES = re.compile(r"/v1/spaces/([^/]+)/messages")
+_POSTS = re.compile(r"(POST|PATCH) /v1/spaces/[^/]+/messages")
 _MESSAGE = re.compile(r"/v1/(spaces/[^/]+/messages/[^/]+)")
 
 
-class FakeGoogleChat:
-    """One app, its spaces and the people in them. `deliver` is `GoogleChatAdapter.receive`, or what calls it."""
+class FakeGoogleChat(FakePlatform):
+    """One app, its spaces and the people in them."""
 
     def __init__(self, clock: Clock) -> None:
-        self.server = LoopbackServer(self._respond)
+        super().__init__()
         self.messages: list[ChatMessage] = []
         self.spaces: dict[str, Literal["DIRECT_MESSAGE", "SPACE"]] = {}
         self.contents: dict[str, bytes] = {}
         self.calls: list[tuple[str, str, bytes]] = []
         self.events: list[Given] = []
-        self.troubles: deque[tuple[Literal["refuse", "lose", "fail"], float]] = deque()
         self.waiting: deque[tuple[str, Given]] = deque()
-        self.token_refused = False
         self.granted = 0
         self.pulls = False
-        self.deliver: Deliver | None = None
         self.certificate_signer: Signer = signer("chat-1")
         self.oidc_signer: Signer = signer("oidc-1")
         self.app_signer: Signer = signer("app-1")
         self._clock = clock
         self._tokens: dict[str, str] = {}
         self._requests: dict[str, str] = {}
-        self._last: Callable[[], Awaitable[None]] | None = None
         self._count = 0
-        self._changed = asyncio.Condition()
-
-    async def start(self) -> str:
-        """Listen; returns the address."""
-        return await self.server.start()
-
-    async def stop(self) -> None:
-        """Close everything; what happened is kept."""
-        await self.server.stop()
 
     def settings(self) -> dict[str, str]:
         """The account's keys, so that everything is called here; the key file is `key_file`."""
@@ -172,11 +159,6 @@ class FakeGoogleChat:
         chosen: Given = {"appCommandId": number, "appCommandType": "QUICK_COMMAND"}
         await self._happens("APP_COMMAND", space, user, appCommandMetadata=chosen)
 
-    async def redeliver(self) -> None:
-        """The last event comes again."""
-        assert self._last is not None
-        await self._last()
-
     def message(self, name: str) -> ChatMessage:
         """A message by its name."""
         return next(found for found in self.messages if found.name == name)
@@ -187,20 +169,7 @@ class FakeGoogleChat:
 
     async def sees(self, space: str, part: str) -> ChatMessage:
         """Wait until a message of the app contains `part` and is no preview any more."""
-
-        def found() -> ChatMessage | None:
-            done = [one for one in self.said(space) if not one.text.endswith(" …")]
-            return next((one for one in done if part in one.shown), None)
-
-        await self.until(lambda: found() is not None)
-        seen = found()
-        assert seen is not None
-        return seen
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something is so."""
-        async with self._changed:
-            await self._changed.wait_for(holds)
+        return await self.seen(lambda: self.said(space), part, lambda one: one.shown)
 
     def fresh(self) -> int:
         """A number that nothing has yet."""
@@ -215,38 +184,34 @@ class FakeGoogleChat:
             **more,
         }  # fmt: skip
         self.events.append(event)
-
-        async def deliver() -> None:
-            if self.pulls:
-                await self._waits({"data": _encoded(event), "attributes": {}})
-            else:
-                assert self.deliver is not None, "nobody takes events"
-                await self.deliver(self.signed(), msgspec.json.encode(event))
-
-        self._last = deliver
-        await deliver()
+        if self.pulls:
+            await self._publish({"data": _encoded(event), "attributes": {}})
+        else:
+            await self._call(event)
 
     async def publishes(self, kind: str, content: Given) -> None:
         """Something happens to a message, which Google Workspace publishes; Pub/Sub pushes it, or holds it."""
-        published: Given = {
-            "data": _encoded(content), "messageId": str(self.fresh()),
-            "attributes": {"ce-type": f"google.workspace.chat.{kind}"},
-        }  # fmt: skip
+        await self._publish({"data": _encoded(content), "attributes": {"ce-type": f"google.workspace.chat.{kind}"}})
 
+    async def _publish(self, content: Given) -> None:
+        number = self.fresh()
+        at = self._clock.now() + timedelta(microseconds=number)
+        published: Given = {**content, "messageId": str(number), "publishTime": at.isoformat()}
+
+        async def wait_for_pull() -> None:
+            self.waiting.append((f"ack-{self.fresh()}", published))
+
+        if self.pulls:
+            await self.happen(wait_for_pull)
+        else:
+            await self._call({"message": published, "subscription": SUBSCRIPTION}, push=True)
+
+    async def _call(self, content: Given, *, push: bool = False) -> None:
         async def deliver() -> None:
-            if self.pulls:
-                await self._waits(published)
-            else:
-                assert self.deliver is not None, "nobody takes events"
-                body = msgspec.json.encode({"message": published, "subscription": SUBSCRIPTION})
-                await self.deliver(self.signed(push=True), body)
+            assert self.deliver is not None, "nobody takes events"
+            await self.deliver(self.signed(push=push), msgspec.json.encode(content))
 
-        self._last = deliver
-        await deliver()
-
-    async def _waits(self, published: Given) -> None:
-        self.waiting.append((f"ack-{self.fresh()}", published))
-        await self._tell()
+        await self.happen(deliver)
 
     def signed(self, *, push: bool = False, by: Signer | None = None, **claims: Json) -> dict[str, str]:
         """The headers of an event, or of a push."""
@@ -264,22 +229,23 @@ class FakeGoogleChat:
 
     # ---- the wire ----
 
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def _respond(self, called: Called) -> Answered:
+    async def respond(self, called: Called) -> Answered:
+        """Answer a call to any of the sides."""
         self.calls.append((called.method, called.path, called.body))
         try:
             if called.path == f"/v1/{SUBSCRIPTION}:pull":
                 self._check_token(called, "pubsub")
-                await self.until(lambda: bool(self.waiting))
+                await self.until(lambda: self.waiting)
                 held: list[Json] = [{"ackId": ack, "message": published} for ack, published in self.waiting]
                 return ok_of({"receivedMessages": held})
+            if called.method == "PATCH" or (
+                called.method == "POST" and _MESSAGES.fullmatch(urlsplit(called.path).path)
+            ):
+                return await self.weathered(lambda: self._answer(called), _too_many)
             answer = self._answer(called)
         except Refused as refused:
             answer = refused.answer
-        await self._tell()
+        await self.tell()
         return answer
 
     def _answer(self, called: Called) -> Answered:
@@ -338,16 +304,11 @@ class FakeGoogleChat:
         return ok_of(self.about(message))
 
     def _create(self, space: str, given: Given, params: Mapping[str, str]) -> Answered:
-        kind, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
-        if kind == "refuse":
-            raise Refused(429, "RESOURCE_EXHAUSTED", (("retry-after", str(int(seconds))),))
-        if kind == "fail":
-            raise Refused(500, "INTERNAL")
         known = self._requests.get(params.get("requestId", ""))
         if known is None:
             known = self._posted(space, given, params).name
             self._requests[params["requestId"]] = known
-        return BREAK if kind == "lose" else ok_of(self.about(self.message(known)))
+        return ok_of(self.about(self.message(known)))
 
     def _posted(self, space: str, given: Given, params: Mapping[str, str]) -> ChatMessage:
         parts = check_message(given, {message.name: message.created_at for message in self.messages})
@@ -392,3 +353,7 @@ class FakeGoogleChat:
 
 def _encoded(content: Mapping[str, Json] | Sequence[Json]) -> str:
     return base64.b64encode(msgspec.json.encode(content)).decode()
+
+
+def _too_many(seconds: float) -> Answered:
+    return Refused(429, "RESOURCE_EXHAUSTED", (("retry-after", str(int(seconds))),)).answer

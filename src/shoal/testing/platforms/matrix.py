@@ -5,29 +5,24 @@ it: rooms may be encrypted, and what is written there then cannot be read. Sourc
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
 from urllib.parse import unquote
 
 import msgspec
 
 from shoal.domain.clock import Clock, SystemClock
+from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.matrix_routes import Routes, encoded
 from shoal.testing.platforms.matrix_wire import (
     Given,
     Happened,
     Refusal,
-    Trouble,
     Written,
     query_of,
     shown_text,
     text_in,
 )
 from shoal.testing.platforms.matrix_world import ADA, BOT, SERVER, MatrixWorld, Room
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
-
-T = TypeVar("T")
+from shoal.testing.platforms.wire import Answered, Called
 
 TOKEN = "syt_fake_token-for-tests-only"
 PASSWORD = "a fake password"
@@ -36,30 +31,18 @@ _UPLOAD = "/_matrix/media/v3/upload"
 _DOWNLOAD = f"{_CLIENT}/v1/media/download/{SERVER}/"
 
 
-class FakeMatrix:
+class FakeMatrix(FakePlatform):
     """One bot, its rooms and the people in them."""
 
     def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
         self.clock = clock or SystemClock()
         self.world = MatrixWorld(self.clock)
-        self.server = LoopbackServer(self._respond)
-        self.troubles: deque[Trouble] = deque()
-        self.token_refused = False
         self.logins: list[Given] = []
         self.calls: list[tuple[str, str, Given]] = []
         self.timeline_max = 50
         self.syncs = 0
         self._routes = Routes(self.world)
-        self._last: Happened | None = None
-        self._changed = asyncio.Condition()
-
-    async def start(self) -> None:
-        """Serve; after `stop` on the same port."""
-        await self.server.start()
-
-    async def stop(self) -> None:
-        """Stop serving; what happened is kept, and people go on writing."""
-        await self.server.stop()
 
     @property
     def address(self) -> str:
@@ -76,7 +59,7 @@ class FakeMatrix:
         """Somebody makes a room and invites the bot; returns its id."""
         room = self.world.add_room(user, name=name)
         self.world.move(room, BOT, "invite", user)
-        await self._tell()
+        await self.tell()
         return room.id
 
     async def says(
@@ -120,17 +103,15 @@ class FakeMatrix:
         relation: Given = {"rel_type": "m.annotation", "event_id": event_id, "key": emoji}
         await self.happens(room, user, "m.reaction", {"m.relates_to": relation})
 
-    async def redeliver(self) -> None:
-        """The last thing that happened is told again."""
-        assert self._last is not None
-        self.world.again(self._last)
-        await self._tell()
-
     async def happens(self, room: str, user: str, kind: str, content: Given, *, redacts: str = "") -> str:
         """Something happens in a room; returns the event's id."""
-        self._last = self.world.happen(self.world.rooms[room], user, kind, content, redacts=redacts)
-        await self._tell()
-        return self._last.event_id
+        event = self.world.written(self.world.rooms[room], user, kind, content, redacts=redacts)
+
+        async def deliver() -> None:
+            self.world.tell(event)
+
+        await self.happen(deliver)
+        return event.event_id
 
     # ---- what people see ----
 
@@ -140,21 +121,8 @@ class FakeMatrix:
         return [one for one in found if one is not None and thread in (None, one.thread)]
 
     async def sees(self, room: str, part: str) -> Written:
-        """Wait until a message of the bot in the room contains `part` and is no preview that ends so: ` …`."""
-
-        def found() -> Written | None:
-            said = [message for message in self.said(room) if not message.text.endswith(" …")]
-            return next((message for message in said if part in message.text), None)
-
-        return await self.until(found)
-
-    async def until(self, found: Callable[[], T | None]) -> T:
-        """Wait until something is there."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: found() is not None)
-        seen = found()
-        assert seen is not None
-        return seen
+        """Wait until a message of the bot in the room contains `part` and is no preview any more."""
+        return await self.seen(lambda: self.said(room), part, lambda one: one.text)
 
     def _written(self, room: Room, event: Happened) -> Written | None:
         replaces = event.relation.get("rel_type") == "m.replace"
@@ -179,7 +147,8 @@ class FakeMatrix:
 
     # ---- the wire ----
 
-    async def _respond(self, called: Called) -> Answered:
+    async def respond(self, called: Called) -> Answered:
+        """Answer a call of the client-server API, or about media."""
         path = unquote(called.path.partition("?")[0])
         try:
             if path == f"{_CLIENT}/v3/login":
@@ -216,35 +185,33 @@ class FakeMatrix:
         parts = called.path.partition("?")[0].removeprefix(_CLIENT).split("/")
         path = "/".join(unquote(part).replace("/", "%2F") for part in parts)
         self.calls.append((called.method, path, given))
-        posts = called.method == "PUT" and "/send/" in path
-        kind, seconds = self.troubles.popleft() if posts and self.troubles else ("", 0.0)
-        if kind == "refuse":
-            raise Refusal("M_LIMIT_EXCEEDED", "Too Many Requests", int(seconds * 1000))
-        if kind == "fail":
-            return Answered(502, b"<html>Bad Gateway</html>")
-        answer = Answered(200, encoded(self._routes.answer(called.method, path, given, query_of(called))))
-        await self._tell()
-        return BREAK if kind == "lose" else answer
+
+        def make() -> Answered:
+            return Answered(200, encoded(self._routes.answer(called.method, path, given, query_of(called))))
+
+        if called.method == "PUT" and "/send/" in path:
+            return await self.weathered(make, _too_many)
+        answer = make()
+        await self.tell()
+        return answer
 
     async def _sync(self, query: dict[str, str]) -> Answered:
         since = int(query.get("since", "s0")[1:])
         self.syncs += "since" in query
-        await self._tell()
+        await self.tell()
         seconds = int(query.get("timeout", "0")) / 1000
         try:
-            async with asyncio.timeout(seconds or None), self._changed:
-                news = self.world.news(since, self.timeline_max)
-                while news is None and seconds and not self.token_refused:
-                    await self._changed.wait()
-                    news = self.world.news(since, self.timeline_max)
+            async with asyncio.timeout(seconds):
+                await self.until(lambda: self.token_refused or self.world.news(since, self.timeline_max))
         except TimeoutError:
-            news = None
+            pass
         if self.token_refused:
             raise Refusal("M_UNKNOWN_TOKEN", "Invalid access token passed.")
         keys: Given = {"signed_curve25519": 50}
-        told: Given = {"next_batch": f"s{self.world.position}", "rooms": news or {}, "device_one_time_keys_count": keys}
+        news = self.world.news(since, self.timeline_max) or {}
+        told: Given = {"next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys}
         return Answered(200, encoded(told))
 
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+
+def _too_many(seconds: float) -> Answered:
+    return Refusal("M_LIMIT_EXCEEDED", "Too Many Requests", int(seconds * 1000)).answer()

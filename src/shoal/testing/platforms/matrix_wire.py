@@ -1,7 +1,7 @@
 """What the fake homeserver's calls and answers are made of: refusals as Matrix words them, and what it checks."""
 
 from html.parser import HTMLParser
-from typing import Literal, TypeAlias, Union
+from typing import TypeAlias, Union
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -10,7 +10,6 @@ from shoal.testing.platforms.wire import Answered, Called
 
 Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
 Given: TypeAlias = dict[str, Json]
-Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
 
 EVENT_BYTES_MAX = 65_536
 _TAGS = """

@@ -59,17 +59,20 @@ class MatrixWorld:
     def happen(
         self, room: Room, sender: str, kind: str, content: Given, *, state_key: str | None = None, redacts: str = ""
     ) -> Happened:
-        """Something happens in a room."""
-        self.position += 1
-        at = int(self.clock.now().timestamp() * 1000)
-        event = Happened(
-            self.position, self.fresh("$"), room.id, sender, kind, content, at, state_key=state_key, redacts=redacts
-        )
-        room.events.append(event)
+        """Something happens in a room, and is told at once."""
+        event = self.written(room, sender, kind, content, state_key=state_key, redacts=redacts)
+        self.tell(event)
         return event
 
-    def again(self, event: Happened) -> None:
-        """Tell of an event once more, as a homeserver may after trouble of its own."""
+    def written(
+        self, room: Room, sender: str, kind: str, content: Given, *, state_key: str | None = None, redacts: str = ""
+    ) -> Happened:
+        """An event that is not told yet."""
+        at = int(self.clock.now().timestamp() * 1000)
+        return Happened(0, self.fresh("$"), room.id, sender, kind, content, at, state_key=state_key, redacts=redacts)
+
+    def tell(self, event: Happened) -> None:
+        """Put an event into the stream; once more, as a homeserver may after trouble of its own."""
         self.position += 1
         self.rooms[event.room].events.append(msgspec.structs.replace(event, position=self.position))
 

@@ -1,18 +1,17 @@
 """FakeSlack: a workspace on loopback, strict about what the real one refuses, with troubles on order.
 
 Its people write with `says`, press buttons with `clicks`, and see `messages`. Events go out by Socket Mode, or signed
-to `hook` where one is set; unconfirmed ones come again. Source: docs.slack.dev.
+to `deliver` where that is set; unconfirmed ones come again. Source: docs.slack.dev.
 """
 
-import asyncio
 import hashlib
 import hmac
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlencode
 
 import msgspec
 
+from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.slack_markup import shown_text
 from shoal.testing.platforms.slack_methods import APP, BOT, BOT_ID, STARTED_AT, TEAM, Workspace
 from shoal.testing.platforms.slack_socket import SocketSide
@@ -22,13 +21,12 @@ from shoal.testing.platforms.slack_wire import (
     Refused,
     Room,
     Sent,
-    Trouble,
     ok_of,
     parameters_of,
     refusal_of,
     text_in,
 )
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, form_of
+from shoal.testing.platforms.wire import Answered, Called, form_of
 
 BOT_TOKEN = "xoxb-fake-for-tests-only"
 APP_TOKEN = "xapp-fake-for-tests-only"
@@ -37,45 +35,36 @@ SIGNING_SECRET = "fake-signing-secret"
 POSTS = frozenset({"chat.postMessage", "chat.update", "chat.startStream", "files.completeUploadExternal"})
 """The methods that troubles befall."""
 EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1"}
-Hook = Callable[[Mapping[str, str], bytes], Awaitable[int]]
-"""Takes the headers and the body of a call to the app; returns the status it was answered with."""
 
 
-class FakeSlack(Workspace):
+class FakeSlack(FakePlatform, Workspace):
     """One app, its workspace and the people in it."""
 
     def __init__(self, started_at: float = STARTED_AT) -> None:
-        super().__init__(started_at)
-        self.server = LoopbackServer(self._respond)
+        FakePlatform.__init__(self)
+        Workspace.__init__(self, started_at)
         self.socket = SocketSide(self.tell)
-        self.hook: Hook | None = None
-        self.troubles: deque[Trouble] = deque()
         self.calls: list[tuple[str, Given]] = []
         self.answers: list[Given] = []
-        self.token_refused = False
-        self.event_copies = 1
-        self._held: list[Given] | None = None
-        self._unhooked: deque[tuple[Given, int]] = deque()
-        self._last: Given | None = None
-        self._changed = asyncio.Condition()
+        self._unconfirmed: deque[tuple[Given, int]] = deque()
         for user, name in ((BOT, "Shoal"), ("UADA", "Ada"), ("UBEA", "Bea"), ("USTRANGER", "Mallory")):
             self.add_user(user, name, is_bot=user == BOT)
         self.add_user("UOTHERBOT", "Alerts", is_bot=True)
 
-    async def start(self) -> str:
-        """Listen; returns the address of the Web API."""
-        self.address = await self.server.start()
+    async def start(self) -> None:
+        """Listen; after `stop` on the same ports."""
+        await super().start()
+        self.address = self.server.address
         await self.socket.start()
-        return f"{self.address}/api/"
 
     async def stop(self) -> None:
         """Close everything; what happened is kept."""
-        await self.server.stop()
+        await super().stop()
         await self.socket.stop()
 
     def drop(self) -> None:
         """Break every connection."""
-        self.server.drop()
+        super().drop()
         self.socket.drop()
 
     # ---- people ----
@@ -162,25 +151,10 @@ class FakeSlack(Workspace):
             },
         )  # fmt: skip
 
-    async def redeliver(self) -> None:
-        """The last event comes again, as when its confirmation was lost."""
-        assert self._last is not None
-        await self._deliver(self._last)
-
-    def hold(self) -> None:
-        """Keep events back until `release`."""
-        self._held = []
-
-    async def release(self, *, backwards: bool = False) -> None:
-        """Deliver what was held back, the newest first if asked."""
-        held, self._held = self._held or [], None
-        for event in held[::-1] if backwards else held:
-            await self._deliver(event)
-
     def forget(self) -> None:
         """Give up on what was not confirmed, as Slack does after its third try."""
         self.socket.pending.clear()
-        self._unhooked.clear()
+        self._unconfirmed.clear()
 
     def message(self, ts: str) -> Sent:
         """A message by its timestamp."""
@@ -196,30 +170,12 @@ class FakeSlack(Workspace):
 
     async def sees(self, channel: str, part: str) -> Sent:
         """Wait until a message of the bot in the channel contains `part` and is no preview any more."""
-
-        def found() -> Sent | None:
-            done = [one for one in self.said(channel) if not (one.streaming or one.text.endswith(" …"))]
-            return next((one for one in done if part in self.shown(one)), None)
-
-        await self.until(lambda: found() is not None)
-        seen = found()
-        assert seen is not None
-        return seen
+        return await self.seen(lambda: [one for one in self.said(channel) if not one.streaming], part, self.shown)
 
     async def called(self, method: str) -> Given:
         """Wait until the bot has called a method; returns the parameters of its last call."""
         await self.until(lambda: any(name == method for name, _ in self.calls))
         return next(given for name, given in reversed(self.calls) if name == method)
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something is so."""
-        async with self._changed:
-            await self._changed.wait_for(holds)
-
-    async def tell(self) -> None:
-        """Something changed."""
-        async with self._changed:
-            self._changed.notify_all()
 
     # ---- events ----
 
@@ -234,38 +190,33 @@ class FakeSlack(Workspace):
             "type": "event_callback", "token": "unused", "team_id": TEAM, "api_app_id": APP, "event": event,
             "event_id": f"Ev{self.fresh():08d}", "event_time": 0, "authorizations": [authorization],
         }  # fmt: skip
-        self._last = call
-        for _ in range(self.event_copies):
-            if self._held is not None:
-                self._held.append(call)
-            else:
-                await self._deliver(call)
+        await self.happen(lambda: self._deliver(call))
 
     async def _deliver(self, call: Given) -> None:
-        if self.hook is None:
+        if self.deliver is None:
             await self.socket.send("events_api", call)
             return
-        self._unhooked.append((call, 0))
+        self._unconfirmed.append((call, 0))
         await self.deliver_unconfirmed()
 
     async def deliver_unconfirmed(self) -> None:
-        """Send to the hook what it did not take yet, in order; Slack tries again until it is answered 200."""
-        while self._unhooked and self.hook is not None:
-            call, tries = self._unhooked[0]
+        """Call with what was not taken yet, in order; Slack tries again until it is answered 200."""
+        while self._unconfirmed and self.deliver is not None:
+            call, tries = self._unconfirmed[0]
             retried = {"x-slack-retry-num": str(tries), "x-slack-retry-reason": "http_error"} if tries else {}
             body = msgspec.json.encode(call)
-            if await self.hook({**self.signed(body, "application/json"), **retried}, body) != 200:
-                self._unhooked[0] = (call, tries + 1)
+            if (await self.deliver({**self.signed(body, "application/json"), **retried}, body)).status != 200:
+                self._unconfirmed[0] = (call, tries + 1)
                 return
-            self._unhooked.popleft()
+            self._unconfirmed.popleft()
 
     async def _interacts(self, kind: str, payload: Given) -> None:
-        if self.hook is None:
+        if self.deliver is None:
             await self.socket.send("interactive" if kind == "interactive" else "slash_commands", payload)
             return
         fields = {"payload": msgspec.json.encode(payload).decode()} if kind == "interactive" else payload
         body = urlencode({name: str(value) for name, value in fields.items()}).encode()
-        await self.hook(self.signed(body, "application/x-www-form-urlencoded"), body)
+        await self.deliver(self.signed(body, "application/x-www-form-urlencoded"), body)
 
     def signed(self, body: bytes, kind: str, *, at: int = STARTED_AT, secret: str = SIGNING_SECRET) -> dict[str, str]:
         """The headers of a call to the app, signed as Slack signs."""
@@ -277,7 +228,8 @@ class FakeSlack(Workspace):
 
     # ---- the wire ----
 
-    async def _respond(self, called: Called) -> Answered:
+    async def respond(self, called: Called) -> Answered:
+        """Answer a call of the Web API, or about a file."""
         path = called.path.partition("?")[0]
         if path.startswith("/api/"):
             return await self._call(path.removeprefix("/api/"), called)
@@ -303,17 +255,13 @@ class FakeSlack(Workspace):
             found = self.methods.get(method)
             if found is None:
                 raise Refused("unknown_method")
-            kind, seconds = self.troubles.popleft() if method in POSTS and self.troubles else ("", 0.0)
-            if kind == "refuse":
-                raise Refused("ratelimited", retry_after=seconds)
-            if kind == "fail":
-                raise Refused("service_unavailable")
-            result = found(given)
+            if method in POSTS:
+                return await self.weathered(lambda: ok_of(found(given)), _too_many)
+            answer = ok_of(found(given))
         except Refused as refused:
-            await self.tell()
-            return refusal_of(refused)
+            answer = refusal_of(refused)
         await self.tell()
-        return BREAK if kind == "lose" else ok_of(result)
+        return answer
 
     def _check_token(self, method: str, token: str) -> None:
         if not token:
@@ -338,3 +286,7 @@ class FakeSlack(Workspace):
         if file not in self.contents:
             return Answered(404)
         return Answered(200, self.contents[file], (("content-type", "application/octet-stream"),))
+
+
+def _too_many(seconds: float) -> Answered:
+    return refusal_of(Refused("ratelimited", retry_after=seconds))

@@ -16,7 +16,6 @@ BLOCKS_MAX = 50
 
 Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
 Given: TypeAlias = dict[str, Json]
-Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
 
 READS = frozenset(
     {

@@ -4,10 +4,8 @@ Its people write with `says`, press buttons with `clicks`, take files with `acce
 it delivers, gives out access tokens, and is the Connector service. Source: learn.microsoft.com, Bot Framework REST.
 """
 
-import asyncio
 import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 from urllib.parse import parse_qs, unquote
 
@@ -15,10 +13,11 @@ import msgspec
 
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock, iso
+from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.teams_cards import buttons_of, offer_of, picture_of, text_of
 from shoal.testing.platforms.teams_markup import shown_text
 from shoal.testing.platforms.tokens import Signer, signer
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
+from shoal.testing.platforms.wire import Answered, Called
 
 APP_ID = "00000000-0000-0000-0000-00000000b07a"
 PASSWORD = "fake-password-for-tests-only"
@@ -34,7 +33,6 @@ _PICTURE = re.compile(rb'"data:image/(?:png|jpeg|gif);base64,[A-Za-z0-9+/=]*"')
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
 Given: TypeAlias = "dict[str, Json]"
-Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
 Kind: TypeAlias = Literal["personal", "groupChat", "channel"]
 
 
@@ -61,37 +59,23 @@ class Refused(Exception):
         self.answer = Answered(status, msgspec.json.encode({"error": {"code": code, "message": code}}), headers)
 
 
-class FakeTeams:
-    """One bot and its people. `deliver` is `TeamsAdapter.receive`, or what calls it over HTTP."""
+class FakeTeams(FakePlatform):
+    """One bot and its people."""
 
     def __init__(self, clock: Clock) -> None:
-        self.server = LoopbackServer(self._respond)
+        super().__init__()
         self.messages: list[TeamsPosted] = []
         self.typed: list[str] = []
         self.answers: list[HttpAnswer] = []
         self.calls: list[tuple[str, str]] = []
-        self.troubles: deque[tuple[Literal["refuse", "lose", "fail"], float]] = deque()
         self.conversations: dict[str, Kind] = {}
         self.contents: dict[str, bytes] = {}
-        self.token_refused = self.granted = False
-        self.direct_refused = False
-        self.deliver: Deliver | None = None
+        self.granted = self.direct_refused = False
         self.signer: Signer = signer("teams-1")
         self.published: tuple[Signer, ...] = (self.signer,)
         self._clock = clock
         self._tokens: set[str] = set()
-        self._last: tuple[Mapping[str, str], bytes] | None = None
         self._count = 0
-        self._changed = asyncio.Condition()
-
-    async def start(self) -> str:
-        """Listen; returns the service URL."""
-        await self.server.start()
-        return self.service_url
-
-    async def stop(self) -> None:
-        """Close everything; what happened is kept."""
-        await self.server.stop()
 
     @property
     def service_url(self) -> str:
@@ -207,18 +191,15 @@ class FakeTeams:
         return await self.tells(self.activity("invoke", message.conversation, "ada", "", **given))
 
     async def tells(self, activity: Mapping[str, Json]) -> HttpAnswer:
-        """Deliver an activity, signed as it should be."""
-        url = activity.get("serviceUrl")
-        self._last = (self.signed(service_url=str(url)), msgspec.json.encode(activity))
-        return await self.redeliver()
+        """Deliver an activity, signed as it should be; what is kept back is answered 0."""
+        headers = self.signed(service_url=str(activity.get("serviceUrl")))
 
-    async def redeliver(self) -> HttpAnswer:
-        """The last activity comes again, as after an answer that was lost."""
-        assert self.deliver is not None, "nobody takes activities"
-        assert self._last is not None
-        answer = await self.deliver(*self._last)
-        self.answers.append(answer)
-        return answer
+        async def deliver() -> HttpAnswer:
+            assert self.deliver is not None, "nobody takes activities"
+            self.answers.append(await self.deliver(headers, msgspec.json.encode(activity)))
+            return self.answers[-1]
+
+        return await self.happen(deliver) or HttpAnswer(0)
 
     def signed(self, *, service_url: str = "", by: Signer | None = None, **claims: Json) -> dict[str, str]:
         """The headers of an activity."""
@@ -237,20 +218,7 @@ class FakeTeams:
 
     async def sees(self, conversation: str, part: str) -> TeamsPosted:
         """Wait until a message of the bot contains `part` and is no preview any more."""
-
-        def found() -> TeamsPosted | None:
-            done = [one for one in self.said(conversation) if not one.text.endswith(" …")]
-            return next((one for one in done if part in one.text), None)
-
-        await self.until(lambda: found() is not None)
-        seen = found()
-        assert seen is not None
-        return seen
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something is so."""
-        async with self._changed:
-            await self._changed.wait_for(holds)
+        return await self.seen(lambda: self.said(conversation), part, lambda one: one.text)
 
     def fresh(self) -> str:
         """An id that none has yet; Teams takes the time."""
@@ -259,14 +227,16 @@ class FakeTeams:
 
     # ---- the wire ----
 
-    async def _respond(self, called: Called) -> Answered:
+    async def respond(self, called: Called) -> Answered:
+        """Answer a call to any of the sides."""
         self.calls.append((called.method, unquote(called.path)))
         try:
+            if called.path.startswith("/service/"):
+                return await self._service(called)
             answer = self._answer(called)
         except Refused as refused:
             answer = refused.answer
-        async with self._changed:
-            self._changed.notify_all()
+        await self.tell()
         return answer
 
     def _answer(self, called: Called) -> Answered:
@@ -283,11 +253,7 @@ class FakeTeams:
             return Answered(200, self.contents[path.removeprefix("/files/")])
         if path.startswith("/upload/"):
             return self._uploaded(called)
-        if called.headers.get("authorization", "").removeprefix("Bearer ") not in self._tokens:
-            raise Refused(401, "Unauthorized")
-        if path.startswith("/service/v3/attachments/"):
-            return Answered(200, self.contents[path.split("/")[4]])
-        return self._connector(called.method, path.removeprefix("/service/v3/conversations"), called.body)
+        raise Refused(404, "NotFound")
 
     def _grant(self, called: Called) -> Answered:
         form = {name: values[0] for name, values in parse_qs(called.body.decode()).items()}
@@ -314,26 +280,28 @@ class FakeTeams:
         self.contents[called.path.removeprefix("/upload/")] = called.body
         return _ok({"id": "drive-item"}, 201)
 
-    def _connector(self, method: str, path: str, body: bytes) -> Answered:
-        if len(_PICTURE.sub(b'""', body).decode().encode("utf-16-le")) > PAYLOAD_BYTES_MAX:
+    async def _service(self, called: Called) -> Answered:
+        """The Connector service, for those who have a token."""
+        if called.headers.get("authorization", "").removeprefix("Bearer ") not in self._tokens:
+            raise Refused(401, "Unauthorized")
+        if called.path.startswith("/service/v3/attachments/"):
+            return Answered(200, self.contents[called.path.split("/")[4]])
+        if len(_PICTURE.sub(b'""', called.body).decode().encode("utf-16-le")) > PAYLOAD_BYTES_MAX:
             raise Refused(413, "MessageSizeTooBig")
-        given: Given = msgspec.json.decode(body)
-        if path == "" and method == "POST":
-            return self._opened(given)
+        path, given = called.path.removeprefix("/service/v3/conversations"), msgspec.json.decode(called.body)
+        if path == "" and called.method == "POST":
+            return await self.weathered(lambda: self._opened(given), _too_many)
         _, conversation, kind, *ids = (unquote(part) for part in path.split("/"))
         if kind != "activities" or conversation.partition(";messageid=")[0] not in self.conversations:
             raise Refused(404, "ConversationNotFound")
         if given.get("type") == "typing":
             self.typed.append(conversation)
+            await self.tell()
             return _ok({"id": self.fresh()}, 201)
-        if method == "PUT":
-            message = next((one for one in self.messages if one.id in ids), None)
-            if message is None:
-                raise Refused(404, "ActivityNotFoundInConversation")
-            self._read(message, given)
-            message.edits += 1
-            return _ok({"id": message.id})
-        return self._posted(conversation, given, ids[0] if ids else "")
+        about = ids[0] if ids else ""
+        if called.method == "PUT":
+            return await self.weathered(lambda: self._edited(about, given), _too_many)
+        return await self.weathered(lambda: self._posted(conversation, given, about), _too_many)
 
     def _opened(self, given: Given) -> Answered:
         if given.get("isGroup"):
@@ -356,15 +324,18 @@ class FakeTeams:
         return _ok({"id": conversation}, 201)
 
     def _posted(self, conversation: str, given: Given, answers: str) -> Answered:
-        trouble, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
-        if trouble == "refuse":
-            raise Refused(429, "Too Many Requests", (("retry-after", str(int(seconds))),))
-        if trouble == "fail":
-            raise Refused(502, "BadGateway")
         posted = TeamsPosted(self.fresh(), conversation, "", reply_to=answers)
         self._read(posted, given)
         self.messages.append(posted)
-        return BREAK if trouble == "lose" else _ok({"id": posted.id}, 201)
+        return _ok({"id": posted.id}, 201)
+
+    def _edited(self, message_id: str, given: Given) -> Answered:
+        message = next((one for one in self.messages if one.id == message_id), None)
+        if message is None:
+            raise Refused(404, "ActivityNotFoundInConversation")
+        self._read(message, given)
+        message.edits += 1
+        return _ok({"id": message.id})
 
     def _read(self, message: TeamsPosted, given: Given) -> None:
         """What people see of an activity. Raises Refused for one that Teams would not show."""
@@ -398,3 +369,7 @@ class FakeTeams:
 
 def _ok(content: Mapping[str, object], status: int = 200) -> Answered:
     return Answered(status, msgspec.json.encode(content))
+
+
+def _too_many(seconds: float) -> Answered:
+    return Refused(429, "Too Many Requests", (("retry-after", str(int(seconds))),)).answer

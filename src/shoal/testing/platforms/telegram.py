@@ -11,13 +11,13 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
 from shoal.testing.platforms.telegram_wire import (
     Given,
     Json,
     Refused,
     Sent,
-    Trouble,
     buttons_of,
     entities_of,
     int_of,
@@ -26,7 +26,7 @@ from shoal.testing.platforms.telegram_wire import (
     refusal_of,
     user_of,
 )
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Part
+from shoal.testing.platforms.wire import Answered, Called, Part
 
 TOKEN = "123456:AAFakeTokenForTestsOnly"
 BOT_ID = 123456
@@ -36,14 +36,12 @@ CAPTION_UNITS_MAX = 1024
 STARTED_AT = 1_767_603_600
 
 
-class FakeTelegram:
+class FakeTelegram(FakePlatform):
     """One bot, its chats and the people in them."""
 
     def __init__(self) -> None:
-        self.server = LoopbackServer(self._respond)
+        super().__init__()
         self.messages: list[Sent] = []
-        self.troubles: deque[Trouble] = deque()
-        self.token_refused = False
         self.calls: list[tuple[str, Given]] = []
         self.updates: list[Given] = []
         self.moved: dict[int, int] = {}
@@ -51,10 +49,8 @@ class FakeTelegram:
         self.answers: list[str] = []
         self.chats: dict[int, tuple[str, set[int]]] = {}
         self._updates: deque[Given] = deque()
-        self._last: dict[str, Json] | None = None
         self._files: dict[str, tuple[str, bytes]] = {}
         self._next = 0
-        self._changed = asyncio.Condition()
         self._methods: Mapping[str, Callable[[Given, Mapping[str, Part]], Json]] = {
             "getMe": lambda _, __: self._bot(),
             "setMyCommands": lambda _, __: True,
@@ -138,33 +134,25 @@ class FakeTelegram:
         await self._happens("callback_query", click)
 
     async def redeliver(self) -> None:
-        """The last update comes again, under a number of its own, as after a lost confirmation."""
-        assert self._last is not None
-        self._updates.append({**self._last, "update_id": self._fresh()})
-        await self._tell()
+        """The last update comes again; by polling under a number of its own, for one that was confirmed is gone."""
+        if not self.webhook:
+            last = {**self.updates[-1], "update_id": self._fresh()}
+            self._updates.append(last)
+            await self.tell()
+        else:
+            await super().redeliver()
 
     async def sees(self, chat: int, part: str) -> Sent:
-        """Wait until a message of the bot in the chat contains `part` and is no preview that ends with an ellipsis."""
-
-        def found() -> Sent | None:
-            said = [message for message in self.said(chat) if not message.text.endswith(" …")]
-            return next((message for message in said if part in message.text), None)
-
-        async with self._changed:
-            await self._changed.wait_for(lambda: found() is not None)
-        seen = found()
-        assert seen is not None
-        return seen
+        """Wait until a message of the bot in the chat contains `part` and is no preview any more."""
+        return await self.seen(lambda: self.said(chat), part, lambda one: one.text)
 
     async def fetched(self) -> None:
         """Wait until the bot has taken everything that happened."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._updates)
+        await self.until(lambda: not self._updates)
 
     async def called(self, method: str) -> Given:
         """Wait until the bot has called a method; returns the parameters of its last call."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: any(name == method for name, _ in self.calls))
+        await self.until(lambda: any(name == method for name, _ in self.calls))
         return next(given for name, given in reversed(self.calls) if name == method)
 
     def said(self, chat: int) -> list[Sent]:
@@ -177,7 +165,8 @@ class FakeTelegram:
 
     # ---- the wire ----
 
-    async def _respond(self, called: Called) -> Answered:
+    async def respond(self, called: Called) -> Answered:
+        """Answer a call of the Bot API, or hand out a file."""
         path = PurePosixPath(called.path.partition("?")[0])
         if called.path.startswith("/file/bot"):
             return self._file(called.path)
@@ -197,26 +186,21 @@ class FakeTelegram:
         found = self._methods.get(method)
         if found is None:
             raise Refused(404, "Not Found: method not found")
-        posts = method in ("sendMessage", "sendDocument", "editMessageText")
-        kind, seconds = self.troubles.popleft() if posts and self.troubles else ("", 0.0)
-        if kind == "refuse":
-            raise Refused(429, f"Too Many Requests: retry after {seconds:g}", seconds)
-        if kind == "fail":
-            raise Refused(502, "Bad Gateway")
+        if method in ("sendMessage", "sendDocument", "editMessageText"):
+            return await self.weathered(lambda: ok_of(found(given, files)), _too_many)
         result = found(given, files)
-        await self._tell()
-        return BREAK if kind == "lose" else ok_of(result)
+        await self.tell()
+        return ok_of(result)
 
     async def _get_updates(self, given: Given) -> Json:
         if self.webhook:
             raise Refused(409, "Conflict: can't use getUpdates method while webhook is active")
         offset = int_of(given, "offset")
-        while self._updates and int_of(self._updates[0], "update_id") < offset:
-            self._updates.popleft()
-        await self._tell()
+        self._updates = deque(one for one in self._updates if int_of(one, "update_id") >= offset)
+        await self.tell()
         try:
-            async with asyncio.timeout(int_of(given, "timeout")), self._changed:
-                await self._changed.wait_for(lambda: bool(self._updates))
+            async with asyncio.timeout(int_of(given, "timeout")):
+                await self.until(lambda: self._updates)
         except TimeoutError:
             return []
         found: list[Json] = []
@@ -224,14 +208,18 @@ class FakeTelegram:
         return found[:100]
 
     async def _happens(self, kind: str, content: dict[str, Json]) -> None:
-        self._last = {"update_id": self._fresh(), kind: content}
-        self._updates.append(self._last)
-        self.updates.append(self._last)
-        await self._tell()
+        update: Given = {"update_id": self._fresh(), kind: content}
+        self.updates.append(update)
+        await self.happen(lambda: self._deliver(update))
 
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    async def _deliver(self, update: Given) -> None:
+        """Put it where polls find it, or call a webhook with all that it did not answer 200 yet, in order."""
+        self._updates.append(update)
+        headers = {"x-telegram-bot-api-secret-token": str(self.webhook.get("secret_token", ""))}
+        while self.webhook and self.deliver is not None and self._updates:
+            if (await self.deliver(headers, msgspec.json.encode(self._updates[0]))).status != 200:
+                return
+            self._updates.popleft()
 
     # ---- methods ----
 
@@ -390,3 +378,7 @@ class FakeTelegram:
     def _fresh(self) -> int:
         self._next += 1
         return self._next
+
+
+def _too_many(seconds: float) -> Answered:
+    return refusal_of(Refused(429, f"Too Many Requests: retry after {seconds:g}", seconds))

@@ -1,7 +1,7 @@
 """What the Bot API's calls and answers are made of, for the fake."""
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, Union
+from typing import TypeAlias, Union
 
 import msgspec
 
@@ -11,7 +11,6 @@ BUTTON_BYTES_MAX = 64
 
 Json: TypeAlias = Union[str, int, float, bool, "list[Json]", "dict[str, Json]", None]
 Given: TypeAlias = dict[str, Json]
-Trouble: TypeAlias = tuple[Literal["refuse", "lose", "fail"], float]
 
 
 class Refused(Exception):

@@ -3,22 +3,20 @@
 Its people write with `says`, press buttons with `clicks`, and see `messages`. It takes each idempotency key once.
 """
 
-import asyncio
 import base64
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
 from shoal.domain.signing import is_genuine, proof
-from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
+from shoal.testing.platforms.fake import FakePlatform
+from shoal.testing.platforms.wire import Answered, Called
 
 SECRET = "a-secret-that-both-sides-know"
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
-Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
 
 
 class HookPosted(msgspec.Struct):
@@ -35,21 +33,17 @@ class HookPosted(msgspec.Struct):
     user: str = ""
 
 
-class FakeHookChat:
-    """One chat. `deliver` is `WebhookAdapter.receive`, or what calls it over HTTP."""
+class FakeHookChat(FakePlatform):
+    """One chat."""
 
     def __init__(self, clock: Clock, secret: str = SECRET) -> None:
-        self.server = LoopbackServer(self._respond)
+        super().__init__()
         self.secret = secret
         self.messages: list[HookPosted] = []
         self.typed: list[str] = []
-        self.troubles: deque[tuple[Literal["refuse", "lose", "fail"], float]] = deque()
-        self.deliver: Deliver | None = None
         self._clock = clock
         self._keys: dict[str, str] = {}
-        self._last: Mapping[str, Json] = {}
         self._count = 0
-        self._change = asyncio.Event()
 
     # ---- people ----
 
@@ -75,49 +69,41 @@ class FakeHookChat:
             }
         )  # fmt: skip
 
-    async def redeliver(self) -> HttpAnswer:
-        """The last call comes again."""
-        return await self.tells(self._last)
-
     async def tells(self, call: Mapping[str, Json]) -> HttpAnswer:
-        """Make a call, signed as it should be."""
-        assert self.deliver is not None, "nobody takes calls"
-        self._last = call
+        """Make a call, signed as it should be; what is kept back is answered 0."""
         body = msgspec.json.encode(call)
-        return await self.deliver({"x-shoal-signature": proof(self.secret, body, self._clock.now())}, body)
 
-    async def changed(self) -> None:
-        """Wait until something is posted or edited."""
-        self._change.clear()
-        await self._change.wait()
+        async def deliver() -> HttpAnswer:
+            assert self.deliver is not None, "nobody takes calls"
+            return await self.deliver({"x-shoal-signature": proof(self.secret, body, self._clock.now())}, body)
+
+        return await self.happen(deliver) or HttpAnswer(0)
+
+    async def sees(self, part: str) -> HookPosted:
+        """Wait until a message contains `part` and is no preview any more."""
+        return await self.seen(lambda: self.messages, part, lambda one: one.text)
 
     # ---- what comes ----
 
-    async def _respond(self, called: Called) -> Answered:
+    async def respond(self, called: Called) -> Answered:
+        """Take what is posted."""
         if not is_genuine(called.headers, called.body, self.secret, self._clock.now()):
             return Answered(401, b"{}")
         out = msgspec.json.decode(called.body)
-        trouble = self.troubles.popleft() if self.troubles and out["type"] == "post" else None
-        if trouble is not None and trouble[0] == "refuse":
-            return Answered(429, b"{}", (("retry-after", str(int(trouble[1]))),))
-        if trouble is not None and trouble[0] == "fail":
-            return Answered(500, b"{}")
-        answer = self._taken(out, called.headers.get("idempotency-key", ""))
-        return BREAK if trouble is not None else answer
+        key = called.headers.get("idempotency-key", "")
+        if out["type"] in ("post", "edit"):
+            return await self.weathered(lambda: self._taken(out, key), _too_many)
+        self.typed.append(str(out.get("text", "")))
+        return Answered(200, b"{}")
 
     def _taken(self, out: Mapping[str, Json], key: str) -> Answered:
-        match out["type"]:
-            case "post":
-                message_id = self._keys.get(key) or self._posted(out, key)
-                return Answered(200, msgspec.json.encode({"id": message_id}))
-            case "edit":
-                message = next((one for one in self.messages if one.id == out["id"]), None)
-                if message is None:
-                    return Answered(404, b"{}")
-                message.text, message.buttons = str(out.get("text", "")), _buttons(out)
-                self._change.set()
-            case _:
-                self.typed.append(str(out.get("text", "")))
+        if out["type"] == "post":
+            message_id = self._keys.get(key) or self._posted(out, key)
+            return Answered(200, msgspec.json.encode({"id": message_id}))
+        message = next((one for one in self.messages if one.id == out["id"]), None)
+        if message is None:
+            return Answered(404, b"{}")
+        message.text, message.buttons = str(out.get("text", "")), _buttons(out)
         return Answered(200, b"{}")
 
     def _posted(self, out: Mapping[str, Json], key: str) -> str:
@@ -134,8 +120,11 @@ class FakeHookChat:
             )
         )  # fmt: skip
         self._keys[key] = message_id
-        self._change.set()
         return message_id
+
+
+def _too_many(seconds: float) -> Answered:
+    return Answered(429, b"{}", (("retry-after", str(int(seconds))),))
 
 
 def _buttons(out: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,231 @@
+"""What a chat adapter's contract says of bad weather: lost calls and answers, refusals, outages, repeats and disorder.
+
+Posts go out as in the app, from an outbox by the sender, so that what is promised is what people see in the end.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal.delivery.sender import Sender
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import ThreadId
+from shoal.domain.records import NewPost
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import OutboxView
+from shoal.testing.clock import in_time
+from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, needs, post, serving
+from shoal.testing.platforms.fake import Trouble
+
+STORM: tuple[Trouble, ...] = (
+    ("refuse", 5.0), ("cut", 0.0), ("fail", 0.0), ("refuse_all", 30.0), ("lose", 0.0), ("refuse", 2.0), ("lose", 0.0),
+)  # fmt: skip
+STEP_SECONDS = 0.2
+"""So little time passes at once that what calls take on a slow machine is no long time for the platform."""
+WORDS = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(200))
+ROWS = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
+CODE = "\n".join(f"print({number})  # コード <{number}>" for number in range(120))
+LONG = f"# Tides\n\n{WORDS}\n\n| pier | depth |\n|---|---|\n{ROWS}\n\n```python\n{CODE}\n```\n\nThe end."
+
+
+class Out:
+    """The way out of one counterpart: an outbox, and a sender at work."""
+
+    def __init__(self, peer: Peer, outbox: OutboxView) -> None:
+        self._peer = peer
+        self._outbox = outbox
+
+    async def put(self, *texts: str, thread: ThreadId | None = None) -> None:
+        """Let these be posted, each as one reply."""
+        for text in texts:
+            await self._outbox.put(NewPost(self._peer.clock.new_id(), thread or self._peer.thread, text))
+
+    async def until_left(self, posts: int) -> None:
+        """Let time pass until so many posts are still to go."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await self._outbox.depth() != posts:
+                await self._peer.clock.advance(STEP_SECONDS)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let time pass until something is so on the platform."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            await in_time(self._peer.clock, self._peer.server.until(holds), STEP_SECONDS)
+
+
+@asynccontextmanager
+async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
+    """Deliver from an outbox of one's own while inside."""
+    driver = SqliteDriver(folder / "outbox.db", synchronous="OFF")
+    outbox = OutboxView(driver, peer.clock)
+    sending = asyncio.ensure_future(Sender(peer.adapter, outbox, peer.clock).run())
+    try:
+        yield Out(peer, outbox)
+    finally:
+        sending.cancel()
+        await asyncio.wait({sending})
+        await driver.close()
+
+
+def numbers(peer: Peer) -> list[int]:
+    """The numbers of the replies that stand in the conversation."""
+    found = [re.search(r"reply (\d+)", one.text) for one in peer.shown()]
+    return [int(one[1]) for one in found if one is not None]
+
+
+class ChatWeather:
+    """The part of the contract that is about it."""
+
+    # ---- out ----
+
+    async def test_a_refusal_says_how_long_to_wait(self, peer: Peer) -> None:
+        """A refusal says how long to wait."""
+        needs(peer, "troubles")
+        peer.refuse(7)
+        with pytest.raises(PlatformError) as caught:
+            await peer.adapter.post(post(peer, "later"))
+        assert caught.value.retry_after_seconds == pytest.approx(7, abs=1)
+        assert not caught.value.permanent
+        assert not caught.value.outcome_unknown
+        assert not peer.shown()
+
+    async def test_a_refused_edit_says_how_long_to_wait(self, peer: Peer) -> None:
+        """A refused edit says how long to wait."""
+        needs(peer, "weather")
+        message_id = await peer.adapter.post(post(peer, "one"))
+        peer.refuse(7)
+        with pytest.raises(PlatformError) as caught:
+            await peer.adapter.edit(peer.thread, message_id, "two")
+        assert caught.value.retry_after_seconds == pytest.approx(7, abs=1)
+        assert not caught.value.permanent
+        assert [one.text for one in peer.shown()] == ["one"]
+
+    async def test_a_lost_answer_is_told_and_the_key_makes_a_repeat_harmless(self, peer: Peer) -> None:
+        """A lost answer is told and the key makes a repeat harmless."""
+        needs(peer, "troubles")
+        peer.lose_answer()
+        with pytest.raises(PlatformError) as caught:
+            await peer.adapter.post(post(peer, "maybe"))
+        assert caught.value.outcome_unknown
+        await peer.adapter.post(post(peer, "maybe"))
+        assert len(peer.shown()) == (1 if peer.adapter.limits.idempotent_posts else 2)
+
+    async def test_a_storm_and_an_outage_end_with_every_reply_in_order(self, peer: Peer, tmp_path: Path) -> None:
+        """A storm and an outage end with every reply in order, once where posts have keys, else marked as repeats."""
+        needs(peer, "weather")
+        peer.server.troubles.extend(STORM)
+        async with delivering(peer, tmp_path) as out:
+            await out.put(*(f"reply {number}" for number in range(6)))
+            await out.until_left(0)
+            assert not peer.server.troubles
+            await peer.server.stop()
+            await out.put("reply 6", "reply 7")
+            await peer.clock.advance(3600)
+            await peer.server.start()
+            await out.until_left(0)
+        found = numbers(peer)
+        assert found == sorted(found)
+        assert set(found) == set(range(8))
+        marked = sum("repeat" in one.text for one in peer.shown())
+        lost = sum(kind == "lose" for kind, _ in STORM)
+        assert len(found) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
+
+    async def test_an_answer_that_is_late_holds_up_its_own_thread_alone(self, peer: Peer, tmp_path: Path) -> None:
+        """An answer that is late holds up its own thread alone, whose posts keep their order."""
+        needs(peer, "weather")
+        peer.server.troubles.append(("delay", 0.0))
+        async with delivering(peer, tmp_path) as out:
+            await out.put("reply 0")
+            await out.until(lambda: numbers(peer) == [0])
+            await out.put("reply 1")
+            await out.put("elsewhere", thread=peer.other)
+            await out.until_left(2)
+            assert numbers(peer) == [0]
+            await peer.server.let_go()
+            await out.until_left(0)
+        assert numbers(peer) == [0, 1]
+
+    async def test_a_long_answer_arrives_whole(self, peer: Peer, tmp_path: Path) -> None:
+        """A long answer arrives whole, whatever is in it."""
+        needs(peer, "view")
+        async with delivering(peer, tmp_path) as out:
+            await out.put(LONG)
+            await out.until_left(0)
+        assert len(LONG) > 10_000
+        whole = "\n".join(one.text for one in peer.shown())
+        assert [number for number in range(200) if f"w{number} 潮汐 " not in whole or f"l{number}" not in whole] == []
+        assert [number for number in range(120) if f"print({number})  # コード <{number}>" not in whole] == []
+        assert [number for number in range(40) if f"{number} 米" not in whole] == []
+        assert whole.count("Tides") == whole.count("The end.") == 1
+
+    # ---- in ----
+
+    async def test_what_is_delivered_twice_is_taken_once(self, peer: Peer, inbox: Inbox) -> None:
+        """What is delivered twice is taken once: its key is the same."""
+        needs(peer, "people", "weather")
+        async with serving(peer.adapter, inbox):
+            await peer.says("begin")
+            await inbox.prompts(1)
+            peer.server.event_copies = 2
+            for number in range(3):
+                await peer.says(f"number {number}")
+            await peer.says("/stop all")
+            peer.server.event_copies = 1
+            await peer.says("end")
+            prompts = await inbox.prompts(5)
+        assert [prompt.text for prompt in prompts] == ["begin", "number 0", "number 1", "number 2", "end"]
+        assert [(asked.name, asked.argument) for asked in inbox.commands] == [("stop", "all")]
+
+    async def test_what_is_delivered_late_and_backwards_is_not_lost(self, peer: Peer, inbox: Inbox) -> None:
+        """What is delivered late and backwards is not lost, and has the platform's order where there is one."""
+        needs(peer, "people", "weather")
+        async with serving(peer.adapter, inbox):
+            await peer.says("begin")
+            await inbox.prompts(1)
+            peer.server.hold()
+            for number in range(4):
+                await peer.says(f"number {number}")
+            assert len(inbox.came) == 1
+            await peer.server.release(backwards=True)
+            prompts = await inbox.prompts(5)
+        texts = [f"number {number}" for number in range(4)]
+        assert [prompt.text for prompt in prompts[1:]] == (texts if peer.order == "written" else texts[::-1])
+
+    async def test_after_a_drop_it_receives_again(self, peer: Peer, inbox: Inbox) -> None:
+        """After a drop it receives again."""
+        needs(peer, "people", "connection")
+        async with serving(peer.adapter, inbox):
+            await peer.says("before")
+            await inbox.prompts(1)
+            peer.server.drop()
+            await peer.says("after")
+            await asyncio.wait_for(_in_time(peer, inbox, 2), WAIT_SECONDS)
+        assert [prompt.text for prompt in inbox.said()] == ["before", "after"]
+
+    async def test_a_refused_token_is_told_and_tried_again(
+        self, peer: Peer, inbox: Inbox, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A refused token is told and tried again."""
+        needs(peer, "people", "connection")
+        peer.server.token_refused = True
+        async with serving(peer.adapter, inbox) as task:
+            await peer.clock.advance_to_next()
+            assert not task.done()
+            assert any("token" in record.getMessage() for record in caplog.records)
+            peer.server.token_refused = False
+            await peer.says("now")
+            await asyncio.wait_for(_in_time(peer, inbox, 1), WAIT_SECONDS)
+
+
+async def _in_time(peer: Peer, inbox: Inbox, count: int) -> None:
+    """Wait for prompts, and let each pause of the adapter pass meanwhile."""
+    while len(inbox.said()) < count:
+        passing = asyncio.ensure_future(peer.clock.advance_to_next())
+        coming = asyncio.ensure_future(inbox.prompts(count))
+        await asyncio.wait({passing, coming}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (passing, coming):
+            task.cancel()
+        await asyncio.wait({passing, coming})

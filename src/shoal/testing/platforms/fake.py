@@ -1,0 +1,146 @@
+"""What every fake platform is: a server on loopback, people who wait and see, and weather between it and the bot.
+
+a post or an edit (`troubles`: the first befalls the next one, and so on)
+refuse         answered 429, to come again after so many seconds
+refuse_all     the same, for all that the account does
+fail           answered 502, and nothing was done
+cut            the connection breaks, and nothing was done
+lose           done, and the connection breaks before the answer
+delay          done, and the answer waits for `let_go`
+
+an event
+event_copies   how often each is delivered
+hold           none is delivered until `release`, in order or backwards
+redeliver      the last one comes again
+
+both
+stop, start    an outage; people go on writing
+drop           every connection breaks, once
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Literal, TypeAlias, TypeVar
+
+from shoal.domain.calls import HttpAnswer
+from shoal.domain.posts import WRITING
+from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
+
+T = TypeVar("T")
+
+Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "fail", "cut", "lose", "delay"], float]
+"""What befalls a post, and the seconds of a refusal."""
+Delivery: TypeAlias = Callable[[], Awaitable[T]]
+"""Delivers one event to the bot; may be called again."""
+Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
+"""Takes the headers and the body of a call to the bot: an adapter's `receive`, or what calls it over HTTP."""
+
+
+class FakePlatform:
+    """The part that all share. A fake answers calls in `respond`, and lets events `happen`.
+
+    Events that are calls go to `deliver`.
+    """
+
+    def __init__(self) -> None:
+        self.server = LoopbackServer(self.respond)
+        self.troubles: deque[Trouble] = deque()
+        self.token_refused = False
+        self.deliver: Deliver | None = None
+        self.failed = Answered(502, b"<html>Bad Gateway</html>")
+        self.event_copies = 1
+        self._delayed = False
+        self._held: list[Delivery[object]] | None = None
+        self._last: Delivery[object] | None = None
+        self._changed = asyncio.Condition()
+
+    async def start(self) -> None:
+        """Listen; after `stop` on the same port."""
+        await self.server.start()
+
+    async def stop(self) -> None:
+        """Close everything; what happened is kept."""
+        await self.server.stop()
+
+    def drop(self) -> None:
+        """Break every connection."""
+        self.server.drop()
+
+    async def respond(self, called: Called) -> Answered:
+        """Answer a call."""
+        raise NotImplementedError
+
+    # ---- what people see ----
+
+    async def until(self, found: Callable[[], T | None]) -> T:
+        """Wait until something is there, or is so."""
+        async with self._changed:
+            seen = await self._changed.wait_for(found)
+        assert seen is not None
+        return seen
+
+    async def tell(self) -> None:
+        """Something changed."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def seen(self, said: Callable[[], Iterable[T]], part: str, text_of: Callable[[T], str]) -> T:
+        """Wait until a message contains `part` and is no preview any more."""
+        return await self.until(
+            lambda: next((one for one in said() if part in text_of(one) and not text_of(one).endswith(WRITING)), None)
+        )
+
+    # ---- the weather ----
+
+    async def weathered(self, make: Callable[[], Answered], refused: Callable[[float], Answered]) -> Answered:
+        """Do what a call asks, unless trouble is due; `refused` words a 429 that says how long to wait."""
+        kind, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
+        match kind:
+            case "refuse" | "refuse_all":
+                answer = refused(seconds)
+            case "fail":
+                answer = self.failed
+            case "cut":
+                answer = BREAK
+            case _:
+                answer = make()
+        self._delayed = self._delayed or kind == "delay"
+        await self.tell()
+        if kind == "delay":
+            await self.until(lambda: not self._delayed)
+        return BREAK if kind == "lose" else answer
+
+    async def let_go(self) -> None:
+        """Give the answers that were delayed."""
+        self._delayed = False
+        await self.tell()
+
+    async def happen(self, deliver: Delivery[T]) -> T | None:
+        """Deliver an event as the weather is; returns what the bot answered, None for one that is kept back."""
+        self._last = deliver
+        answer = None
+        for _ in range(self.event_copies):
+            if self._held is not None:
+                self._held.append(deliver)
+            else:
+                answer = await deliver()
+        await self.tell()
+        return answer
+
+    async def redeliver(self) -> None:
+        """The last event comes again, as when its confirmation was lost."""
+        assert self._last is not None, "nothing happened yet"
+        await self._last()
+        await self.tell()
+
+    def hold(self) -> None:
+        """Keep events back until `release`."""
+        self._held = []
+
+    async def release(self, *, backwards: bool = False) -> None:
+        """Deliver what was kept back, the newest first if asked."""
+        held, self._held = self._held or [], None
+        for deliver in held[::-1] if backwards else held:
+            await deliver()
+        await self.tell()
