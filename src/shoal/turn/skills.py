@@ -1,6 +1,7 @@
 """Skills: what a SKILL.md says, found at five scopes of which the narrower wins by name; a broken one is a problem
 that is told and never fatal. The format is the open Agent Skills one, with `inline` added."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -114,6 +115,8 @@ class SkillReader:
             text = self._files.read(path, SKILL_BYTES_MAX)
             if text:
                 yield self._one(path, text, root.scope)
+            elif os.path.lexists(path):
+                yield SkillProblem(Path(path), f"Skill {name!r} is left out: {SKILL_FILE} is empty or cannot be read.")
         if len(names) > SKILLS_MAX:
             yield SkillProblem(
                 root.path, f"{root.path} holds {len(names)} skills; only the first {SKILLS_MAX} are read."

@@ -165,6 +165,19 @@ def test_a_broken_skill_hides_nothing(tmp_path: Path) -> None:
     assert [problem.path for problem in skills.problems] == [narrow.path / "tide" / "SKILL.md"]
 
 
+def test_an_empty_or_unreadable_skill_is_told_and_a_folder_without_one_is_not(tmp_path: Path) -> None:
+    put(tmp_path, "tide")
+    put(tmp_path, "empty").write_text("")
+    put(tmp_path, "folder").unlink()
+    looped = put(tmp_path, "looped")
+    looped.unlink()
+    looped.symlink_to(looped)
+    (tmp_path / "notes.txt").write_text("no skill")
+    skills = SkillReader(FileCache()).read((SkillRoot("global", tmp_path),))
+    assert [skill.name for skill in skills.found] == ["tide"]
+    assert [problem.path.parent.name for problem in skills.problems] == ["empty", "looped"]
+
+
 def test_a_skill_is_parsed_again_only_when_it_changed(tmp_path: Path) -> None:
     reader, roots = SkillReader(FileCache()), (SkillRoot("global", tmp_path),)
     path = put(tmp_path, "tide", "one")
