@@ -1,6 +1,7 @@
 """`shoal ask`: one turn, its reply on standard output."""
 
 import asyncio
+import logging
 import sys
 from typing import TYPE_CHECKING, Literal
 
@@ -78,6 +79,8 @@ def ask(place: Place, text: tuple[str, ...], thread: str | None, agent: str, as_
     if not question.strip():
         raise InvalidInput("There is nothing to ask: give a text.")
     chosen = parse_thread_id(thread) if thread else None
+    if not place.debug:  # the journal tells what goes wrong, in one line
+        logging.getLogger().addHandler(logging.NullHandler())
     asked = asyncio.run(_ask(place, question, chosen, agent, as_json=as_json))
     if as_json:
         print_json(asked.as_json())
@@ -138,8 +141,9 @@ class _Turn:
                 if self.streamed and said.tool_calls:
                     print()
                     self.streamed = ""
-            case Failed(message=message):
-                self.failure = message
+            case Failed(message=message, detail=detail):
+                says_more = detail not in message and message not in detail
+                self.failure = f"{message} ({detail})" if says_more else message
             case LimitReached(limit=limit, detail=detail):
                 self.limit = f"{limit} ({detail})" if detail else limit
             case ApprovalRequested() as request:

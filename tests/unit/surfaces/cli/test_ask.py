@@ -1,10 +1,11 @@
 """`shoal ask`: one turn, its reply on standard output, and what it does when it cannot end."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
-from tests.unit.surfaces.cli.conftest import Shoal
+from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal
 
 
 def test_the_reply_is_printed_and_nothing_else(shoal: Shoal) -> None:
@@ -86,16 +87,16 @@ def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as
     assert not as_json or json.loads(ran.out)["outcome"] == "limit"
 
 
-def test_a_failed_turn_is_one_line_on_stderr(shoal: Shoal, home: Path) -> None:
+def test_a_failed_turn_is_one_line_on_stderr(home: Path) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         "[model]\nname = 'openai/gpt'\n[turns]\nmodel_attempts_max = 1\n"
         "[providers.openai]\nbase_url = 'http://127.0.0.1:1/v1'\napi_key = 'k'\n"
     )
-    ran = shoal("ask", "hello")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("shoal: ")
-    assert "Traceback" not in ran.err
+    ran = subprocess.run([PROGRAM, "--home", home, "ask", "hello"], check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert ran.stderr.startswith("shoal: I cannot reach the model")
+    assert "http://127.0.0.1:1" in ran.stderr
 
 
 def test_a_real_wire_answers_and_its_use_is_counted(shoal: Shoal, home: Path, model: str) -> None:
