@@ -115,6 +115,7 @@ def executor_settings(config: Config, *, isolated: bool) -> ExecutorSettings:
         ask_expires_seconds=config.permissions.ask_expires_seconds,
         page=config.web.public_url.rstrip("/"),
         ask_commands=not isolated and config.sandbox.kind == "auto",
+        commands_fetch=not isolated or config.sandbox.network != "off",
         bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
     )
 

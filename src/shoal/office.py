@@ -111,7 +111,10 @@ def open_processes(app: Running) -> ProcessService:
     settings = ProcessSettings(f"{socket.gethostname()} {machine.identity_of(os.getpid())}", app.backend.recovers)
     send, redact = app.orchestrator.send, app.executor.redactor.redact
     service = ProcessService(app.store.processes, app.home, app.clock, send, redact, machine, settings)
-    for tool in (*process_tools(service, command_actions), ScheduleTool(app.store.triggers, first_time)):
+    for tool in (
+        *process_tools(service, command_actions, app.executor.fetched),
+        ScheduleTool(app.store.triggers, first_time),
+    ):
         app.tools.add(tool)
     app.backend.beside(service.run)
     return service

@@ -18,6 +18,7 @@ from shoal.sandbox import found
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
+from shoal.permissions.taint import fetched_by
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
@@ -90,7 +91,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     registry.add(weigh)
     store, home = DatabaseStore(driver, clock), Home(folder)
     service = ProcessService(store.processes, home, clock, nowhere, str, found, ProcessSettings("host 1 2 3"))
-    for tool in (*process_tools(service, command_actions), ScheduleTool(store.triggers, first_time)):
+    for tool in (*process_tools(service, command_actions, fetched_by), ScheduleTool(store.triggers, first_time)):
         registry.add(tool)
     yield registry
     asyncio.run(driver.close())

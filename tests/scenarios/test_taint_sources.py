@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.test_taint import Page, asked, call
+from tests.scenarios.test_taint_files import clean_file
 
-from shoal.domain.ids import make_thread_id
+from shoal.domain.events import ToolFinished, UserSaid
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.web import Fetched, FetchRequest
-from shoal.testing.model import FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.builtin.web import ReadUrlTool, WebSearchTool
 
@@ -124,3 +126,52 @@ async def test_an_answer_in_the_same_conversation_is_not(tmp_path: Path) -> None
         await world.ada.sees("halfway")
         await world.happens(world.ada.thread, "turn_finished")
         assert await asked(world) == []
+
+
+async def tainted_by(world: World, thread: ThreadId | None = None) -> list[str]:
+    """What tainted each call of a thread."""
+    return [event.data.tainted_by for event in await world.journal(thread) if isinstance(event.data, ToolFinished)]
+
+
+async def test_what_a_command_fetches_taints_and_marks_what_it_wrote(tmp_path: Path) -> None:
+    clean_file(tmp_path, "mine")
+    fetch = call("bash", command=f"curl -s file://{Path(__file__)} -o page")
+    model = FakeModel(
+        call("bash", command="ls"), fetch, "fetched", call("read", path="mine"), call("read", path="page"), "read"
+    )
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("go")
+        await world.ada.sees("fetched")
+        assert await tainted_by(world) == ["", "what curl fetched"]
+        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.ada.says("now read")
+        await world.ada.sees("read")
+        assert (await tainted_by(world))[2:] == ["", "'page', written after what curl fetched"]
+
+
+async def test_where_commands_have_no_network_none_fetches(tmp_path: Path) -> None:
+    model = FakeModel(CURL, "done")
+    async with scenario(tmp_path, model, settings={"sandbox": {"kind": "bubblewrap"}}) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        assert await tainted_by(world) == [""]
+
+
+async def test_what_a_process_fetches_taints_whoever_reads_its_output(tmp_path: Path) -> None:
+    start = Reply(calls=(Call("process_start", '{"command": "curl --version", "hooks": [{"on": "exit"}]}'),))
+    model = FakeModel(start, "started", Reply(calls=(Call("process_list", "{}"),)), "told")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("go")
+        await world.ada.sees("told")
+        (process,) = await world.app.processes.of_agent("main")
+        assert process.spec.tainted_by == "what curl fetched"
+        prompts = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)]
+        assert [prompt.tainted_by for prompt in prompts] == ["", "what curl fetched"]
+        other = world.person("bob", "2")
+        model.add(call("process_logs", process=process.id), "seen")
+        await other.says("what did it say?")
+        await other.sees("seen")
+        (finished,) = [
+            event.data for event in await world.journal(other.thread) if isinstance(event.data, ToolFinished)
+        ]
+        assert finished.tainted_by == "what curl fetched"

@@ -49,6 +49,18 @@ _SECRET = re.compile(
 )
 
 
+_FETCHERS = frozenset(
+    """
+    curl wget wget2 http https httpie xh lynx w3m links elinks aria2c axel yt-dlp youtube-dl ssh sshpass scp sftp
+    rsync ftp lftp ncftp telnet nc ncat netcat socat whois dig host nslookup gh glab hub rclone s3cmd fetchmail getmail
+    """.split()  # noqa: SIM905
+)
+_COMMANDS = ("tool:bash:", "tool:process_start:")
+_GIT_FETCH = re.compile(
+    r"(?:.*/)?git(?: -\S+(?: [^-\s]\S*)??)* (?:clone|fetch|pull|ls-remote|submodule|remote update)\b.*", re.DOTALL
+)
+
+
 class Source(msgspec.Struct, frozen=True):
     """Something untrusted in the window: the number of its event and what it is."""
 
@@ -171,6 +183,22 @@ def _command_sink(action: Action, detail: str) -> str:
             "" if re.match(r"git (status|log|diff|show|add|commit|branch|blame|ls-files)( |$)", detail) else "use git"
         )
     return "run a program that can reach the network or act outside the workspace"
+
+
+def fetched_by(actions: Iterable[Action]) -> str:
+    """What a command with these actions brings in that others wrote, empty when nothing that its words tell.
+
+    That is: a program is named that fetches (package managers are not meant), also inside of what cannot be seen
+    through, or code on the command line holds an address. What a script fetches by itself is not seen.
+    """
+    for action in actions:
+        detail = next((action.text.removeprefix(tool) for tool in _COMMANDS if action.text.startswith(tool)), "")
+        name = base_name(detail.split(" ", 1)[0])
+        if name in _FETCHERS or _GIT_FETCH.fullmatch(detail):
+            return f"what {name} fetched"
+        if "/dev/tcp/" in detail or (action.opaque and "://" in detail):
+            return "what a command fetched"
+    return ""
 
 
 def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profile: Profile) -> tuple[Decision, str]:

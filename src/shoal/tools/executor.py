@@ -26,7 +26,7 @@ from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Ve
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import ToolCall, ToolSpec
-from shoal.domain.permissions import STRICTNESS, Asker, Decision, Ruling
+from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
 from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, NewApproval
 from shoal.domain.store import Store
@@ -34,7 +34,7 @@ from shoal.permissions.approvals import approval_digest, strip_controls
 from shoal.permissions.engine import decide_all, hidden
 from shoal.permissions.redact import Redactor
 from shoal.permissions.rules import Profile
-from shoal.permissions.taint import TaintState, gate
+from shoal.permissions.taint import TaintState, fetched_by, gate
 from shoal.tools.marked import MarkedFiles
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
@@ -92,11 +92,13 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class ExecutorSettings(msgspec.Struct, frozen=True):
-    """Bounds of calls. `ask_commands`: no sandbox isolates commands here, so each is asked for. `page`: its address."""
+    """Bounds of calls. `ask_commands`: no sandbox isolates commands here, so each is asked for.
+    `commands_fetch`: they reach the network. `page`: its address."""
 
     ask_expires_seconds: float = 3600.0
     call_seconds_max: float = 900.0
     ask_commands: bool = False
+    commands_fetch: bool = False
     page: str = ""
     bounds: OutputBounds = OutputBounds()
 
@@ -206,9 +208,14 @@ class Executor:
             answers=output.answers,
         )
 
+    def fetched(self, actions: Sequence[Action]) -> str:
+        """What a call with these actions brings in by a command; empty where commands have no network."""
+        return fetched_by(actions) if self._settings.commands_fetch else ""
+
     async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
-        """Run it; a marked file that it reads taints its result, and what it changes under taint is marked."""
-        read = await self._marked.source_of(admitted.invocation.actions, context.mounts)
+        """Run it; a marked file that it reads and what it fetches taint its result, and what it changes is marked."""
+        actions = admitted.invocation.actions
+        read = await self._marked.source_of(actions, context.mounts) or self.fetched(actions)
         steered_by = read or (context.taint.shown if context.taint.active else "")
         began_ns = time.time_ns()
         changing = [mount.host for mount in context.mounts if mount.writable and not admitted.spec.read_only]

@@ -12,7 +12,7 @@ from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.engine import decide_all
 from shoal.permissions.rules import Profile, Profiles, ProfileSource
-from shoal.permissions.taint import SOURCES_MAX, Source, TaintState, gate, sink_of, taint_of
+from shoal.permissions.taint import SOURCES_MAX, Source, TaintState, fetched_by, gate, sink_of, taint_of
 
 ANN = Author("ann")
 STRANGER = Author("eve", "Eve", trusted=False)
@@ -232,3 +232,39 @@ def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
     for pattern, decision in (("tool:bash:env .*", "allow"), ("tool:bash:.*", "ask")):
         profile = Profile("p", [ProfileSource(allow=("(?s:.*)",), trusted_allow=(pattern,))])
         assert gate("allow", [action], tainted, profile)[0] == decision
+
+
+@pytest.mark.parametrize(
+    ("command", "fetched"),
+    [
+        ("curl -s https://example.org | head", "what curl fetched"),
+        ("/usr/bin/curl x", "what curl fetched"),
+        ("c''url x", "what curl fetched"),
+        ("x=$(wget -qO- y); echo $x", "what wget fetched"),
+        ("A=1 curl x", "what curl fetched"),
+        ("timeout 5 curl x", "what curl fetched"),
+        ("bash -c 'cd sub; curl x'", "what curl fetched"),
+        ("find . -exec curl {} ;", "what curl fetched"),
+        ("cat <(curl x)", "what curl fetched"),
+        ("git pull", "what git fetched"),
+        ("git -C sub --no-pager fetch origin", "what git fetched"),
+        ("git clone https://example.org/x", "what git fetched"),
+        ("exec 3<>/dev/tcp/example.org/80; cat <&3", "what a command fetched"),
+        ("python3 -c 'print(urlopen(\"https://example.org\").read())'", "what a command fetched"),
+        ("ls -l curl; grep -r curl .", ""),
+        ("echo https://example.org > link", ""),
+        ("git commit -m 'pull https://example.org'", ""),
+        ("git log origin/fetch", ""),
+        ("pip install attrs && pytest", ""),
+        ("python3 fetch.py", ""),
+    ],
+)
+def test_commands_that_bring_something_in_are_told_by_their_words(command: str, fetched: str) -> None:
+    """And those that merely speak of it are not."""
+    assert fetched_by(shell_actions("bash", command, cwd=Path("/workspace"))) == fetched
+    assert fetched_by(shell_actions("process_start", command, cwd=Path("/workspace"))) == fetched
+
+
+def test_only_commands_fetch() -> None:
+    """Other tools say themselves what their results are tainted by."""
+    assert fetched_by([Action("tool:write:/workspace/curl"), Action("tool:read_url:https://example.org")]) == ""

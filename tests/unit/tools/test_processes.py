@@ -14,6 +14,7 @@ from shoal.permissions.rules import Profiles, ProfileSource
 from shoal.sandbox import found
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
+from shoal.permissions.taint import fetched_by
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.builtin.process import StartTool
 from shoal.tools.processes.logs import FILE_BYTES_MAX, FILES_MAX, ProcessLog, read_log, remove_log, tail
@@ -97,7 +98,7 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
     service = ProcessService(store.processes, context.home, context.clock, None, str, found, ProcessSettings("h 1 2 3"))  # pyright: ignore[reportArgumentType]
-    tool = StartTool(service, command_actions)
+    tool = StartTool(service, command_actions, fetched_by)
     profiles = Profiles(
         {
             "mine": ProfileSource(deny=("tool:bash:rm .*",), allow=("tool:process_start:make .*",)),

@@ -1,7 +1,8 @@
 """The tools for processes that outlive a turn: `process_start`, `process_list`, `process_logs`, `process_kill`."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -71,6 +72,10 @@ class Runner(Protocol):
         ...
 
 
+Fetched: TypeAlias = Callable[[Sequence[Action]], str]
+"""What a command with these actions brings in that others wrote; empty when nothing."""
+
+
 class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A hook as the model writes it."""
 
@@ -112,10 +117,11 @@ class StartTool(TypedTool[StartArguments]):
     )
     runs_commands: ClassVar[bool] = True
 
-    def __init__(self, runner: Runner, shell_actions: ShellActions) -> None:
+    def __init__(self, runner: Runner, shell_actions: ShellActions, fetched: Fetched) -> None:
         super().__init__(StartArguments)
         self._runner = runner
         self._shell_actions = shell_actions
+        self._fetched = fetched
 
     def plan(self, arguments: StartArguments, context: ToolContext) -> Invocation:
         """Take the command apart and check the hooks. Raises ToolError saying what is wrong."""
@@ -140,7 +146,7 @@ class StartTool(TypedTool[StartArguments]):
                 depth=await self._runner.depth(context.thread, context.turn),
                 user=context.asker.user,
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
-                tainted_by=context.purpose.tainted_by,
+                tainted_by=context.purpose.tainted_by or self._fetched(actions),
             )
             try:
                 found = await self._runner.start(spec, command, context.sandbox)
@@ -246,7 +252,8 @@ class LogsTool(TypedTool[LogsArguments]):
                 )
             except OSError as error:
                 raise ToolError(f"The log cannot be read: {error.strerror or error}.") from error
-            return ToolOutput(told_piece(piece, self._runner.describe(process, context.clock.now())), is_piece=True)
+            head = self._runner.describe(process, context.clock.now())
+            return ToolOutput(told_piece(piece, head), is_piece=True, tainted_by=process.spec.tainted_by)
 
         effect = canonical(self.name, **msgspec.structs.asdict(wanted))
         return Prepared(
@@ -311,6 +318,6 @@ async def _own(runner: Runner, id: str, context: ToolContext) -> Process:
     return process
 
 
-def process_tools(runner: Runner, shell_actions: ShellActions) -> tuple[Tool, ...]:
+def process_tools(runner: Runner, shell_actions: ShellActions, fetched: Fetched) -> tuple[Tool, ...]:
     """The four tools."""
-    return (StartTool(runner, shell_actions), ProcessListTool(runner), LogsTool(runner), KillTool(runner))
+    return (StartTool(runner, shell_actions, fetched), ProcessListTool(runner), LogsTool(runner), KillTool(runner))
