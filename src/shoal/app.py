@@ -66,13 +66,13 @@ from shoal.servers import make_mcp, settled
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
 from shoal.store.views import DatabaseStore
-from shoal.tools.artifacts import ArtifactRetention
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.lookups import lookup_tools
 from shoal.tools.marked import MarkedFiles
 from shoal.tools.processes.service import ProcessService
+from shoal.tools.retention import Retention
 from shoal.tools.standard import standard_tools
 from shoal.triggers.event_files import EventFiles
 from shoal.triggers.schedule import first_time
@@ -218,10 +218,9 @@ class App:
             files = EventFiles(self.home.events, self.store.triggers, self.orchestrator, self.clock, self.triggers.poke)
             minutes = self.config.triggers.heartbeat_minutes
             self.backend.alone("files", partial(watch_files, self.home, self.orchestrator, self.clock, files, minutes))
-            kept = ArtifactRetention(
-                self.store.artifacts, self.artifacts, self.clock, self.config.context.artifact_days
-            )
-            self.backend.alone("artifact retention", kept.run)
+            days = self.config.context.artifact_days
+            kept = Retention(self.store, self.artifacts, self.folders, self.home, self.clock, days)
+            self.backend.alone("retention", kept.run)
             default = self.config.agents.default_agent
             idle = IdleWatch(self.store, self.agents, self.snapshots, self.clock, self.post, default)
             self.backend.alone("idle agents", idle.run)

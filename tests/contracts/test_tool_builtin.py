@@ -14,11 +14,11 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.ports import Tool, ToolContext
+from shoal.permissions.taint import fetched_by
 from shoal.sandbox import found
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
-from shoal.permissions.taint import fetched_by
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context

@@ -13,8 +13,8 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.model.script import Script
 from shoal.testing.scenario import World, scenario
-from shoal.tools.artifacts import ArtifactRetention
 from shoal.tools.functions import tool
+from shoal.tools.retention import Retention
 
 REPORT = "".join(f"row {number}: {'needle' if number == 700 else 'hay'}\n" for number in range(1000))
 
@@ -84,7 +84,7 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
     async with scenario(tmp_path, model, tools=[report], clock=clock) as world:
         bob = world.person("bob", "2")
         files = LocalFiles(world.app.home.artifacts)
-        retention = ArtifactRetention(world.app.store.artifacts, files, clock, days=2)
+        retention = Retention(world.app.store, files, world.app.folders, world.app.home, clock, days=2)
         await world.ada.says("go")
         await world.ada.sees("done")
         await clock.advance(86_400)

@@ -30,6 +30,9 @@ default, so that an empty file, or none, works. What counts, strongest first:
 3. the file;
 4. the variables that other tools use too, listed at the end.
 
+The file is read at the start, so a change counts from the next one, that of a ceiling in `[budget]` too: `shoal usage
+lift` helps for a day, and `budget` in an agent's own file counts from its next turn.
+
 All mistakes are reported at once, each with where it stands, the key, what was found and what is allowed.
 
 A **secret** is text, or a table that says where to ask: `{ env = "NAME" }`, `{ file = "PATH" }` (from the home

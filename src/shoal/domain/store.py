@@ -323,6 +323,14 @@ class Settings(Protocol):
         """Set it if it is still as expected (None: not set); False when somebody was faster."""
         ...
 
+    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        """Keys and values of a scope by key, at most `limit` of those after the key `after`."""
+        ...
+
+    async def drop(self, scope: str, key: str, expected: str) -> bool:
+        """Forget it if it is still as expected; False when it is not."""
+        ...
+
 
 class Store(Protocol):
     """All views over one database."""

@@ -5,7 +5,8 @@ not the files but the spans of time, on the file system's clock: a file is marke
 them, so a later change by a call that nothing steered clears it, and nothing has to be searched after a command.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -45,6 +46,11 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         sooner = msgspec.structs.replace(span, ended=at)
         return Marks(tuple([sooner if one == span else one for one in self.spans]))
 
+    def within(self, changed: Iterable[int], settled: int) -> "Marks":
+        """Only the spans in which one of these changes lies, and those that ended after `settled`."""
+        times = sorted(changed)
+        return Marks(tuple([span for span in self.spans if span.ended > settled or _holds(span, times)]))
+
     def source_of(self, changed: Iterable[int]) -> str:
         """What steered the last change of any of these times; empty when nothing did."""
         for at in changed:
@@ -67,6 +73,11 @@ def encode_marks(marks: Marks) -> str:
 def decode_marks(text: str) -> Marks:
     """Invert `encode_marks`. Raises msgspec.DecodeError and msgspec.ValidationError."""
     return msgspec.json.decode(text, type=Marks)
+
+
+def _holds(span: Span, times: Sequence[int]) -> bool:
+    place = bisect_left(times, span.began)
+    return place < len(times) and times[place] <= span.ended
 
 
 def _joined(first: Span, second: Span) -> Span:

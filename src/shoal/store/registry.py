@@ -11,6 +11,7 @@ from shoal.store.script import Driver, Row, Script, Value, number, query, text
 ASKED_CHARS_MAX = 200
 CHOICES = "place"
 """The scope of the settings that hold them."""
+CHOICES_MAX = 10_000
 
 
 class RegistryView:
@@ -60,7 +61,7 @@ class RegistryView:
 
     async def choices(self) -> dict[str, str]:
         """What was chosen for places."""
-        rows = await self._driver.read(query("settings_of", scope=CHOICES))
+        rows = await self._driver.read(query("settings_of", scope=CHOICES, after="", limit=CHOICES_MAX))
         return {text(row[0]): text(row[1]) for row in rows}
 
     async def choose(self, place: str, value: str) -> None:

@@ -264,6 +264,15 @@ class SettingsView:
         script = query("setting_swap", scope=scope, key=key, expected=expected, value=value)
         return bool(await self._driver.write(script))
 
+    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        """Keys and values by key, those after one."""
+        rows = await self._driver.read(query("settings_of", scope=scope, after=after, limit=limit))
+        return [(text(key), text(value)) for key, value in rows]
+
+    async def drop(self, scope: str, key: str, expected: str) -> bool:
+        """Forget it if it is still as expected."""
+        return bool(await self._driver.write(query("setting_drop", scope=scope, key=key, expected=expected)))
+
 
 class DatabaseStore:
     """Implements `domain.store.Store` over a driver."""

@@ -33,6 +33,8 @@ from shoal.tools.threads import in_thread
 SCOPE = "marks"
 ENTRIES_MAX = 20_000
 """Files looked at for one call; what lies beyond counts as marked."""
+SETTLED_NS = 3_600_000_000_000
+"""A span is only forgotten when it ended so long ago."""
 NAMES_MAX = 200
 """Names of a command that are looked for."""
 
@@ -95,6 +97,32 @@ class MarkedFiles:
         if not marks:
             return ""
         return await in_thread(lambda: _first_source(named, marks))
+
+    async def forget_unused(self) -> int:
+        """Forget what marks no file any more; returns how many folders are without marks now. Raises StoreError.
+
+        For homes whose files every machine sees: what no file here was changed in counts as gone. Spans that may still
+        be open stay, as do folders with too many files to look at, and those on a disk that may just be away.
+        """
+        emptied, after = 0, ""
+        while page := await self._settings.page(SCOPE, after):
+            for after, kept in page:
+                emptied += await self._forget_in(after, kept)
+        return emptied
+
+    async def _forget_in(self, key: str, kept: str) -> bool:
+        marks, settled, folder = decode_marks(kept), time.time_ns() - SETTLED_NS, self._home.root / key
+        is_away = not folder.is_dir() and (Path(key).is_absolute() or not folder.parent.parent.is_dir())
+        changed = None if is_away else await in_thread(lambda: _changed_below(folder))
+        if changed is None:
+            return False
+        used = marks.within(changed, settled)
+        if used == marks:
+            return False
+        if used.spans:
+            await self._settings.swap(SCOPE, key, kept, encode_marks(used))
+            return False
+        return await self._settings.drop(SCOPE, key, kept)
 
     @asynccontextmanager
     async def _noting(self, folder: Path, source: str, seconds_max: float) -> AsyncGenerator[None]:
@@ -215,6 +243,12 @@ def _below(path: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(path):
         for name in names:
             yield Path(folder, name)
+
+
+def _changed_below(folder: Path) -> list[int] | None:
+    """When the files of a folder were changed, none where it is gone; None for more files than can be looked at."""
+    files = list(islice(_below(folder), ENTRIES_MAX + 1))
+    return None if len(files) > ENTRIES_MAX else list(_changes(files))
 
 
 def _changes(files: Iterable[Path]) -> Iterator[int]:

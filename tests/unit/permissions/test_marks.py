@@ -66,3 +66,14 @@ def test_joining_never_takes_a_mark_away(spans: list[Span]) -> None:
 def test_what_is_stored_comes_back(spans: list[Span]) -> None:
     marks = marked(*spans)
     assert decode_marks(encode_marks(marks)) == marks
+
+
+@given(st.lists(SPANS, max_size=20), st.lists(st.integers(0, 10_050), max_size=20), st.integers(0, 10_050))
+def test_forgetting_spans_without_changes_marks_the_same(spans: list[Span], changed: list[int], settled: int) -> None:
+    marks = marked(*spans)
+    kept = marks.within(changed, settled)
+    for at in changed:
+        assert bool(kept.source_of([at])) == bool(marks.source_of([at]))
+    for span in marks.spans:
+        used = span.ended > settled or any(span.began <= at <= span.ended for at in changed)
+        assert (span in kept.spans) == used

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.permissions.engine import decide_all
 from shoal.permissions.rules import Profiles, ProfileSource
+from shoal.permissions.taint import fetched_by
 from shoal.sandbox import found
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
-from shoal.permissions.taint import fetched_by
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.builtin.process import StartTool
 from shoal.tools.processes.logs import FILE_BYTES_MAX, FILES_MAX, ProcessLog, read_log, remove_log, tail

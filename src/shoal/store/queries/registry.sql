@@ -57,9 +57,13 @@ from (
 order by case when t.open_turn = '' then 1 else 0 end, t.updated_at, t.thread;
 
 -- name: settings_of
--- All small durable values of a scope.
-select key, value from settings where scope = :scope order by key limit 10000;
+-- The small durable values of a scope, a page of them.
+select key, value from settings where scope = :scope and key > :after order by key limit :limit;
 
 -- name: setting_delete
 -- Forget a small durable value.
 delete from settings where scope = :scope and key = :key;
+
+-- name: setting_drop
+-- Forget a small durable value if it is still what it was.
+delete from settings where scope = :scope and key = :key and value = :expected returning key;

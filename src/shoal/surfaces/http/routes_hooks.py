@@ -4,7 +4,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.domain.calls import Webhook
+from shoal.domain.calls import DELIVERIES, Webhook
 from shoal.domain.clock import iso
 from shoal.domain.errors import NotFound, ShoalError
 from shoal.domain.ids import ThreadId, parse_thread_id
@@ -18,8 +18,6 @@ from shoal.triggers.webhook import delivery_key, render
 
 PREFIX = "/hooks/"
 _FAILED = "failed"
-SCOPE = "hook"
-"""The scope of the settings that hold which calls were posted to channels."""
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
@@ -69,15 +67,17 @@ async def _into_thread(web: Web, name: str, hook: Webhook, key: str, text: str) 
 async def _into_channel(web: Web, name: str, hook: Webhook, key: str, text: str) -> HookAnswer:
     """Post it, which opens a thread. The key is taken before, and given back when the platform takes nothing."""
     settings, now = web.core.store.settings, iso(web.core.clock.now())
-    taken = await settings.swap(SCOPE, key, None, now) or await settings.swap(SCOPE, key, _FAILED, now)
-    if not taken:
+    for before in (None, _FAILED, None):  # what failed may be forgotten between two looks
+        if await settings.swap(DELIVERIES, key, before, now):
+            break
+    else:
         return HookAnswer(True, True, "")
     try:
         thread: ThreadId = await web.core.orchestrator.send_to_channel(
             hook.platform, hook.channel, text, _author(name), hook.agent, f"webhook {name}"
         )
     except ShoalError:
-        await settings.swap(SCOPE, key, now, _FAILED)
+        await settings.swap(DELIVERIES, key, now, _FAILED)
         raise
     return HookAnswer(True, False, thread)
 

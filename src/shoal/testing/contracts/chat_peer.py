@@ -72,6 +72,15 @@ class Kept:
         self.values[scope, key] = value
         return True
 
+    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        """What is there, by key."""
+        found = sorted((key, value) for (kept, key), value in self.values.items() if kept == scope and key > after)
+        return found[:limit]
+
+    async def drop(self, scope: str, key: str, expected: str) -> bool:
+        """Forget it unless somebody changed it."""
+        return self.values.get((scope, key)) == expected and self.values.pop((scope, key)) == expected
+
 
 A_co = TypeVar("A_co", bound=ChatAdapter, covariant=True)
 P_co = TypeVar("P_co", bound=FakePlatform, covariant=True)

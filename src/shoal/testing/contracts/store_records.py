@@ -189,6 +189,23 @@ class RecordRules:
             assert sorted(await asyncio.gather(*swaps)) == [False] * (RACERS - 1) + [True]
             assert await store.settings.get("workspace", "main") == value
 
+    async def test_settings_are_listed_by_scope_and_page(self, store: Store) -> None:
+        """In the order of their keys."""
+        for key in ("c", "a", "b"):
+            await store.settings.put("marks", key, f"of {key}")
+        await store.settings.put("hook", "a", "other")
+        assert await store.settings.page("marks", limit=2) == [("a", "of a"), ("b", "of b")]
+        assert await store.settings.page("marks", "b") == [("c", "of c")]
+        assert await store.settings.page("none") == []
+
+    async def test_a_setting_that_changed_is_not_dropped(self, store: Store) -> None:
+        """Only what was seen is forgotten."""
+        await store.settings.put("marks", "a", "new")
+        assert not await store.settings.drop("marks", "a", "old")
+        assert await store.settings.get("marks", "a") == "new"
+        assert await store.settings.drop("marks", "a", "new")
+        assert await store.settings.get("marks", "a") is None
+
 
 async def added(store: Store, clock: ManualClock, seconds: float, name: str = "reminder") -> Trigger:
     """A trigger that is due in so many seconds."""

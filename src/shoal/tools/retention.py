@@ -1,0 +1,62 @@
+"""What is kept for a time: whole results, the calls of webhooks, and the marks of files that are gone."""
+
+import logging
+from datetime import datetime, timedelta
+
+from shoal.domain.calls import DELIVERIES, DELIVERY_DAYS
+from shoal.domain.clock import Clock, iso
+from shoal.domain.files import STILL_FOLDERS, Files, Folders
+from shoal.domain.home import Home
+from shoal.domain.store import Store
+from shoal.tools.marked import MarkedFiles
+from shoal.tools.threads import in_thread
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 3600.0
+CHECKS_A_DAY = 24
+
+
+class Retention:
+    """Forgets artifacts older than `days` (0: never), old calls of webhooks, and marks that mark no file any more.
+
+    Marks of directories that follow their work stay: what they mark may lie on another machine.
+    """
+
+    def __init__(self, store: Store, files: Files, folders: Folders, home: Home, clock: Clock, days: float) -> None:
+        self._store = store
+        self._files = files
+        self._marked = MarkedFiles(store.settings, home) if folders is STILL_FOLDERS else None
+        self._clock = clock
+        self._days = days
+
+    async def run(self) -> None:
+        """Look for artifacts once an hour and for the rest once a day, for ever."""
+        while True:
+            await self.forget_deliveries(self._clock.now() - timedelta(days=DELIVERY_DAYS))
+            if self._marked is not None:
+                await self._marked.forget_unused()
+            for _ in range(CHECKS_A_DAY):
+                await self.expire()
+                await self._clock.sleep(CHECK_SECONDS)
+
+    async def expire(self) -> int:
+        """Forget what is too old now; returns how many files went."""
+        if not self._days:
+            return 0
+        unused = await self._store.artifacts.expire(self._clock.now() - timedelta(days=self._days))
+        gone = 0
+        for digest in unused:
+            try:
+                gone += await in_thread(lambda digest=digest: self._files.remove(digest))
+            except OSError as error:
+                log.warning("an artifact could not be deleted", extra={"digest": digest, "why": str(error)})
+        return gone
+
+    async def forget_deliveries(self, before: datetime) -> None:
+        """Forget the calls of webhooks that were taken before, and those that failed, which may come again anyway."""
+        settings, oldest, after = self._store.settings, iso(before), ""
+        while page := await settings.page(DELIVERIES, after):
+            for after, taken in page:
+                if taken < oldest or not taken[:1].isdigit():
+                    await settings.drop(DELIVERIES, after, taken)

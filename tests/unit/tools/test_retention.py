@@ -1,0 +1,138 @@
+"""What is kept for a time goes when its time is over, and nothing before."""
+
+import shutil
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.calls import DELIVERIES, DELIVERY_DAYS
+from shoal.domain.clock import iso
+from shoal.domain.files import STILL_FOLDERS
+from shoal.domain.home import Home
+from shoal.domain.ids import make_thread_id
+from shoal.permissions.marks import Marks, Span, encode_marks
+from shoal.store.files import LocalFiles
+from shoal.store.folders import SyncedFolders
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock
+from shoal.tools.marked import ENTRIES_MAX, SCOPE, MarkedFiles
+from shoal.tools.retention import Retention
+
+THREAD = make_thread_id("web", "lobby", "sea")
+LONG_AGO = Span(1, 2, "a page")
+
+
+class OneRound(ManualClock):
+    """A clock on which nobody can wait."""
+
+    async def sleep(self, seconds: float) -> None:
+        """End whoever wants to."""
+        raise InterruptedError
+
+
+class Rooms:
+    """A home, its database and what is noted there."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home(root)
+        self.clock = ManualClock()
+        self.store = DatabaseStore(SqliteDriver(root / "shoal.db", synchronous="OFF"), self.clock)
+        self.marked = MarkedFiles(self.store.settings, self.home)
+        self.scratch = self.home.scratch(THREAD)
+        self.workspace = self.home.agent("main") / "workspace"
+        for folder in (self.scratch, self.workspace):
+            folder.mkdir(parents=True)
+
+    async def note(self, folder: Path, *names: str) -> None:
+        """Make files and mark them."""
+        for name in names:
+            (folder / name).write_text("of a stranger")
+        await self.marked.note(folder, [folder / name for name in names], "a page")
+
+    async def noted(self) -> list[str]:
+        """The folders with marks."""
+        return [key for key, _ in await self.store.settings.page(SCOPE)]
+
+
+@pytest.fixture
+async def rooms(tmp_path: Path) -> AsyncIterator[Rooms]:
+    """A fresh one."""
+    rooms = Rooms(tmp_path)
+    yield rooms
+    await rooms.store.close()
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans that ended just now are as those that ended long ago."""
+    monkeypatch.setattr("shoal.tools.marked.SETTLED_NS", -1_000_000_000)
+
+
+@pytest.mark.usefixtures("settled")
+async def test_marks_stay_as_long_as_what_they_mark(rooms: Rooms) -> None:
+    await rooms.note(rooms.scratch, "one")
+    await rooms.note(rooms.workspace, "two", "three")
+    assert await rooms.marked.forget_unused() == 0
+    assert len(await rooms.noted()) == 2
+    (rooms.workspace / "two").unlink()
+    (rooms.scratch / "one").unlink()
+    assert await rooms.marked.forget_unused() == 1
+    assert await rooms.noted() == ["agents/main/workspace"]
+    assert (await rooms.marked.sources([rooms.workspace]))(rooms.workspace / "three") == "a page"
+
+
+@pytest.mark.usefixtures("settled")
+async def test_marks_go_with_their_folder(rooms: Rooms) -> None:
+    await rooms.note(rooms.scratch, "one")
+    shutil.rmtree(rooms.scratch.parent)
+    assert await rooms.marked.forget_unused() == 1
+
+
+@pytest.mark.usefixtures("settled")
+async def test_marks_of_a_disk_that_may_be_away_stay(rooms: Rooms, tmp_path: Path) -> None:
+    for key in (str(tmp_path.parent / "elsewhere/workspace"), "data/away/lobby/sea/scratch"):
+        await rooms.store.settings.put(SCOPE, key, encode_marks(Marks((LONG_AGO,))))
+    assert await rooms.marked.forget_unused() == 0
+    assert len(await rooms.noted()) == 2
+
+
+async def test_what_a_call_may_still_write_stays_marked(rooms: Rooms) -> None:
+    async with rooms.marked.during([rooms.workspace], "a page", 900):
+        assert await rooms.marked.forget_unused() == 0
+        (rooms.workspace / "new").write_text("x")
+    assert (await rooms.marked.sources([rooms.workspace]))(rooms.workspace / "new") == "a page"
+
+
+async def test_a_folder_with_too_many_files_keeps_its_marks(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ENTRIES_MAX > 2
+    monkeypatch.setattr("shoal.tools.marked.ENTRIES_MAX", 2)
+    for number in range(3):
+        (rooms.workspace / f"{number}").touch()
+    await rooms.store.settings.put(SCOPE, "agents/main/workspace", encode_marks(Marks((LONG_AGO,))))
+    assert await rooms.marked.forget_unused() == 0
+
+
+async def test_calls_of_webhooks_are_known_for_their_time(rooms: Rooms) -> None:
+    now = rooms.clock.now()
+    times = {"old": iso(now - timedelta(days=DELIVERY_DAYS, seconds=1)), "young": iso(now), "broken": "failed"}
+    for key, at in times.items():
+        await rooms.store.settings.put(DELIVERIES, key, at)
+    retention = Retention(rooms.store, LocalFiles(rooms.home.data), STILL_FOLDERS, rooms.home, rooms.clock, 0)
+    await retention.forget_deliveries(now - timedelta(days=DELIVERY_DAYS))
+    assert [key for key, _ in await rooms.store.settings.page(DELIVERIES)] == ["young"]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+async def test_a_running_app_forgets_but_not_what_may_lie_elsewhere(rooms: Rooms, follows: bool) -> None:
+    files, settings = LocalFiles(rooms.home.data), rooms.store.settings
+    await settings.put(DELIVERIES, "broken", "failed")
+    await settings.put(SCOPE, "agents/main/workspace", encode_marks(Marks((LONG_AGO,))))
+    folders = SyncedFolders(files, settings, rooms.home, rooms.marked) if follows else STILL_FOLDERS
+    retention = Retention(rooms.store, files, folders, rooms.home, OneRound(), 0)
+    with pytest.raises(InterruptedError):
+        await retention.run()
+    assert await settings.page(DELIVERIES) == []
+    assert bool(await rooms.noted()) == follows
