@@ -73,7 +73,8 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 def ask(place: Place, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
     """Ask one thing and print the reply. With - the question is read from standard input.
 
-    Exit 1 when the turn failed, was stopped, came to a limit, or waits for a permission nobody here can give.
+    Ctrl-C stops the turn. Exit 1 when the turn failed, was stopped, came to a limit, or waits for a permission nobody
+    here can give.
     """
     question = sys.stdin.read() if text == ("-",) else " ".join(text)
     if not question.strip():
@@ -96,10 +97,9 @@ async def _ask(place: Place, question: str, thread: ThreadId | None, agent: str,
         if not sent.accepted:
             raise ShoalError(f"{chosen} has too many prompts waiting. Wait for an answer, or ask in another thread.")
         turn = _Turn(link, chosen, sent.message_id, as_json=as_json)
-        async for item in link.watch(standing.last_seq if standing else 0):
-            asked = await turn.take(item)
-            if asked is not None:
-                return asked
+        asked = await turn.follow(standing.last_seq if standing else 0)
+    if asked is not None:
+        return asked
     raise ShoalError(f"Shoal stopped before {chosen} was answered. `shoal chat --thread {chosen}` goes on there.")
 
 
@@ -118,6 +118,19 @@ class _Turn:
         self.failure = self.limit = ""
         self.steps = 0
         self.usage = Usage()
+
+    async def follow(self, after: int) -> Asked | None:
+        """What comes of it; None when Shoal stops first. Being interrupted ends the turn, as Ctrl-C in a chat does."""
+        try:
+            async for item in self.link.watch(after):
+                asked = await self.take(item)
+                if asked is not None:
+                    return asked
+        except asyncio.CancelledError:
+            if self.turn:
+                await self.link.abort(all_queued=False)
+            raise
+        return None
 
     async def take(self, item: object) -> Asked | None:
         """Take in what happens in the thread; the answer when it is complete."""

@@ -1,10 +1,14 @@
 """`shoal ask`: one turn, its reply on standard output, and what it does when it cannot end."""
 
 import json
+import signal
 import subprocess
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from tests.processes import until
 from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal
 
 
@@ -120,3 +124,30 @@ def test_a_broken_agent_file_is_told_without_a_traceback(shoal: Shoal, home: Pat
     assert ran.code == 1
     assert "Correct the file; it counts at once." in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.fixture
+def slow_model(tmp_path: Path) -> Generator[tuple[str, Path]]:
+    """The address of a model that answers after an hour, and the file that it logs requests to."""
+    log = tmp_path / "requests.log"
+    command = [sys.executable, "-m", "shoal.testing.model", "--latency-ms", "3600000", "--log", log]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), log
+        process.terminate()
+
+
+def test_an_interrupted_turn_is_stopped_at_once(shoal: Shoal, home: Path, slow_model: tuple[str, Path]) -> None:
+    address, log = slow_model
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        "[model]\nname = 'openai/fake-1'\n[engine]\ndrain_seconds = 60\n"
+        f"[providers.openai]\nbase_url = '{address}/v1'\n"
+    )
+    command = [PROGRAM, "--home", home, "ask", "--thread", "terminal:ask:mine", "hello"]
+    with subprocess.Popen(command) as asking:
+        until(log.exists)
+        asking.send_signal(signal.SIGINT)
+        assert asking.wait(30) == 130
+    events = json.loads(shoal("threads", "log", "--json", "terminal:ask:mine").out)
+    assert (events[-1]["type"], events[-1]["data"]["outcome"]) == ("turn_finished", "aborted")
