@@ -69,8 +69,12 @@ class Scene:
         self.app = app
         self.stand = stand
         self.model = model
-        self.ada = Someone(self, stand.ada, stand.direct)
-        self.bob = Someone(self, stand.bob, stand.harbour)
+        self.ada = self.person(stand.ada, stand.direct)
+        self.bob = self.person(stand.bob, stand.harbour)
+
+    def person(self, user: str, channel: str) -> Someone:
+        """Somebody with a conversation of their own."""
+        return Someone(self, user, channel)
 
     async def until(self, look: Callable[[], T | None]) -> T:
         """Wait until something is there, while time passes."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,9 +17,13 @@ from shoal.permissions.access import AccessRules
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.platforms import discord, discord_world, slack, slack_methods, telegram
+from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.slack_markup import shown_text
 from shoal.testing.platforms.slack_wire import Room
 
+F = TypeVar("F", bound=FakePlatform)
+PREVIEW = " …"
+"""What an answer ends with that is being written."""
 File: TypeAlias = tuple[str, bytes]
 Look: TypeAlias = Callable[[], str | None]
 """Looks for an answer that may not be there yet."""
@@ -35,10 +39,12 @@ class Seen(NamedTuple):
     buttons: tuple[str, ...] = ()
     file: File | None = None
     reply_to: str = ""
+    is_preview: bool = False
 
 
 class Stand(ABC):
-    """One platform: ada, who owns the bot, with a conversation of her own; bob; a channel with both; a stranger.
+    """One platform: ada, who owns the bot, in a `direct` conversation; bob; a channel with both, the `harbour`; a
+    stranger, in a `strange` conversation.
 
     A message in a channel names the bot and opens a thread; one that answers the bot goes where that was written.
     """
@@ -49,10 +55,11 @@ class Stand(ABC):
     bob: str
     stranger: str
     direct: str
+    strange: str
     harbour: str
 
-    def __init__(self) -> None:
-        self.clock = ManualClock()
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
         self.adapters: tuple[ChatAdapter, ...] = ()
 
     @abstractmethod
@@ -65,15 +72,23 @@ class Stand(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Be away; what happened is kept."""
+        """Be away, so long that what the bot has not taken is given up; messages are kept."""
 
     def hears(self, adapter: ChatAdapter) -> bool:
         """Whether the bot is connected as far as it has to be for its people to speak."""
         return True
 
     @abstractmethod
+    def shown(self) -> list[Seen]:
+        """What the bot has everywhere for all to see, oldest first."""
+
     def said(self) -> list[Seen]:
-        """What the bot has everywhere for all to see, oldest first, without previews."""
+        """The same without previews."""
+        return [seen for seen in self.shown() if not seen.is_preview]
+
+    def previews(self) -> list[Seen]:
+        """Answers that are being written."""
+        return [seen for seen in self.shown() if seen.is_preview]
 
     @abstractmethod
     async def says(
@@ -86,8 +101,8 @@ class Stand(ABC):
         """Somebody gives a command."""
 
     @abstractmethod
-    async def clicks(self, seen: Seen, label: str, user: str) -> None:
-        """Somebody presses a button."""
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
+        """Somebody presses a button; looks for what they are told."""
 
     @abstractmethod
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
@@ -106,7 +121,8 @@ class FakeStand(Stand):
     """The fake platform, in memory."""
 
     platform = "fake"
-    ada, bob, stranger, direct, harbour = "ada", "bob", "eve", "cabin", "harbour"
+    ada, bob, stranger = "ada", "bob", "eve"
+    direct, strange, harbour = "cabin", "attic", "harbour"
 
     def __init__(self, files: Path) -> None:
         super().__init__()
@@ -130,7 +146,7 @@ class FakeStand(Stand):
     def hears(self, adapter: ChatAdapter) -> bool:
         return self.chat.inbox is not None
 
-    def said(self) -> list[Seen]:
+    def shown(self) -> list[Seen]:
         found: list[Seen] = []
         for made in self.chat.posted:
             channel, file = thread_address(made.post.thread).channel, made.post.file
@@ -159,10 +175,11 @@ class FakeStand(Stand):
         told = (await take_in(prompt, "", self._inbox)).replace("**", "").replace("`", "")
         return lambda: told
 
-    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
         made = next(made for made in self.chat.posted if made.id == seen.id)
         value = next(button.value for button in made.buttons if button.label == label)
-        await settle(value, Asker(user, user, platform=self.platform, channel=seen.channel), self._inbox)
+        told = await settle(value, Asker(user, user, platform=self.platform, channel=seen.channel), self._inbox)
+        return lambda: told
 
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
         await self._inbox.send(Reaction(ThreadId(seen.place), emoji, Author(user, user), seen.id))
@@ -186,16 +203,30 @@ class FakeStand(Stand):
         return Attachment(name, "text/plain", len(content), path=str(path))
 
 
-class TelegramStand(Stand):
+class WireStand(Stand, Generic[F]):
+    """A platform that is met over its wire; its `fake` has troubles on order."""
+
+    def __init__(self, fake: F, clock: ManualClock | None = None) -> None:
+        super().__init__(clock)
+        self.fake = fake
+
+    async def start(self) -> None:
+        await self.fake.start()
+
+    async def stop(self) -> None:
+        await self.fake.stop()
+
+
+class TelegramStand(WireStand[telegram.FakeTelegram]):
     """Telegram: a private chat, and a group whose threads are topics."""
 
     platform = "telegram"
     makes_channels = False
-    ada, bob, stranger, direct, harbour = "7", "8", "9", "7", "-1001"
+    ada, bob, stranger = "7", "8", "9"
+    direct, strange, harbour = "7", "9", "-1001"
 
     def __init__(self) -> None:
-        super().__init__()
-        self.fake = telegram.FakeTelegram()
+        super().__init__(telegram.FakeTelegram())
         for chat in (self.ada, self.bob, self.stranger):
             self.fake.add_chat(int(chat))
         self.fake.add_chat(int(self.harbour), "supergroup")
@@ -203,18 +234,12 @@ class TelegramStand(Stand):
     def account(self) -> Mapping[str, object]:
         return {"token": telegram.TOKEN, "api_base": self.fake.server.address}
 
-    async def start(self) -> None:
-        await self.fake.server.start()
-
-    async def stop(self) -> None:
-        await self.fake.server.stop()
-
-    def said(self) -> list[Seen]:
+    def shown(self) -> list[Seen]:
         return [
             Seen(str(one.id), str(one.chat), str(one.topic), one.text, tuple(label for label, _ in one.buttons),
-                 one.file, str(one.reply_to))
+                 one.file, str(one.reply_to), one.text.endswith(PREVIEW))
             for one in self.fake.messages
-            if one.user == telegram.BOT_ID and not one.text.endswith(" …")
+            if one.user == telegram.BOT_ID
         ]  # fmt: skip
 
     async def says(
@@ -237,45 +262,45 @@ class TelegramStand(Stand):
         asked = str(await self.fake.says(int(channel), line, user=int(user)))
         return lambda: next((seen.text for seen in self.said() if seen.reply_to == asked), None)
 
-    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
+        before = len(self.fake.answers)
         await self.fake.clicks(int(seen.id), label, user=int(user))
+        return lambda: next(iter(self.fake.answers[before:]), None)
 
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
         await self.fake.reacts(int(seen.id), emoji, user=int(user))
 
 
-class DiscordStand(Stand):
+class DiscordStand(WireStand[discord.FakeDiscord]):
     """Discord: a direct conversation, and a channel of a server whose threads are chains of replies."""
 
     platform = "discord"
     ada, bob, stranger = discord_world.ADA, "700000000000000002", "700000000000000009"
 
     def __init__(self) -> None:
-        super().__init__()
-        self.fake = discord.FakeDiscord(self.clock)
+        clock = ManualClock()
+        super().__init__(discord.FakeDiscord(clock), clock)
         self.guild, self.harbour = self.fake.add_server()
-        self.direct = self.fake.direct()
+        self.direct, self.strange = self.fake.direct(), self.fake.direct(self.stranger)
 
     def account(self) -> Mapping[str, object]:
         return {"token": discord.TOKEN, "api_base": self.fake.api_base, "threading": "reply"}
 
-    async def start(self) -> None:
-        await self.fake.start()
-
     async def stop(self) -> None:
-        await self.fake.stop()
+        await super().stop()
+        self.fake.gateway.forget()
 
     def hears(self, adapter: ChatAdapter) -> bool:
         assert isinstance(adapter, DiscordAdapter)
         return adapter.connected.is_set() and bool(self.fake.world.commands)
 
-    def said(self) -> list[Seen]:
+    def shown(self) -> list[Seen]:
         rooms = self.fake.world.rooms
         return [
             Seen(one.id, rooms[one.channel].parent or one.channel, one.channel, one.text,
-                 tuple(label for label, _ in one.buttons), one.file, one.reply_to)
+                 tuple(label for label, _ in one.buttons), one.file, one.reply_to, one.text.endswith(PREVIEW))
             for one in self.fake.world.messages
-            if one.user == discord_world.BOT and not one.hidden and not one.text.endswith(" …")
+            if one.user == discord_world.BOT and not one.hidden
         ]  # fmt: skip
 
     async def says(
@@ -292,8 +317,9 @@ class DiscordStand(Stand):
         heard = await self.fake.commands(channel, name, text, user=user)
         return lambda: heard.message.text if heard.message is not None else None
 
-    async def clicks(self, seen: Seen, label: str, user: str) -> None:
-        await self.fake.clicks(seen.id, label, user=user)
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
+        heard = await self.fake.clicks(seen.id, label, user=user)
+        return lambda: heard.message.text if heard.message is not None else None
 
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
         await self.fake.reacts(seen.id, emoji, user=user)
@@ -302,56 +328,62 @@ class DiscordStand(Stand):
         del self.fake.world.rooms[channel]
 
 
-class SlackStand(Stand):
+class SlackStand(WireStand[slack.FakeSlack]):
     """Slack: a direct conversation, and a channel with threads; commands are for their asker's eyes alone."""
 
     platform = "slack"
-    ada, bob, stranger, direct, harbour = "UADA", "UBEA", "USTRANGER", "D00000001", "C00000001"
+    ada, bob, stranger = "UADA", "UBEA", "USTRANGER"
+    direct, strange, harbour = "D00000001", "D00000009", "C00000001"
 
     def __init__(self) -> None:
-        super().__init__()
-        self.fake = slack.FakeSlack()
+        super().__init__(slack.FakeSlack())
         everybody = [self.ada, self.bob, self.stranger, slack_methods.BOT]
-        self.fake.add_room(Room(self.direct, "", "im", [self.ada, slack_methods.BOT]))
+        for room, user in ((self.direct, self.ada), (self.strange, self.stranger)):
+            self.fake.add_room(Room(room, "", "im", [user, slack_methods.BOT]))
         self.fake.add_room(Room(self.harbour, "harbour", "channel", everybody))
 
     def account(self) -> Mapping[str, object]:
         return {"bot_token": slack.BOT_TOKEN, "app_token": slack.APP_TOKEN, "api_base": f"{self.fake.address}/api/"}
 
-    async def start(self) -> None:
-        await self.fake.start()
-
     async def stop(self) -> None:
-        await self.fake.stop()
+        await super().stop()
+        self.fake.forget()
 
-    def said(self) -> list[Seen]:
+    def shown(self) -> list[Seen]:
         return [
             Seen(one.ts, one.channel, one.thread_ts, self.fake.shown(one), tuple(label for label, _ in one.buttons),
-                 self._file(one.file_ids), one.thread_ts)
+                 self._file(one.file_ids), one.thread_ts,
+                 one.streaming or one.text.endswith(PREVIEW))
             for one in self.fake.messages
-            if one.user == slack_methods.BOT and not (one.streaming or one.only_for or one.text.endswith(" …"))
+            if one.user == slack_methods.BOT and not one.only_for
         ]  # fmt: skip
 
     async def says(
         self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None
     ) -> None:
-        thread = answers.place or answers.id if answers is not None and channel != self.direct else ""
+        is_direct = channel in (self.direct, self.strange)
+        thread = answers.place or answers.id if answers is not None and not is_direct else ""
         if file is not None:
             await self.fake.sends_file(channel, *file, text=text, thread_ts=thread)
             return
-        named = channel == self.direct or answers is not None
+        named = is_direct or answers is not None
         await self.fake.says(channel, text if named else f"<@{slack_methods.BOT}> {text}", user=user, thread_ts=thread)
 
     async def asks(self, line: str, channel: str, user: str) -> Look:
         before = len(self.fake.answers)
         await self.fake.slashes(channel, "/shoal", line.removeprefix("/"), user=user)
-        return lambda: next((shown_text(str(one["text"])) for one in self.fake.answers[before:]), None)
+        return self._told(before)
 
-    async def clicks(self, seen: Seen, label: str, user: str) -> None:
+    async def clicks(self, seen: Seen, label: str, user: str) -> Look:
+        before = len(self.fake.answers)
         await self.fake.clicks(seen.id, label, user=user)
+        return self._told(before)
 
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
         await self.fake.reacts(seen.id, emoji, user=user)
+
+    def _told(self, before: int) -> Look:
+        return lambda: next((shown_text(str(one["text"])) for one in self.fake.answers[before:]), None)
 
     def loses(self, channel: str) -> None:
         self.fake.rooms[channel].is_archived = True

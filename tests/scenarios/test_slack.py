@@ -11,7 +11,6 @@ from tests.scenarios.kit import in_time
 from shoal.app import App, Doubles, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId
-from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply
@@ -97,25 +96,6 @@ async def test_an_answer_is_streamed_while_it_is_written(tmp_path: Path, pier: P
     assert len(pier.fake.said(HARBOUR)) == 1
 
 
-@pytest.mark.parametrize("by", ["button", "words", "command"])
-async def test_an_approval_is_given(tmp_path: Path, pier: Pier, by: str) -> None:
-    async with running(tmp_path, pier, FakeModel(MAKES, "It is made."), profile="standard") as app:
-        await pier.fake.says(DIRECT, "go")
-        card = await pier.sees(DIRECT, "echo x > made")
-        (asked,) = await app.store.approvals.search()
-        if by == "button":
-            await pier.fake.clicks(card.ts, "Allow once")
-            await pier.hears("Allowed.")
-        elif by == "words":
-            await pier.fake.says(DIRECT, f"allow {asked.id[-8:]}")
-        else:
-            await pier.fake.slashes(DIRECT, "/shoal", f"approve {asked.id}")
-        await pier.sees(DIRECT, "It is made.")
-        assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
-        await pier.sees(DIRECT, "it ran")
-    assert card.buttons == ()
-
-
 @pytest.mark.parametrize("channel", [DIRECT, HARBOUR])
 async def test_a_turn_is_stopped_by_command_and_by_reaction(tmp_path: Path, pier: Pier, channel: str) -> None:
     model = FakeModel(Reply("One, two, three, four, five", gate=Gate(), gate_at=2))
@@ -130,71 +110,6 @@ async def test_a_turn_is_stopped_by_command_and_by_reaction(tmp_path: Path, pier
                 await pier.clock.advance(1)
             await pier.fake.reacts(shown.ts, "❌")
         assert await pier.sees(channel, "Stopped") is shown
-
-
-async def test_files_go_both_ways(tmp_path: Path, pier: Pier) -> None:
-    calls = Reply(calls=(Call("upload", '{"path": "tides.txt"}'),))
-    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo high > tides.txt"}'),)), calls, "Sent.")
-    async with running(tmp_path, pier, model):
-        await pier.fake.sends_file(DIRECT, "question.txt", b"When is high tide?\n")
-        await pier.sees(DIRECT, "Sent.")
-    assert "When is high tide?" in str(model.requests[0].messages[-1])
-    files = [pier.fake.contents[file] for message in pier.fake.said(DIRECT) for file in message.file_ids]
-    assert files == [b"high\n"]
-
-
-async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: Pier) -> None:
-    """Slack has given up on the events; they are read back."""
-    async with running(tmp_path, pier, FakeModel("first")):
-        await pier.fake.says(DIRECT, "one")
-        await pier.sees(DIRECT, "first")
-    await pier.fake.says(DIRECT, "while it was away")
-    pier.fake.forget()
-    async with running(tmp_path, pier, FakeModel("second")):
-        await pier.sees(DIRECT, "second")
-    assert [message.text for message in pier.fake.said(DIRECT)] == ["first", "second"]
-
-
-async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, pier: Pier) -> None:
-    model = FakeModel(MAKES, "after the outage", "and again")
-    async with running(tmp_path, pier, model, profile="standard") as app:
-        await pier.fake.says(DIRECT, "go")
-        await pier.sees(DIRECT, "echo x")
-        await pier.fake.stop()
-        (asked,) = await app.store.approvals.search()
-        await app.orchestrator.decide(asked.id, True, Asker(user="UADA", platform="slack"))
-        for _ in range(60):
-            await pier.clock.advance(60)
-        assert await app.store.outbox.depth() > 0
-        await pier.fake.start()
-        await pier.sees(DIRECT, "after the outage")
-        await pier.fake.says(DIRECT, "still there?")
-        await pier.sees(DIRECT, "and again")
-    assert [message.text for message in pier.fake.said(DIRECT)].count("after the outage") == 1
-
-
-async def test_a_storm_ends_with_each_reply_once(tmp_path: Path, pier: Pier) -> None:
-    pier.fake.troubles.extend([("refuse", 5.0), ("lose", 0.0), ("fail", 0.0), ("refuse", 30.0), ("lose", 0.0)])
-    async with running(tmp_path, pier, FakeModel("at last", "and once more")):
-        await pier.fake.says(DIRECT, "go")
-        await pier.sees(DIRECT, "at last")
-        await pier.fake.says(DIRECT, "again")
-        await pier.sees(DIRECT, "and once more")
-        await in_time(pier.clock, pier.fake.until(lambda: not pier.fake.troubles))
-    assert [message.text for message in pier.fake.said(DIRECT)] == ["at last", "and once more"]
-
-
-async def test_a_stranger_gets_a_code_and_no_answer(tmp_path: Path, pier: Pier) -> None:
-    pier.fake.add_room(Room("D00000009", "", "im", ["USTRANGER", BOT]))
-    model = FakeModel("never")
-    async with running(tmp_path, pier, model):
-        await pier.fake.says("D00000009", "/status", user="USTRANGER")
-        await pier.sees("D00000009", "shoal pair")
-        await pier.fake.slashes("D00000009", "/shoal", "status", user="USTRANGER")
-        await pier.hears("no access")
-        await in_time(pier.clock, pier.fake.until(lambda: not pier.fake.socket.pending))
-    assert len(pier.fake.said("D00000009")) == 1
-    assert not model.requests
 
 
 async def test_two_workspaces_are_answered_each_where_it_asked(tmp_path: Path, pier: Pier) -> None:

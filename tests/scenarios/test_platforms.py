@@ -1,0 +1,119 @@
+"""What people see of the whole app on each platform: cards, files, commands, also after restarts and outages."""
+
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import calls
+from tests.scenarios.scene import playing
+from tests.scenarios.stands import Stand, WireStand
+
+from shoal.domain.permissions import Asker
+from shoal.testing.model import FakeModel, Gate, Reply
+
+pytestmark = pytest.mark.parametrize("stand", ["telegram", "discord", "slack"], indirect=True)
+MAKES = calls("bash", arguments='{"command": "echo x > made"}')
+COMMANDS = {
+    "/context": "Nothing was said here yet.",
+    "/thread list": "main has no threads here.",
+    "/tasks": "main has nothing to do.",
+    "/model": "answers with demo",
+    "/agent list": "main demo, open (default)",
+    "/settings": "in this channel: nothing chosen",
+}
+
+
+@pytest.mark.parametrize("by", ["button", "words", "command"])
+async def test_an_approval_is_given(tmp_path: Path, stand: Stand, by: str) -> None:
+    async with playing(stand, tmp_path, FakeModel(MAKES, "It is made."), profile="standard") as scene:
+        await scene.ada.says("go")
+        card = await scene.ada.sees("echo x > made")
+        (asked,) = await scene.app.store.approvals.search()
+        if by == "button":
+            assert await scene.until(await stand.clicks(card, "Allow once", stand.ada)) == "Allowed."
+        elif by == "words":
+            await scene.ada.says(f"allow {asked.id[-8:]}")
+        else:
+            await scene.ada.asks(f"/approve {asked.id}")
+        await scene.ada.sees("It is made.")
+        assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        settled = await scene.ada.sees("it ran")
+    assert (settled.id, settled.buttons) == (card.id, ())
+
+
+async def test_a_reaction_stops_the_turn(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel(Reply("Let me count: one, two, three, four, five", gate=Gate(), gate_at=2))
+    async with playing(stand, tmp_path, model) as scene:
+        await scene.bob.says("count")
+        preview = await scene.until(lambda: next(iter(stand.previews()), None))
+        await scene.thread_of(preview)  # a person is slower than the bot's own notes
+        await stand.reacts(preview, "❌", stand.bob)
+        assert (await scene.bob.sees("Stopped")).id == preview.id
+
+
+async def test_files_go_both_ways(tmp_path: Path, stand: Stand) -> None:
+    writes = calls("bash", arguments='{"command": "echo high > tides.txt"}')
+    model = FakeModel(writes, calls("upload", arguments='{"path": "tides.txt"}'), "Sent.")
+    async with playing(stand, tmp_path, model) as scene:
+        await scene.ada.says("here", file=("question.txt", b"When is high tide?\n"))
+        await scene.ada.sees("Sent.")
+    assert "When is high tide?" in str(model.requests[0].messages[-1])
+    assert [seen.file for seen in stand.said() if seen.file] == [("tides.txt", b"high\n")]
+
+
+async def test_commands_are_answered_without_the_model(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel()
+    async with playing(stand, tmp_path, model) as scene:
+        for line, part in COMMANDS.items():
+            assert part in await scene.ada.asks(line)
+    assert not model.requests
+
+
+async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, stand: Stand) -> None:
+    async with playing(stand, tmp_path, FakeModel("first")) as scene:
+        await scene.ada.says("one")
+        await scene.ada.sees("first")
+    await stand.says("while it was away", stand.direct, stand.ada)
+    async with playing(stand, tmp_path, FakeModel("second")) as scene:
+        await scene.ada.sees("second")
+        assert scene.texts() == ["first", "second"]
+
+
+async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel(MAKES, "after the outage", "and again")
+    async with playing(stand, tmp_path, model, profile="standard") as scene:
+        await scene.ada.says("go")
+        await scene.ada.sees("echo x")
+        await stand.stop()
+        (asked,) = await scene.app.store.approvals.search()
+        await scene.app.orchestrator.decide(asked.id, True, Asker(user=stand.ada, platform=stand.platform))
+        for _ in range(60):
+            await stand.clock.advance(60)
+        assert await scene.app.store.outbox.depth() > 0
+        await stand.says("are you there?", stand.direct, stand.ada)  # people still write; nobody tells the bot
+        await stand.start()
+        await scene.ada.sees("after the outage")
+        await scene.ada.sees("and again")
+        assert scene.texts().count("after the outage") == 1
+
+
+async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, stand: Stand) -> None:
+    assert isinstance(stand, WireStand)
+    stand.fake.troubles.extend([("refuse", 5.0), ("fail", 0.0), ("refuse", 30.0), ("fail", 0.0)])
+    async with playing(stand, tmp_path, FakeModel("at last")) as scene:
+        await scene.ada.says("go")
+        await scene.ada.sees("at last")
+        await scene.until(lambda: not stand.fake.troubles)
+        assert [text.removeprefix("(possibly a repeat)\n") for text in scene.texts()] == ["at last"]
+
+
+async def test_a_stranger_gets_a_code_and_no_answer(tmp_path: Path, stand: Stand) -> None:
+    model = FakeModel("for ada")
+    async with playing(stand, tmp_path, model) as scene:
+        stranger = scene.person(stand.stranger, stand.strange)
+        await stranger.says("let me in")
+        await stranger.sees("shoal pair")
+        await stranger.says("let me in")
+        await scene.ada.says("hi")
+        await scene.ada.sees("for ada")
+        assert len(scene.texts(stand.strange)) == 1
+    assert len(model.requests) == 1
