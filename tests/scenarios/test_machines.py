@@ -1,6 +1,7 @@
 """Several machines: processes with homes of their own, one database that comes and goes, one object store."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -16,6 +17,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 
 THREAD = "web:lobby:sea"
 SECRET = "sixteen-letters-at-least"
+PAGE = "\n." * 4_000
+"""Between the lines that threads change: no edit is in the other's way, and each takes so long that they meet."""
 
 
 @pytest.fixture
@@ -114,6 +117,40 @@ def test_a_strangers_hand_in_a_file_is_known_on_the_next_machine(tmp_path: Path,
     assert "hostile" in str(read["text"])
     assert read["tainted_by"] == "'log.md', written after webhook bell"
     assert (tmp_path / "b/agents/main/workspace/log.md").exists()
+
+
+def test_workers_that_share_a_workspace_lose_no_edit_of_twenty_threads(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    home, files = tmp_path / "home", [f"f{number}.txt" for number in range(2)]
+    painters = [f"painter{number:02}" for number in range(20)]
+    workspace = home / "agents" / "main" / "workspace"
+    workspace.mkdir(parents=True)
+    for file in files:
+        (workspace / file).write_text("\n".join(f"{one}: open{PAGE}" for one in painters))
+    with database() as url:
+        patient = {**settings, "SHOAL_ENGINE__STALLED_SECONDS": "60"}
+        known = {**patient, "DATABASE_URL": "postgresql:///?" + "&".join(url.split())}
+        with (
+            process("serve", home, known) as serve,
+            process("worker", home, known) as first,
+            process("worker", home, known) as second,
+        ):
+            for file in files:
+                for one in painters:
+                    edit = call("edit", path=file, old_string=f"{one}: open", new_string=f"{one}: done")
+                    serve.says(f"web:lobby:{one}", edit, f"{one}-{file}")
+            for one in painters:
+                assert "Edited" in str(result(serve.turn_of(f"web:lobby:{one}", f"{one}-{files[-1]}"))["text"])
+            assert all(turns_done(worker) > 0 for worker in (first, second))
+    for file in files:
+        assert (workspace / file).read_text() == "\n".join(f"{one}: done{PAGE}" for one in painters)
+
+
+def turns_done(worker: Process) -> int:
+    """How many turns a worker has finished."""
+    found = re.search(r'^shoal_turns_total\{outcome="done"\} (\d+)', worker.ask("/metrics").body.decode(), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def test_an_object_store_that_is_away_is_told_at_the_start(tmp_path: Path, shared: dict[str, str]) -> None:
