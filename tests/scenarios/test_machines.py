@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Generator
+from itertools import product
 from pathlib import Path
 
 import httpx2
@@ -136,10 +137,9 @@ def test_workers_that_share_a_workspace_lose_no_edit_of_twenty_threads(
             process("worker", home, known) as first,
             process("worker", home, known) as second,
         ):
-            for file in files:
-                for one in painters:
-                    edit = call("edit", path=file, old_string=f"{one}: open", new_string=f"{one}: done")
-                    serve.says(f"web:lobby:{one}", edit, f"{one}-{file}")
+            for file, one in product(files, painters):
+                edit = call("edit", path=file, old_string=f"{one}: open", new_string=f"{one}: done")
+                serve.says(f"web:lobby:{one}", edit, f"{one}-{file}")
             for one in painters:
                 assert "Edited" in str(result(serve.turn_of(f"web:lobby:{one}", f"{one}-{files[-1]}"))["text"])
             assert all(turns_done(worker) > 0 for worker in (first, second))
