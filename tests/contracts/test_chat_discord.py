@@ -148,6 +148,14 @@ async def test_a_chain_of_replies_is_a_thread(peer: Discord) -> None:
     assert told == ["what is the tide?", "and tomorrow?"]
 
 
+async def test_a_person_is_written_to_directly(peer: Discord) -> None:
+    assert await peer.adapter.open_thread(ADA, "Psst.") == peer.thread
+    assert [said.text for said in peer.shown()] == ["Psst."]
+    peer.server.world.shut.add(STRANGER)
+    with pytest.raises(PlatformError):
+        await peer.adapter.open_thread(STRANGER, "Psst.")
+
+
 @pytest.mark.parametrize("threading", ["reply", "native"])
 async def test_an_answer_to_what_the_bot_began_goes_there(peer: Discord, threading: Threading) -> None:
     inbox = Inbox()

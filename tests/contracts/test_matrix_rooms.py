@@ -44,6 +44,13 @@ def harbour(peer: Matrix) -> str:
 # ---- where it answers ----
 
 
+async def test_a_person_is_written_to_directly(peer: Matrix, inbox: Inbox) -> None:
+    begun = await peer.adapter.open_thread(BEN, "Psst.")
+    address = thread_address(begun)
+    assert address.thread == "0"
+    assert [said.text for said in peer.server.said(address.channel)] == ["Psst."]
+
+
 async def test_an_answer_to_what_the_bot_began_goes_there(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     begun = await peer.adapter.open_thread(harbour, "Low tide at six.")
     (said,) = peer.server.said(harbour)

@@ -122,7 +122,7 @@ class FakeStand(Stand):
 
     platform = "fake"
     ada, bob, stranger = "ada", "bob", "eve"
-    direct, strange, harbour = "cabin", "attic", "harbour"
+    direct, strange, harbour = "ada", "eve", "harbour"
 
     def __init__(self, files: Path) -> None:
         super().__init__()

@@ -169,8 +169,9 @@ async def test_a_message_takes_a_file_along(tmp_path: Path, stand: Stand) -> Non
         assert (file.channel, file.file) == (stand.harbour, ("tides.txt", b"low at six\n"))
 
 
+@FOUR
 async def test_a_message_to_a_person_is_asked_for_and_reaches_them_alone(tmp_path: Path, stand: Stand) -> None:
-    to = f"{stand.platform}:{stand.direct}"
+    to = f"{stand.platform}:{stand.ada}"
     model = FakeModel(does("message", text="Psst.", to=to), "Told her.")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
         await scene.bob.says("greet ada")

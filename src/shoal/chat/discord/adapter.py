@@ -22,6 +22,7 @@ from shoal.chat.discord.inbound import (
     WHOLE,
     Channel,
     Message,
+    Place,
     chain_of,
     holds_text,
     is_said,
@@ -144,8 +145,8 @@ class DiscordAdapter:
             await self._api.call("POST", f"/channels/{target.channel}/typing", msgspec.Raw, {})
 
     async def open_thread(self, channel: str, text: str) -> ThreadId:
-        """Post to a channel and return the thread that this opens there. Raises PlatformError."""
-        place = await self._intake.place(channel)
+        """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
+        place = await self._place(channel)
         first, *rest = cut(text)
         here = place.thread(self.platform)
         message_id = await self.post(OutboundPost(here, f"open:{self._clock.new_id()}", first))
@@ -153,13 +154,23 @@ class DiscordAdapter:
         thread = here
         if not place.direct and place.topic == WHOLE and threading != "channel":
             part = message_id if threading == "native" else f"{CHAIN}{message_id}"
-            thread = make_thread_id(self.platform, channel, part)
+            thread = make_thread_id(self.platform, place.channel, part)
             if threading == "native":
                 await self._opened(target_of(thread))
                 await self._intake.subscribe(thread)
         for piece in rest:
             await self.post(OutboundPost(thread, f"open:{self._clock.new_id()}", piece))
         return thread
+
+    async def _place(self, channel: str) -> Place:
+        """The place of a channel, or of the direct conversation with the person who has this id."""
+        try:
+            return await self._intake.place(channel)
+        except Refused as error:
+            if error.code != UNKNOWN_CHANNEL:
+                raise
+        direct = await self._api.call("POST", "/users/@me/channels", Channel, {"recipient_id": channel})
+        return await self._intake.place(direct.id)
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """The newest messages of people in a thread, at most `limit`, oldest first. Raises PlatformError."""

@@ -8,7 +8,18 @@ from datetime import datetime
 import msgspec
 
 from shoal.chat.matrix.api import Credentials, MatrixApi, Refused, path_of
-from shoal.chat.matrix.inbound import WHOLE, Event, Me, answered_id, content_of, is_said, prompt_of, root_of, time_of
+from shoal.chat.matrix.inbound import (
+    WHOLE,
+    Event,
+    Me,
+    Place,
+    answered_id,
+    content_of,
+    is_said,
+    prompt_of,
+    root_of,
+    time_of,
+)
 from shoal.chat.matrix.intake import Intake
 from shoal.chat.matrix.media import Media
 from shoal.chat.matrix.outbound import (
@@ -133,14 +144,17 @@ class MatrixAdapter:
         await self._api.call("PUT", path, msgspec.Raw, shown)
 
     async def open_thread(self, channel: str, text: str) -> ThreadId:
-        """Post to a room and return the thread that this opens there. Raises PlatformError."""
-        place = await self._rooms.place(channel)
+        """Post to a room, or to a person by their id, and return the thread this opens. Raises PlatformError."""
+        if channel.startswith("@"):
+            place = Place(await self._rooms.direct(channel), direct=True)  # also before they have come in
+        else:
+            place = await self._rooms.place(channel)
         first, *rest = cut(text)
         here = place.thread(self.platform)
         message_id = await self.post(OutboundPost(here, f"open:{self._clock.new_id()}", first))
         thread = here
         if not place.direct:
-            thread = make_thread_id(self.platform, channel, message_id)
+            thread = make_thread_id(self.platform, place.room, message_id)
             await self._intake.subscribe(thread)
         for piece in rest:
             await self.post(OutboundPost(thread, f"open:{self._clock.new_id()}", piece))
