@@ -7,6 +7,21 @@ from pathlib import Path
 from shoal.domain.errors import HomeLocked, StoreReadOnly
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds this lock now. What a dead one left in the file tells nothing: ids are used again."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 class HomeLock:
     """Held from `acquire` until `release` or the end of the process, however it ends.
 

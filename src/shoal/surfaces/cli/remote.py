@@ -4,7 +4,6 @@ The server is ours and on this machine, so that a few lines of HTTP/1.0 are all 
 """
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +13,12 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
+from shoal.store.lock import is_held
 from shoal.surfaces.cli.place import Place
 
 REQUEST_SECONDS = 30.0
 LINE_BYTES_MAX = 67_108_864
-_HOLDER = re.compile(r"process (\d+) at (http://\S+)")
+_HOLDER = re.compile(r"process \d+ at (http://\S+)")
 
 
 class Busy(ShoalError):
@@ -114,24 +114,14 @@ def find_remote(place: Place) -> Remote | None:
         found = _HOLDER.fullmatch(place.home.lock_file.read_text(encoding="utf-8").strip())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if found is None or not _is_alive(int(found[1])):
+    if found is None or not is_held(place.home.lock_file):
         return None
-    return Remote(found[2], place.config().web.token.reveal() or _stored_token(place))
+    return Remote(found[1], place.config().web.token.reveal() or _stored_token(place))
 
 
 def part(text: str) -> str:
     """A piece of a path, quoted."""
     return quote(text, safe="")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _stored_token(place: Place) -> str:

@@ -1,6 +1,7 @@
 """`shoal run`: the ready line, the token, one process a home, how signals end it, and other commands meanwhile."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -91,6 +92,14 @@ def test_ask_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
         (found,) = json.loads(shoal("threads", "list", "--json").out)
         assert found["thread"] == "terminal:ask:mine"
         assert shoal("audit", "verify").code == 0
+
+
+def test_one_that_was_killed_stands_in_nobodys_way(home: Path, shoal: Shoal) -> None:
+    """Its process id may belong to another process by now, here to this one."""
+    shoal("init")
+    (home / "shoal.lock").write_text(f"process {os.getpid()} at http://127.0.0.1:1")
+    ran = shoal("ask", "hello")
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None:
