@@ -1,7 +1,7 @@
 """Simple commands: their one spelling, whether they are opaque, and what deny patterns see of them besides."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -61,23 +61,30 @@ def command_parts(assignments: Sequence[Assignment], words: Sequence[Word]) -> l
 
 
 def _views(text: str, words: Sequence[Word], *, opaque: bool) -> list[Part]:
-    """What else a deny pattern may mean: the command without its directory, and what may run inside an opaque one."""
-    found: list[str] = [spell(words)]
+    """What else a deny pattern may mean: the command by its other names, and what may run inside an opaque one."""
+    found: list[str] = [spell(words), *_by_other_names(words)]
+    name = words[0].value or ""
+    if base_name(name) != name.rsplit("/", 1)[-1]:
+        found.append(spell([_plain(base_name(name)), *words[1:]]))
+    if opaque:
+        rests = [words[number:] for number in range(1, min(len(words), SUFFIXES_MAX))]
+        found += [spell(rest) for rest in rests]
+        found += [view for rest in rests for view in _by_other_names(rest)]
+    return [Part(view, view=True) for view in dict.fromkeys(found) if view != text]
+
+
+def _by_other_names(words: Sequence[Word]) -> Iterator[str]:
+    """A program without its directory, and one of git's own as git's subcommand."""
     name = words[0].value or ""
     base = name.rsplit("/", 1)[-1]
     if base and base != name:
-        found.append(spell([Word(quote(base), base, base), *words[1:]]))
-    if base.lower() != base or base_name(name) != base:
-        lowered = base_name(name)
-        found.append(spell([Word(quote(lowered), lowered, lowered), *words[1:]]))
-    if opaque:
-        found += [spell(words[number:]) for number in range(1, min(len(words), SUFFIXES_MAX))]
-        found += [
-            spell([Word(quote(base), base, base), *words[number + 1 :]])
-            for number in range(1, min(len(words), SUFFIXES_MAX))
-            if (base := (words[number].value or "").rsplit("/", 1)[-1]) and "/" in (words[number].value or "")
-        ]
-    return [Part(view, view=True) for view in dict.fromkeys(found) if view != text]
+        yield spell([_plain(base), *words[1:]])
+    if base.startswith("git-"):
+        yield spell([_plain("git"), _plain(base.removeprefix("git-")), *words[1:]])
+
+
+def _plain(value: str) -> Word:
+    return Word(quote(value), value, value)
 
 
 def inner_commands(words: Sequence[Word]) -> list[str]:

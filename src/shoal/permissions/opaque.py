@@ -199,7 +199,7 @@ def opaque_until(words: Sequence[Word]) -> int | None:
     if not name or not name.isascii() or name.startswith("-"):
         return len(words)
     base = base_name(name)
-    if base in ALWAYS or name in RESERVED or _LINKERS.fullmatch(base):
+    if base in ALWAYS or name in RESERVED or base.startswith("git-") or _LINKERS.fullmatch(base):
         return 1
     if base in INTERPRETERS:
         plain = len(words) > 1 and words[1].certain and words[1].begins[:1] != "-"

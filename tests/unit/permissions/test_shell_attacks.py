@@ -8,7 +8,7 @@ from shoal.domain.permissions import Decision
 from shoal.permissions.actions import FRAGMENTS_MAX, shell_actions
 from shoal.permissions.engine import decide_all
 from shoal.permissions.profiles import EVERYTHING
-from shoal.permissions.rules import Profile, ProfileSource
+from shoal.permissions.rules import Profile, Profiles, ProfileSource
 
 CWD = Path("/nowhere/ws")
 PLAIN = Profile("plain", [ProfileSource(allow=("tool:bash:.*", "tool:(read|write):/workspace/.*"))])
@@ -59,6 +59,8 @@ ASKED_OF_ANOTHER = [
     "git -c core.pager='rm x' log",
     "git -ccore.pager='rm x' log",
     "git --exec-path=. log",
+    "git-log",
+    "/usr/lib/git-core/git-commit -m x",
     "git grep -O'rm x' foo",
     "git grep --open='rm x' foo",
     "git log --output=.git/hooks/x",
@@ -152,6 +154,13 @@ ASKED_OF_ANOTHER = [
 @pytest.mark.parametrize("command", ASKED_OF_ANOTHER)
 def test_programs_that_run_others_have_to_be_named(command: str) -> None:
     assert decided(PLAIN, command) == "deny"
+
+
+@pytest.mark.parametrize(
+    "command", ["git-push", "/usr/lib/git-core/git-push origin", "nice git-push", "ls; git-push x"]
+)
+def test_a_program_of_gits_is_denied_as_its_subcommand(command: str) -> None:
+    assert decided(Profiles().get("guarded"), command) == "deny"
 
 
 @pytest.mark.parametrize(
