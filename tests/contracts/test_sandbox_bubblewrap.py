@@ -2,12 +2,14 @@
 
 import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from shoal.domain.ports import Sandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import Limits
+from shoal.sandbox.seccomp import filter_file
 from shoal.testing.contracts import isolation
 from shoal.testing.contracts.disk import DiskContract
 from shoal.testing.contracts.isolation import IsolationContract
@@ -56,3 +58,14 @@ class TestBubblewrapDisk(DiskContract):
         sandbox = BubblewrapSandbox()
         yield sandbox
         await sandbox.close()
+
+    async def test_room_cannot_be_reserved_without_writing(self, inner: Sandbox, workspace: Path) -> None:
+        """A call that takes a gigabyte in a millisecond is quicker than any look; the C library writes instead."""
+        with filter_file() as files:
+            if not files:
+                pytest.skip("no filter of system calls for this machine")
+        reserve = "import os; f = os.open('f', os.O_CREAT | os.O_RDWR); os.posix_fallocate(f, 0, 1000000)"
+        result = await self.run(
+            inner, workspace, f'fallocate -l 1M x; stat -c %s x; python3 -c "{reserve}"; stat -c %s f'
+        )
+        assert (result.stdout, b"not supported" in result.stderr) == (b"0\n1000000\n", True)

@@ -12,7 +12,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from shoal.sandbox.limits import Limits, limits_for, ulimit_line
 from shoal.sandbox.paths import require_inside, to_inside, to_outside
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network, ProxiedNetwork
+from shoal.sandbox.seccomp import filter_file
 
 _ETC = Path(__file__).with_name("etc")
 _ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache")
@@ -54,14 +55,18 @@ class BubblewrapSandbox:
 
     async def run(self, command: Command) -> CommandResult:
         """Run it. Raises SandboxError when the sandbox cannot be set up."""
-        async with self.enclosed(command) as argv:
-            spawn = Spawn(argv, "/", (), command.timeout_seconds, command.output_bytes_max, command.watch)
-            return _checked(await run_process(spawn))
+        with filter_file() as files:
+            async with self._enclosed(command, files) as argv:
+                spawn = Spawn(argv, "/", (), command.timeout_seconds, command.output_bytes_max, command.watch, files)
+                return _checked(await run_process(spawn))
+
+    def enclosed(self, command: Command) -> AbstractAsyncContextManager[tuple[str, ...]]:
+        """The argument vector that runs the command inside, good while the block lasts; its limits of time and output
+        are the caller's, and system calls are not filtered. Raises SandboxError."""
+        return self._enclosed(command, ())
 
     @asynccontextmanager
-    async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
-        """The argument vector that runs the command inside, good while the block lasts; its limits of time and output
-        are the caller's. Raises SandboxError."""
+    async def _enclosed(self, command: Command, filters: tuple[int, ...]) -> AsyncGenerator[tuple[str, ...]]:
         if not self._program:
             raise SandboxError("bubblewrap is not installed. Install its package, or choose another sandbox.")
         async with AsyncExitStack() as stack:
@@ -78,6 +83,8 @@ class BubblewrapSandbox:
                 shell += ["/bin/bash", "-c", command.text]
             for name, value in environment.items():
                 argv += ["--setenv", name, value]
+            for file in filters:
+                argv += ["--seccomp", str(file)]
             argv += ["--remount-ro", "/", "--chdir", require_inside(command.cwd, command.mounts), "--", *shell]
             if join_files:
                 argv = ["/bin/sh", "-c", _JOIN, "sh", *join_files, "--", *argv]

@@ -37,7 +37,8 @@ _Result = TypeVar("_Result")
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """What to start: the argument vector, its working directory on the host and all of its environment."""
+    """What to start: the argument vector, its working directory on the host, all of its environment, and the numbers
+    of open files that it gets besides."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -45,6 +46,7 @@ class Spawn(msgspec.Struct, frozen=True):
     timeout_seconds: float
     output_bytes_max: int
     watch: Watch | None = None
+    files: tuple[int, ...] = ()
 
 
 async def run_process(spawn: Spawn) -> CommandResult:
@@ -160,7 +162,7 @@ class _Running:
                 stdin=subprocess.DEVNULL,
                 stdout=write_ends[0],
                 stderr=write_ends[1],
-                pass_fds=(write_ends[2],),
+                pass_fds=(write_ends[2], *spawn.files),
                 start_new_session=True,
             )
         try:
