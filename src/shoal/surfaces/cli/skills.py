@@ -46,10 +46,14 @@ def list_(place: Place, agent: str, thread: str | None, as_json: bool) -> None:
 @skills.command()
 @click.option("--agent", default="main", show_default=True, help="As this agent has them.")
 @click.option("--thread", help="As they are in this thread.")
+@json_option
 @click.pass_obj
-def check(place: Place, agent: str, thread: str | None) -> int:
-    """Say what is wrong with skills; exit 1 if something is."""
+def check(place: Place, agent: str, thread: str | None, as_json: bool) -> int:
+    """Say what is wrong with skills; exit 1 if something is. As JSON a list of `{"path", "problem"}`."""
     found = read_skills(place, agent, parse_thread_id(thread) if thread else None)
+    if as_json:
+        print_json([{"path": str(problem.path), "problem": problem.text} for problem in found.problems])
+        return 1 if found.problems else 0
     for problem in found.problems:
         print(f"fail: {printable(problem.text)} ({problem.path})")
     for skill in found.shadowed:
