@@ -2,7 +2,7 @@
 
 import asyncio
 import heapq
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -23,11 +23,12 @@ class ManualClock:
     Ids count up, so that they sort by the order of their making and are the same in every run.
     """
 
-    __slots__ = ("_arrived", "_count", "_ids", "_now", "_sleepers", "_started")
+    __slots__ = ("_arrived", "_count", "_ids", "_now", "_sleepers", "_started", "_who")
 
     def __init__(self, start: datetime = START) -> None:
         self._now = self._started = start.astimezone(UTC)
         self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
+        self._who: dict[asyncio.Future[None], asyncio.Task[object] | None] = {}
         self._arrived: set[asyncio.Future[None]] = set()
         self._count = self._ids = 0
 
@@ -49,25 +50,23 @@ class ManualClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._count += 1
-        heapq.heappush(self._sleepers, (self._now + timedelta(seconds=seconds), self._count, waiter))
-        for arrival in self._arrived:
-            if not arrival.done():
-                arrival.set_result(None)
+        waiter = self._lie_down(seconds)
         try:
             await waiter
         finally:
-            waiter.cancel()
+            self._get_up(waiter)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
         """Wait until the event is set or the test has advanced this far; cancellable."""
-        first = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(self.sleep(seconds))}
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        waiter, told = self._lie_down(seconds), asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiter, told}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for waiter in first:
-                waiter.cancel()
+            told.cancel()
+            self._get_up(waiter)
 
     def sleeping(self) -> int:
         """How many tasks wait on this clock now."""
@@ -82,12 +81,7 @@ class ManualClock:
     async def sleepers(self, count: int = 1) -> None:
         """Wait (in real time) until at least `count` tasks sleep here: so a test lets threads and files catch up."""
         while self.sleeping() < count:
-            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._arrived.add(arrival)
-            try:
-                await arrival
-            finally:
-                self._arrived.discard(arrival)
+            await self._next_arrival()
 
     async def advance(self, seconds: float) -> None:
         """Move on by `seconds`, waking sleepers one at a time at their own times; what they start may sleep anew."""
@@ -95,8 +89,7 @@ class ManualClock:
 
     async def advance_to(self, at: datetime) -> None:
         """Move on to `at`, waking sleepers on the way. Raises ValueError when `at` is in the past."""
-        if at < self._now:
-            raise ValueError(f"The clock stands at {self._now} and cannot go back to {at}.")
+        self._check_future(at)
         await _settle()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
             self._now = max(self._now, wake_at)
@@ -104,6 +97,23 @@ class ManualClock:
             waiter.set_result(None)
             await _settle()
         self._now = at.astimezone(UTC)
+        await _settle()
+
+    async def leap_to(self, at: datetime) -> None:
+        """Move on to `at` in one step, as a machine does that stood still meanwhile: who was due wakes once, and late.
+
+        Returns when each of them sleeps again, or has ended (in real time; a test bounds it). So a week with pollers in
+        it takes a moment. Raises ValueError when `at` is in the past.
+        """
+        self._check_future(at)
+        await _settle()
+        self._now, woken = at.astimezone(UTC), list[asyncio.Task[object] | None]()
+        while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
+            _, _, waiter = heapq.heappop(self._sleepers)
+            woken.append(self._who[waiter])
+            waiter.set_result(None)
+        while awake := {task for task in woken if task is not None and not task.done() and not self._is_asleep(task)}:
+            await self._next_arrival(awake)
         await _settle()
 
     async def advance_to_next(self) -> datetime:
@@ -117,6 +127,36 @@ class ManualClock:
     def jump(self, seconds: float) -> None:
         """Move the clock (back with a negative number) without waking anybody: as if the process had stood still."""
         self._now += timedelta(seconds=seconds)
+
+    def _check_future(self, at: datetime) -> None:
+        if at < self._now:
+            raise ValueError(f"The clock stands at {self._now} and cannot go back to {at}.")
+
+    def _lie_down(self, seconds: float) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self._now + timedelta(seconds=seconds), self._count, waiter))
+        self._who[waiter] = asyncio.current_task()
+        for arrival in self._arrived:
+            if not arrival.done():
+                arrival.set_result(None)
+        return waiter
+
+    def _get_up(self, waiter: asyncio.Future[None]) -> None:
+        waiter.cancel()
+        self._who.pop(waiter, None)
+
+    def _is_asleep(self, task: asyncio.Task[object]) -> bool:
+        return any(other is task and not waiter.done() for waiter, other in self._who.items())
+
+    async def _next_arrival(self, tasks: Iterable[asyncio.Task[object]] = ()) -> None:
+        """Until somebody goes to sleep, or one of `tasks` ends."""
+        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrived.add(arrival)
+        try:
+            await asyncio.wait({arrival, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._arrived.discard(arrival)
 
 
 async def _settle() -> None:

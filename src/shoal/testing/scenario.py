@@ -6,9 +6,10 @@ async with scenario(tmp_path, answers("Hello")) as world:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from shoal.app import App, Doubles, open_app
 from shoal.config import load_config
@@ -19,9 +20,14 @@ from shoal.domain.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Completion, Route, Tool
 from shoal.domain.records import Approval
+from shoal.store.script import Driver, Script
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.model import FakeModel
 
+T = TypeVar("T")
+
+PASSES = 25
+"""How often the event loop goes round while one answer of the database leads to the next question."""
 SECONDS_MAX = 20.0
 """How long a scenario waits (in real time) for something to be seen before it fails."""
 
@@ -43,6 +49,42 @@ class FakeModels:
     def usd(self, route: Route, usage: Usage) -> float | None:
         """Nothing has a price here."""
         return None
+
+
+class WatchedDriver:
+    """Passes everything on to a driver, and knows how much of it is under way."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.begun = self.ended = 0
+
+    async def write(self, script: Script[T]) -> T:
+        """Write."""
+        return await self._watched(self._driver.write(script))
+
+    async def read(self, script: Script[T]) -> T:
+        """Read."""
+        return await self._watched(self._driver.read(script))
+
+    async def close(self) -> None:
+        """Close."""
+        await self._driver.close()
+
+    async def rests(self) -> None:
+        """Wait until nothing is under way, and what had been did not lead to more at once."""
+        while True:
+            begun = self.begun
+            for _ in range(PASSES):
+                await asyncio.sleep(0)
+            if self.begun == self.ended == begun:
+                return
+
+    async def _watched(self, working: Awaitable[T]) -> T:
+        self.begun += 1
+        try:
+            return await working
+        finally:
+            self.ended += 1
 
 
 class Person:
@@ -102,8 +144,9 @@ class Person:
 class World:
     """The running app of a scenario and who is in it."""
 
-    def __init__(self, app: App, chat: FakeChat, model: FakeModel) -> None:
+    def __init__(self, app: App, chat: FakeChat, model: FakeModel, driver: WatchedDriver) -> None:
         self.app = app
+        self._driver = driver
         self.chat = chat
         self.model = model
         self.ada = self.person("ada", "1")
@@ -130,6 +173,17 @@ class World:
                     found.append(item)
         return found[times - 1]
 
+    async def is_quiet(self) -> None:
+        """Wait until nothing is left to do before time goes on: no prompt, turn or post, no question to the database.
+
+        A turn that waits for a person is left to do.
+        """
+        store = self.app.store
+        async with asyncio.timeout(SECONDS_MAX):
+            await self._driver.rests()
+            while await store.inbox.waiting() or await store.registry.at_work(limit=1) or await store.outbox.depth():
+                await self._driver.rests()
+
     async def types(self, thread: ThreadId | None = None) -> list[str]:
         """The types of a thread's events."""
         return [event.type for event in await self.journal(thread)]
@@ -154,14 +208,21 @@ async def scenario(
         **(settings or {}),
     }
     config = load_config(home, {}, overrides)
+    drivers: list[WatchedDriver] = []
+
+    def watch(driver: Driver) -> Driver:
+        drivers.append(WatchedDriver(driver))
+        return drivers[0]
+
     doubles = Doubles(
         clock=clock,
         models=FakeModels(model),
         adapters=(chat,),
         access={chat.platform: OPEN},
         on_complete=on_complete,
+        wrap_driver=watch,
     )
     async with open_app(config, doubles) as app:
         for tool in tools:
             app.tools.add(tool)
-        yield World(app, chat, model)
+        yield World(app, chat, model, drivers[0])

@@ -87,3 +87,28 @@ async def test_the_clock_never_goes_back_by_advancing() -> None:
         await clock.advance_to(clock.now() - timedelta(seconds=1))
     clock.jump(-3600)
     assert clock.now() == datetime(2026, 2, 28, 23, tzinfo=UTC)
+
+
+async def test_a_leap_wakes_who_was_due_once_and_waits_until_they_sleep_again() -> None:
+    clock, ticks = ManualClock(), list[float]()
+
+    async def poll() -> None:
+        while True:
+            await clock.sleep(60)
+            await asyncio.to_thread(ticks.append, clock.monotonic())
+
+    async def end() -> None:
+        await clock.wait(asyncio.Event(), 30)
+        await asyncio.to_thread(ticks.append, -1.0)
+
+    polling, ending = asyncio.create_task(poll()), asyncio.create_task(end())
+    await clock.sleepers(2)
+    await clock.leap_to(START + timedelta(days=7))
+    assert sorted(ticks) == [-1.0, 7 * 86_400]
+    assert ending.done()
+    assert clock.next_wake_at() == START + timedelta(days=7, seconds=60)
+    await clock.leap_to(START + timedelta(days=7, seconds=59))
+    assert len(ticks) == 2
+    with pytest.raises(ValueError, match="cannot go back"):
+        await clock.leap_to(START)
+    polling.cancel()
