@@ -15,7 +15,7 @@ from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply
-from shoal.testing.platforms.teams import FakeTeams, TeamsPosted
+from shoal.testing.platforms.teams import TENANT, FakeTeams, TeamsPosted
 from shoal.testing.scenario import FakeModels
 
 DIRECT, HARBOUR = "a:1ada", "19:harbour@thread.tacv2"
@@ -164,6 +164,19 @@ async def test_a_storm_ends_with_each_reply_at_least_once(tmp_path: Path, quay: 
     texts = [message.text for message in quay.fake.said(DIRECT)]
     assert texts.count("at last") == 1
     assert all("once more" in text for text in texts[1:])
+
+
+async def test_settings_hold_in_the_team_where_they_were_made(tmp_path: Path, quay: Quay) -> None:
+    pier = "19:pier@thread.tacv2"
+    quay.fake.add(pier, "channel")
+    async with running(tmp_path, quay, FakeModel()):
+        data = {"tenant": {"id": TENANT}, "team": {"id": "19:fleet@thread.tacv2"}}
+        await quay.fake.says(HARBOUR, "/settings permissions locked", named=True, channelData=data)
+        await quay.sees("a:aad-ada", "permissions is locked in teams@19:fleet@thread.tacv2")
+        await quay.fake.says(pier, "/settings", named=True, channelData=data)
+        await quay.sees("a:aad-ada", "in this server: permissions locked")
+        await quay.fake.says(DIRECT, "/settings")
+        await quay.sees(DIRECT, "under the permissions open")
 
 
 async def test_a_stranger_gets_a_code_and_each_account_answers_its_own(tmp_path: Path, quay: Quay) -> None:

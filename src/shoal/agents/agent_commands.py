@@ -11,7 +11,7 @@ from shoal.agents.roster import AgentCard, Roster
 from shoal.domain.agents import AgentSpec
 from shoal.domain.commands import Asked
 from shoal.domain.errors import Forbidden, InvalidInput
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.permissions import Asker
 from shoal.domain.store import Store
 
@@ -156,27 +156,25 @@ class AgentCommands:
     # ---- /settings ----
 
     async def _show_settings(self, asked: Asked) -> str:
-        places, place = self._agents.places, place_of(asked.thread)
+        places, account = self._agents.places, thread_address(asked.thread).platform
         if places is None:
             return ""
-        wide, narrow = await places.chosen(asked.thread)
+        widest = await places.widest(asked.thread)
         spec = await agent_here(self._store, self._agents, asked.thread)
-        return "\n".join(
-            (
-                f"- in this channel: {_chosen(narrow)}",
-                f"- everywhere on {place.partition(':')[0]}: {_chosen(wide)}",
-                f"- so **{spec.name}** answers here with `{spec.model}` under the permissions `{spec.profile}`",
-            )
-        )
+        lines = [f"- in this channel: {_chosen(await places.chosen_for(place_of(asked.thread)))}"]
+        if widest != account:
+            lines.append(f"- in this server: {_chosen(await places.chosen_for(widest))}")
+        lines.append(f"- everywhere on {account}: {_chosen(await places.chosen_for(account))}")
+        lines.append(f"- so **{spec.name}** answers here with `{spec.model}` under the permissions `{spec.profile}`")
+        return "\n".join(lines)
 
     async def _choose(self, asked: Asked, key: str, value: str, *, is_here: bool) -> str:
         self._check(asked)
-        assert self._agents.places is not None, "the app gives the agents their places"
-        wide, narrow = await self._agents.places.chosen(asked.thread)
+        places = self._agents.places
+        assert places is not None, "the app gives the agents their places"
+        where = place_of(asked.thread) if is_here else await places.widest(asked.thread)
         field = "model" if key == "model" else "profile"
-        choices = msgspec.structs.replace(narrow if is_here else wide, **{field: value})
-        place = place_of(asked.thread)
-        where = place if is_here else place.partition(":")[0]
+        choices = msgspec.structs.replace(await places.chosen_for(where), **{field: value})
         await self._roster.choose(where, choices, person(asked))
         said = f"`{value}`" if value else "no longer chosen"
         weight = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."

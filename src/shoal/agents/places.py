@@ -1,4 +1,4 @@
-"""Who answers where, and with what: the channels' bindings and what was chosen for channels and accounts.
+"""Who answers where, and with what: the channels' bindings and what was chosen for channels, servers and accounts.
 
 Both are read from the database again when they are SECONDS old, or were changed here; so that another machine's change
 counts a moment later, and a message costs no query for them.
@@ -51,13 +51,28 @@ class Places:
         return self._bound.get(place_of(thread)) or account
 
     async def chosen(self, thread: ThreadId) -> tuple[Choices, Choices]:
-        """What was chosen for the thread's account, and for its channel. Raises StoreError."""
+        """What was chosen for the thread's server, else for its account, and for its channel. Raises StoreError."""
         await self._fresh()
-        wide = self._chosen.get(thread_address(thread).platform, NO_CHOICES)
+        platform = thread_address(thread).platform
+        wide = self._chosen.get(platform, NO_CHOICES)
+        if any(place.startswith(f"{platform}@") for place in self._chosen):
+            server = self._chosen.get(await self.widest(thread), NO_CHOICES)
+            wide = Choices(server.model or wide.model, server.profile or wide.profile)
         return wide, self._chosen.get(place_of(thread), NO_CHOICES)
 
+    async def chosen_for(self, place: str) -> Choices:
+        """What was chosen for just this place. Raises StoreError."""
+        await self._fresh()
+        return self._chosen.get(place, NO_CHOICES)
+
+    async def widest(self, thread: ThreadId) -> str:
+        """The place around a thread's channel: PLATFORM@SERVER where it is in one, else PLATFORM. Raises StoreError."""
+        address = thread_address(thread)
+        server = await self._registry.server_of(address.platform, address.channel)
+        return f"{address.platform}@{server}" if server else address.platform
+
     async def choose(self, place: str, choices: Choices) -> None:
-        """Set what was chosen for PLATFORM or PLATFORM:CHANNEL. Raises StoreError."""
+        """Set what was chosen for PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises StoreError."""
         await self._registry.choose(place, "" if choices == NO_CHOICES else msgspec.json.encode(choices).decode())
         self.changed()
 

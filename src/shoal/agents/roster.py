@@ -205,7 +205,7 @@ class Roster:
         return where
 
     async def choose(self, place: str, choices: Choices, by: str) -> None:
-        """Set what is answered with in a place: PLATFORM, or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
+        """Set the choices of PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
         if choices.model:
             self._checks.model(choices.model)
         if choices.profile:

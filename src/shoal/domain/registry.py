@@ -50,6 +50,11 @@ class Work(msgspec.Struct, frozen=True):
     queued: int
 
 
+def servers_scope(platform: str) -> str:
+    """The scope of the settings that hold the server of each channel of a platform's account."""
+    return f"server:{platform}"
+
+
 class Registry(Protocol):
     """The agents, their bindings and their work."""
 
@@ -82,7 +87,11 @@ class Registry(Protocol):
         ...
 
     async def choices(self) -> dict[str, str]:
-        """What was chosen for places (PLATFORM, or PLATFORM:CHANNEL), as JSON; at most 10,000."""
+        """What was chosen for places (PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL), as JSON; at most 10,000."""
+        ...
+
+    async def server_of(self, platform: str, channel: str) -> str:
+        """The server that a channel belongs to, as its adapter noted it; empty for none."""
         ...
 
     async def choose(self, place: str, value: str) -> None:

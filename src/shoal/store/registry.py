@@ -4,7 +4,7 @@ from shoal.domain.clock import Clock, from_micros, to_micros
 from shoal.domain.events import UserSaid, decode_data
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.registry import AgentRow, Binding, Work
+from shoal.domain.registry import AgentRow, Binding, Work, servers_scope
 from shoal.store.rows import moment
 from shoal.store.script import Driver, Row, Script, Value, number, query, text
 
@@ -63,6 +63,11 @@ class RegistryView:
         """What was chosen for places."""
         rows = await self._driver.read(query("settings_of", scope=CHOICES, after="", limit=CHOICES_MAX))
         return {text(row[0]): text(row[1]) for row in rows}
+
+    async def server_of(self, platform: str, channel: str) -> str:
+        """The server that a channel belongs to."""
+        rows = await self._driver.read(query("setting_get", scope=servers_scope(platform), key=channel))
+        return text(rows[0][0]) if rows else ""
 
     async def choose(self, place: str, value: str) -> None:
         """Set a place's choices; an empty value forgets them."""

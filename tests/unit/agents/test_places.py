@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.agents.places import NO_CHOICES, SECONDS, Choices, Places
+from shoal.chat.servers import Servers
 from shoal.domain.ids import make_thread_id
 from shoal.domain.registry import Binding
 from shoal.store.sqlite import SqliteDriver
@@ -64,6 +65,26 @@ async def test_a_place_has_the_choices_of_its_account_and_its_own(world: World) 
     await world.here.choose("matrix", NO_CHOICES)
     assert await world.here.chosen(HERE) == (NO_CHOICES, Choices(profile="locked"))
     assert await world.store.registry.choices() == {"matrix:!room:b.c": '{"profile":"locked"}'}
+
+
+async def test_a_server_has_choices_of_its_own_over_its_accounts(world: World) -> None:
+    await world.here.choose("matrix", Choices(model="wide", profile="standard"))
+    await world.here.choose("matrix@guild", Choices(model="server"))
+    assert await world.here.widest(HERE) == "matrix"
+    assert await world.here.chosen(HERE) == (Choices(model="wide", profile="standard"), NO_CHOICES)
+    await Servers("matrix", world.store.settings).note("!room:b.c", "guild")
+    assert await world.here.widest(HERE) == "matrix@guild"
+    assert await world.here.chosen(HERE) == (Choices(model="server", profile="standard"), NO_CHOICES)
+    assert await world.here.chosen_for("matrix@guild") == Choices(model="server")
+    elsewhere = make_thread_id("matrix", "!other:b.c", "1")
+    assert await world.here.chosen(elsewhere) == (Choices(model="wide", profile="standard"), NO_CHOICES)
+
+
+async def test_a_channel_that_moved_counts_to_its_new_server(world: World) -> None:
+    servers = Servers("matrix", world.store.settings)
+    for name in ("guild", "other", ""):
+        await servers.note("!room:b.c", name)
+    assert await world.here.widest(HERE) == "matrix@other"
 
 
 async def test_choices_that_cannot_be_read_do_not_count(world: World, caplog: pytest.LogCaptureFixture) -> None:

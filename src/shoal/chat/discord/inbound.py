@@ -166,6 +166,7 @@ class Interaction(msgspec.Struct, frozen=True):
     type: int
     application_id: str
     data: InteractionData = InteractionData()
+    guild_id: str = ""
     channel: Channel | None = None
     member: Member | None = None
     user: User | None = None

@@ -31,6 +31,7 @@ from shoal.chat.discord.inbound import (
 from shoal.chat.discord.reading import Missed
 from shoal.chat.discord.recent import Recent
 from shoal.chat.kept import keep
+from shoal.chat.servers import Servers
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
@@ -99,6 +100,7 @@ class Intake:
         self._tell = tell
         self._places: Recent[Place] = Recent(PLACES_MAX)
         self._written: Recent[tuple[Author, str]] = Recent(WRITTEN_MAX)
+        self._servers = Servers(platform, store)
         self.missed = Missed(api, store, f"discord:{platform}")
 
     async def place(self, channel: str, guild: str | None = None) -> Place:
@@ -111,6 +113,10 @@ class Intake:
             known = place_of(found, guild or "")
             self._places.put(channel, known)
         return known
+
+    async def note_server(self, place: Place) -> None:
+        """Remember the server of a channel where somebody spoke. Raises StoreError."""
+        await self._servers.note(place.channel, place.guild.removeprefix("?"))
 
     async def subscribe(self, thread: ThreadId) -> None:
         """Follow a thread from now on, named or not. Raises StoreError."""
@@ -131,6 +137,7 @@ class Intake:
         prompt = msgspec.structs.replace(prompt, agent=agent, direct=place.direct)
         if not await inbox.admits(prompt):
             return True
+        await self.note_server(place)
         if message.attachments:
             files = [await self._download(file, prompt) for file in message.attachments]
             prompt = msgspec.structs.replace(prompt, attachments=tuple(files))

@@ -266,7 +266,8 @@ class Receiver:
         user = interaction.user or (interaction.member.user if interaction.member is not None else None)
         if user is None or user.bot or interaction.channel is None:
             return "This is not known here."
-        place: Place = place_of(interaction.channel)
+        place: Place = place_of(interaction.channel, interaction.guild_id)
+        await self._intake.note_server(place)
         author = author_of(user, interaction.member)
         thread = place.thread(self._platform)
         if interaction.type == 3:

@@ -72,7 +72,7 @@ class Emoji(msgspec.Struct, frozen=True):
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """An organisation."""
+    """An organisation, or a team in it."""
 
     id: str = ""
 
@@ -81,6 +81,7 @@ class ChannelData(msgspec.Struct, frozen=True, rename="camel"):
     """What Teams adds."""
 
     tenant: Tenant | None = None
+    team: Tenant | None = None
     event_type: str | None = None
 
 
@@ -159,6 +160,12 @@ def tenant_of(activity: Activity) -> str:
     """The organisation; empty when it is not told."""
     told = activity.channel_data.tenant if activity.channel_data is not None else None
     return (told.id if told is not None else "") or activity.conversation.tenant_id or ""
+
+
+def team_of(activity: Activity) -> str:
+    """The team whose channel it is; empty for chats."""
+    told = activity.channel_data.team if activity.channel_data is not None else None
+    return told.id if told is not None else ""
 
 
 def channel_of(activity: Activity) -> str:

@@ -13,7 +13,17 @@ import msgspec
 
 from shoal.chat.connection import Fields
 from shoal.chat.rest import RestClient
-from shoal.chat.teams.inbound import Activity, channel_of, conversation_of, host_of, is_direct, is_here, tenant_of
+from shoal.chat.servers import Servers
+from shoal.chat.teams.inbound import (
+    Activity,
+    channel_of,
+    conversation_of,
+    host_of,
+    is_direct,
+    is_here,
+    team_of,
+    tenant_of,
+)
 from shoal.chat.tokens import BadToken, Granted, KeyRing, bearer_of, key_id, verified
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
@@ -67,6 +77,7 @@ class Service:
         self._scope = f"service:{platform}"
         self._settings = settings
         self._store = store
+        self._servers = Servers(platform, store)
         self._clock = clock
         advice = "Set platforms.teams.app_id, app_password and tenant of the bot's registration, then restart."
         self.rest = RestClient("Teams", self._grant, advice, clock)
@@ -111,6 +122,8 @@ class Service:
         if channel and await self.place(channel) != place:
             await self._store.put(self._scope, channel, msgspec.json.encode(place).decode())
             self._keep(channel, place)
+        if channel:
+            await self._servers.note(channel, team_of(activity))
 
     # ---- out ----
 
