@@ -13,7 +13,7 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Inbound, Receipt
 from shoal.domain.ports import ChannelHost
-from shoal.domain.posts import OutboundPost
+from shoal.domain.posts import WRITING, OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Shown, Who, serving
@@ -324,3 +324,26 @@ async def test_history_is_read_page_by_page_newest_kept(peer: Discord) -> None:
     assert [prompt async for prompt in peer.adapter.history(peer.thread, peer.clock.now(), 10)][-1].text == "n229"
     not_open = make_thread_id("discord", peer.harbour, "404")
     assert [prompt async for prompt in peer.adapter.history(not_open, None, 10)] == []
+
+
+async def test_what_an_earlier_try_left_is_found_by_what_it_says(peer: Discord, tmp_path: Path) -> None:
+    """Nonces do not last; the file and the message that is answered tell posts of one text apart."""
+    file, other = tmp_path / "tides.txt", tmp_path / "more.txt"
+    file.write_text("high")
+    other.write_text("low again")
+    asked = await peer.server.says(peer.channel, "how is the tide?")
+    posts = [
+        OutboundPost(peer.thread, "T1:reply:0", "**High**  ", reply_to=asked),
+        OutboundPost(peer.thread, "T2:reply:0", "**High**"),
+        OutboundPost(peer.thread, "f1:0", "here", "file", file),
+        OutboundPost(peer.thread, "f2:0", "here", "file", other),
+    ]
+    ids = [await peer.adapter.post(one) for one in posts]
+    preview = await peer.adapter.post(OutboundPost(peer.thread, "preview:T3", "The ti" + WRITING))
+    again = peer.make()
+    assert [list(await again.standing(one)) for one in posts] == [[one] for one in ids]
+    assert await again.standing(OutboundPost(peer.thread, "preview:T3", "The tide is high.")) == [preview]
+    assert not await again.standing(OutboundPost(peer.thread, "T4:reply:0", "Low"))
+    nowhere = make_thread_id("discord", peer.harbour, await peer.server.says(peer.harbour, "hi"))
+    assert not await again.standing(OutboundPost(nowhere, "T5:reply:0", "Low"))
+    await again.close()

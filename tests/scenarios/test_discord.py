@@ -101,6 +101,43 @@ async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: 
     assert [message.text for message in pier.fake.said(pier.direct)] == ["first", "second"]
 
 
+async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Path, pier: Pier) -> None:
+    """Discord has forgotten the nonce; what says the same and is another post's does not count."""
+
+    def tides(seen: Seen) -> str:
+        return "It is high." if "then" in seen.user_text else "The tide is low."
+
+    async with running(tmp_path, pier, FakeModel(script=tides)) as app:
+        await pier.fake.says(pier.direct, "how is the tide?")
+        await pier.sees(pier.direct, "The tide is low.")
+        while await app.store.outbox.depth():
+            await pier.clock.advance(STEP_SECONDS)
+        pier.fake.server.mute = lambda called: called.method == "POST" and called.path.endswith("/messages")
+        await pier.fake.says(pier.direct, "and now?")
+        await in_time(pier.clock, pier.fake.until(lambda: len(pier.fake.said(pier.direct)) == 2 or None), STEP_SECONDS)
+    pier.fake.server.mute = lambda _: False
+    await pier.clock.advance(6 * 3600)
+    async with running(tmp_path, pier, FakeModel(script=tides)):
+        await pier.fake.says(pier.direct, "and then?")
+        await pier.sees(pier.direct, "It is high.")
+    texts = [message.text for message in pier.fake.said(pier.direct)]
+    assert texts == ["The tide is low.", "The tide is low.", "It is high."]
+
+
+async def test_settings_hold_in_the_server_where_they_were_made(tmp_path: Path, pier: Pier) -> None:
+    deck = pier.fake.add_channel(pier.guild, name="deck")
+    other, far = pier.fake.add_server()
+    assert other != pier.guild
+    async with running(tmp_path, pier, FakeModel()):
+        heard = await pier.fake.commands(pier.harbour, "settings", "permissions locked")
+        assert f"in discord@{pier.guild} from the next turn on" in await in_time(pier.clock, pier.fake.hears(heard))
+        for channel, part in ((deck, "in this server: permissions locked"), (deck, "under the permissions locked"),
+                              (far, "in this server: nothing chosen"), (far, "under the permissions open"),
+                              (pier.direct, "under the permissions open")):  # fmt: skip
+            heard = await pier.fake.commands(channel, "settings")
+            assert part in await in_time(pier.clock, pier.fake.hears(heard))
+
+
 async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) -> None:
     other = Pier(pier.clock)
     await other.fake.start()

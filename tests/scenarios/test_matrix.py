@@ -13,7 +13,7 @@ from shoal.config import load_config
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import Call, FakeModel, Gate, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.platforms.matrix import TOKEN, FakeMatrix
 from shoal.testing.platforms.matrix_wire import Written
 from shoal.testing.platforms.matrix_world import ADA, BOT
@@ -153,6 +153,27 @@ async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: 
     assert [message.text for message in pier.fake.said(pier.direct)] == ["first", "second"]
 
 
+def tides(seen: Seen) -> str:
+    """What the model answers."""
+    return "It is high." if "then" in seen.user_text else "The tide is low."
+
+
+async def test_a_post_that_was_never_confirmed_is_found_although_its_transaction_is_forgotten(
+    tmp_path: Path, pier: Pier
+) -> None:
+    async with running(tmp_path, pier, FakeModel(script=tides)):
+        pier.fake.server.mute = lambda called: "/send/m.room.message/" in called.path
+        await pier.fake.says(pier.direct, "how is the tide?")
+        await in_time(pier.clock, pier.fake.until(lambda: pier.fake.said(pier.direct) or None), STEP_SECONDS)
+    pier.fake.server.mute = lambda _: False
+    pier.fake.world.transactions.clear()
+    await pier.clock.advance(6 * 3600)
+    async with running(tmp_path, pier, FakeModel(script=tides)):
+        await pier.fake.says(pier.direct, "and then?")
+        await pier.sees(pier.direct, "It is high.")
+    assert [message.text for message in pier.fake.said(pier.direct)] == ["The tide is low.", "It is high."]
+
+
 async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, pier: Pier) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "true"}'),)), "after the outage", "and again")
     async with running(tmp_path, pier, model, profile="standard") as app:
@@ -172,11 +193,13 @@ async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, pie
 
 
 async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, pier: Pier) -> None:
-    async with running(tmp_path, pier, FakeModel("at last")):
+    async with running(tmp_path, pier, FakeModel("at last")) as app:
         pier.fake.troubles.extend([("refuse", 5.0), ("fail", 0.0), ("lose", 0.0), ("refuse", 30.0), ("lose", 0.0)])
         await pier.fake.says(pier.direct, "go")
         await pier.sees(pier.direct, "at last")
-        await in_time(pier.clock, pier.fake.until(lambda: None if pier.fake.troubles else True))
+        async with asyncio.timeout(SECONDS_MAX):
+            while await app.store.outbox.depth():
+                await pier.clock.advance(STEP_SECONDS)
     assert [message.text for message in pier.fake.said(pier.direct)] == ["at last"]
 
 

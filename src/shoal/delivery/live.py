@@ -27,7 +27,7 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import WRITING, OutboundPost
+from shoal.domain.posts import WRITING, OutboundPost, ReadsBack
 from shoal.domain.records import OutboxRow
 from shoal.domain.store import Outbox
 
@@ -153,8 +153,11 @@ class Previews:
         if preview is not None:
             preview.end()
             async with preview.lock:
-                if preview.message_id or preview.doubtful is not None:
-                    return None if preview.doubtful and not preview.message_id else preview.message_id
+                if preview.message_id or preview.doubtful:
+                    return preview.message_id or None
+                if preview.doubtful is False:
+                    await self._outbox.unpreviewed(row.thread, preview.turn)
+                    return ""
         kept = await self._outbox.posted_ids(preview_key(turn))
         return kept[0] or None if kept else ""
 
@@ -224,10 +227,8 @@ class Previews:
             preview.seen = text
             return
         try:
-            if not preview.message_id:  # a process before this one may have begun to show the same turn
-                kept = await self._outbox.posted_ids(preview_key(preview.turn))
-                preview.message_id = kept[0] if kept else ""
-                preview.doubtful = bool(kept) if preview.doubtful is None else preview.doubtful
+            if preview.doubtful is None:
+                await self._recall(preview)
             if preview.message_id:
                 if pacer.barred(preview.thread):
                     return
@@ -237,26 +238,34 @@ class Previews:
                     return
                 await self._begin(preview, piece)
         except PlatformError as error:
-            preview.doubtful = preview.doubtful or error.outcome_unknown
             if error.retry_after_seconds:
                 pacer.refused(preview.thread, error.retry_after_seconds, everywhere=error.everywhere)
             log.info("a preview was not shown", extra={"thread_id": preview.thread, "why": str(error)})
         preview.shown, preview.seen = piece, text
 
+    async def _recall(self, preview: _Preview) -> None:
+        """What a process before this one showed of the turn; where that is nothing, note that it is begun now.
+
+        That comes before the pacer is asked, so that a post leaves when its time is counted.
+        """
+        kept = await self._outbox.posted_ids(preview_key(preview.turn))
+        preview.message_id = kept[0] if kept else ""
+        preview.doubtful = bool(kept)
+        if not kept:
+            await self._outbox.previewed(preview.thread, preview.turn)
+
     async def _begin(self, preview: _Preview, piece: str) -> None:
-        """Post it. That it is begun is noted before, its id after that."""
-        thread, turn = preview.thread, preview.turn
-        post = OutboundPost(
-            thread,
-            preview_key(turn),
-            piece + WRITING,
-            reply_to=preview.reply_to,
-            maybe_posted=bool(preview.doubtful),
-        )
-        await self._outbox.previewed(thread, turn)
-        with self._outbox.underway(thread):
-            preview.message_id = await self._adapter.post(post)
-            await self._outbox.previewed(thread, turn, preview.message_id)
+        """Post it and note its id."""
+        thread, turn, maybe = preview.thread, preview.turn, bool(preview.doubtful)
+        text = piece + WRITING
+        post = OutboundPost(thread, preview_key(turn), text, reply_to=preview.reply_to, maybe_posted=maybe)
+        try:
+            with self._outbox.underway(thread):
+                preview.message_id = await post_once(self._adapter, self._outbox, post)
+                await self._outbox.previewed(thread, turn, preview.message_id)
+        except PlatformError as error:
+            preview.doubtful = maybe or error.outcome_unknown
+            raise
 
     async def _try(self, doing: Awaitable[None]) -> None:
         """Do what may as well fail."""
@@ -264,6 +273,18 @@ class Previews:
             await doing
         except PlatformError as error:
             log.debug("a platform did not take a sign of life", extra={"why": str(error)})
+
+
+async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:
+    """Post, or where an earlier try may have gone through, take what stands there and is no other post's.
+
+    Returns the message's id. Raises PlatformError.
+    """
+    if post.maybe_posted and isinstance(adapter, ReadsBack):
+        for message_id in await adapter.standing(post):
+            if not await outbox.is_noted(adapter.platform, message_id):
+                return message_id
+    return await adapter.post(post)
 
 
 def preview_key(turn: str) -> str:

@@ -10,8 +10,9 @@
 
 Rows of one thread go one after the other; threads go at once, each post when the pacer says. The claim of a row that
 takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
-`row:part`, stable over retries. Where the platform has no such keys, a piece whose outcome is unknown goes out again,
-marked as a repeat. A reply whose preview stands edits that message instead of posting anew.
+`row:part`, stable over retries. Where the platform forgets keys soon, a piece whose outcome is unknown is looked for
+before it goes out again; where it has none and tells nothing, it goes out again marked as a repeat. A reply whose
+preview stands edits that message instead of posting anew.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from shoal.delivery.live import NO_PREVIEWS, PreviewSource, preview_key
+from shoal.delivery.live import NO_PREVIEWS, PreviewSource, post_once, preview_key
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.render import pieces_of
 from shoal.domain.backoff import retry_delay
@@ -32,7 +33,7 @@ from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
-from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.ids import ThreadId, TurnId, thread_address
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import Button, OutboundPost
 from shoal.domain.records import NewPost, OutboxRow
@@ -160,16 +161,18 @@ class Sender:
             post = msgspec.structs.replace(post, file=await self._file(row))
         await self._pacer.turn(row.thread)
         way.enter_context(self._outbox.underway(row.thread))
-        return await self._adapter.post(post)
+        return await post_once(self._adapter, self._outbox, post)
 
     async def _found_preview(self, row: OutboxRow, piece: str) -> str:
         """The preview that nobody learnt the id of: where a repeat makes no second message, that brings it."""
         if not self._adapter.limits.idempotent_posts:
             return ""
-        key = preview_key(row.id.removesuffix(":reply"))
+        turn = TurnId(row.id.removesuffix(":reply"))
         await self._pacer.turn(row.thread)
-        post = OutboundPost(row.thread, key, piece, reply_to=row.post.reply_to, maybe_posted=True)
-        return await self._adapter.post(post)
+        post = OutboundPost(row.thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
+        message_id = await post_once(self._adapter, self._outbox, post)
+        await self._outbox.previewed(row.thread, turn, message_id)  # an edit may make it unrecognisable
+        return message_id
 
     async def _file(self, row: OutboxRow) -> Path:
         """The file of a post, brought here where another machine has it."""

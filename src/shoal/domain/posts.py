@@ -1,7 +1,8 @@
 """What goes out to chat platforms, and what each platform can do, as data."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -72,3 +73,15 @@ class OutboundPost(msgspec.Struct, frozen=True):
     reply_to: str = ""
     user: str = ""
     maybe_posted: bool = False
+
+
+@runtime_checkable
+class ReadsBack(Protocol):
+    """What an adapter can do besides, where keys are forgotten sooner than posts are given up."""
+
+    async def standing(self, post: OutboundPost) -> Sequence[str]:
+        """The ids of the bot's messages that an earlier try of this post may have left, oldest first.
+
+        Others that say the same may be among them. Empty where it may not read. Raises PlatformError.
+        """
+        ...

@@ -175,6 +175,10 @@ class Outbox(Protocol):
         """
         ...
 
+    async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
+        """The preview that was about to be shown does not stand anywhere."""
+        ...
+
     def underway(self, thread: ThreadId) -> AbstractContextManager[None]:
         """While the block lasts, a message of the thread goes to the platform and its id is noted."""
         ...
@@ -184,6 +188,10 @@ class Outbox(Protocol):
 
         A message that is not known may be one that is on its way just now: its end is awaited, some seconds at most.
         """
+        ...
+
+    async def is_noted(self, platform: str, message_id: str) -> bool:
+        """Whether a message of a platform is known as a post's."""
         ...
 
     async def depth(self) -> int:

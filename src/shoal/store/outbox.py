@@ -87,6 +87,12 @@ class OutboxView:
         part = 0 if message_id else UNNOTED_PART
         await self._driver.write(query("posted_insert", **row, post=f"preview:{turn}", part=part, now=now))
 
+    async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
+        """The preview that was about to be shown does not stand anywhere."""
+        await self._driver.write(
+            query("posted_nowhere", platform=thread.split(":", 1)[0], thread=thread, post=f"preview:{turn}")
+        )
+
     @contextmanager
     def underway(self, thread: ThreadId) -> Generator[None]:
         """While the block lasts, a message of the thread goes to the platform and its id is noted."""
@@ -122,6 +128,10 @@ class OutboxView:
         for ended in posts:
             await self._clock.wait(ended, max(0.0, until - self._clock.monotonic()))
         return bool(posts)
+
+    async def is_noted(self, platform: str, message_id: str) -> bool:
+        """Whether a message of a platform is known as a post's."""
+        return bool(await self._driver.read(query("posted_any", platform=platform, message_id=message_id)))
 
     async def depth(self) -> int:
         """How many posts are on their way."""

@@ -126,3 +126,32 @@ async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
     await Sender(chat, outbox, clock, Previews(chat, Hub(), outbox, clock)).deliver(row)
     assert chat.texts(thread) == (["The tide is low."] if idempotent else ["The ti" + WRITING, "The tide is low."])
     assert await outbox.depth() == 0
+
+
+class ReadBack(FakeChat):
+    """A platform that forgot every key and can be read."""
+
+    async def standing(self, post: OutboundPost) -> list[str]:
+        """Whatever says the same."""
+        self._keys.clear()
+        return [one.id for one in self.posted if one.markdown == post.markdown]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_post_that_may_stand_is_found_unless_another_post_is_what_stands_there(
+    outbox: Outbox, clock: ManualClock, taken: bool
+) -> None:
+    chat, thread = ReadBack(clock=clock), make_thread_id("fake", "harbour", "1")
+    sender = Sender(chat, outbox, clock)
+    for name in ("first", "second"):
+        await outbox.put(NewPost(name, thread, "Done."))
+    (first,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await sender.deliver(first)
+    (second,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    if taken:
+        await chat.post(OutboundPost(thread, "second:0", "Done."))
+    await outbox.release("fake")  # its sender was killed
+    (second,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await sender.deliver(second)
+    assert chat.texts(thread) == ["Done.", "Done."]
+    assert len({*await outbox.posted_ids("first"), *await outbox.posted_ids("second")}) == 2

@@ -156,12 +156,14 @@ async def test_a_preview_that_was_refused_does_not_stand_and_one_whose_answer_wa
     stand.chat.troubles.append(PlatformError("no"))
     await stand.writes("The tide")
     assert await stand.previews.take(reply()) == ""
+    assert await stand.made().take(reply()) == ""
     other = TurnId("T2")
     stand.chat.troubles.append(PlatformError("lost", outcome_unknown=True))
     stand.hub.show(THREAD, other, TextStreamed("Again", 0))
     await stand.passes()
     await stand.clock.sleepers()
     assert await stand.previews.take(reply(turn=other)) is None
+    assert await stand.made().take(reply(turn=other)) is None
 
 
 async def test_a_turn_that_was_stopped_says_so(stand: Stand) -> None:

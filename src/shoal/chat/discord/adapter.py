@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 
 import msgspec
@@ -23,6 +23,7 @@ from shoal.chat.discord.inbound import (
     Channel,
     Message,
     Place,
+    User,
     chain_of,
     holds_text,
     is_said,
@@ -34,6 +35,7 @@ from shoal.chat.discord.intake import DiscordSettings, Intake
 from shoal.chat.discord.outbound import (
     Target,
     cut,
+    is_try_of,
     limits_of,
     message_body,
     nonce_of,
@@ -57,6 +59,9 @@ log = logging.getLogger(__name__)
 
 POSTED_MAX = 4096
 """Posts whose ids are remembered by their nonce, for repeats that come later than Discord remembers."""
+LOOK_BACK = timedelta(days=1)
+LOOK_BACK_MAX = 300
+"""How far back a post is looked for whose outcome is unknown: posts are tried for a day."""
 CHAIN_READ_MAX = 500
 """How far back a channel is read for the replies of one chain."""
 LINE_SECONDS_MAX = 30.0
@@ -69,7 +74,7 @@ class _Server(msgspec.Struct, frozen=True):
 
 
 class DiscordAdapter:
-    """Implements `ChatAdapter` and `ChannelHost`."""
+    """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     def __init__(self, platform: str, settings: DiscordSettings, home: Home, store: Settings, clock: Clock) -> None:
         if find_spec("websockets") is None:
@@ -117,6 +122,26 @@ class DiscordAdapter:
                 message_id = await self._send(post, target)
             self._posted.put(nonce, message_id)
         return message_id
+
+    async def standing(self, post: OutboundPost) -> list[str]:
+        """The ids of the bot's messages that an earlier try of this post may have left; see `ReadsBack`.
+
+        Nonces are remembered for minutes only, so the channel's newest messages are read. Raises PlatformError.
+        """
+        known = self._posted.get(nonce_of(post.key))
+        if known is not None or (post.kind == "ephemeral" and post.user):
+            return [known] if known is not None else []
+        target = target_of(post.thread)
+        target = self._moved.get(target.channel) or target
+        body = post_body(post, target)
+        try:
+            me = self._receiver.me or (await self._api.call("GET", "/users/@me", User)).id
+            read = await self._read(target.channel, snowflake_at(self._clock.now() - LOOK_BACK), LOOK_BACK_MAX)
+        except Refused as error:
+            log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
+            return []
+        mine = (one for one in read if one.author is not None and one.author.id == me)
+        return [message.id for message in mine if is_try_of(post, body, message)]
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Change a message. Raises PlatformError."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.chat.discord.api import Body, Value
-from shoal.chat.discord.inbound import CHAIN, WHOLE
+from shoal.chat.discord.inbound import CHAIN, WHOLE, Message, answered_id
 from shoal.domain.commands import CommandSpec
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import measure, render_markup
-from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
+from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 
 TEXT_CHARS_MAX = 2000
 BUTTON_CHARS_MAX = 100
@@ -95,6 +95,20 @@ def post_body(post: OutboundPost, target: Target) -> dict[str, Value]:
     if post.file is not None:
         body["attachments"] = [{"id": "0", "filename": post.file.name}]
     return body
+
+
+def is_try_of(post: OutboundPost, body: Body, message: Message) -> bool:
+    """Whether a message says what a post would say: the same text, below the same message, with the same file.
+
+    A preview may have been of any length.
+    """
+    reference = body.get("message_reference")
+    wanted = reference.get("message_id") if isinstance(reference, dict) else ""
+    said, wants = message.content.strip(), str(body.get("content", "")).strip()
+    if post.key.startswith("preview:"):
+        return said.endswith(WRITING.strip()) and answered_id(message) in ("", wanted)
+    sizes = [post.file.stat().st_size] if post.file is not None and post.file.exists() else []
+    return said == wants and answered_id(message) == wanted and [one.size for one in message.attachments] == sizes
 
 
 def components_of(buttons: tuple[Button, ...]) -> Value:

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from shoal.chat.matrix.api import Credentials, MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import (
+    POST,
     WHOLE,
     Event,
     Me,
@@ -50,6 +51,8 @@ TYPING_MILLISECONDS = 30_000
 PAGE = 100
 READ_MAX = 1000
 """How far back a room is read for the messages of people in it."""
+LOOK_BACK = timedelta(days=1)
+"""How far back a post is looked for whose outcome is unknown; so long posts are tried."""
 INVITED_MAX = 50
 """People of a room that are invited to a new one beside it."""
 
@@ -77,7 +80,7 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 class MatrixAdapter:
-    """Implements `ChatAdapter` and `ChannelHost`."""
+    """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
     limits: ChatLimits = LIMITS
 
@@ -130,6 +133,27 @@ class MatrixAdapter:
         else:
             content = await self._media.upload(post, target, sealed=await self._rooms.is_encrypted(target.room))
         return await self._send(target.room, transaction_of(post.key), content)
+
+    async def standing(self, post: OutboundPost) -> list[str]:
+        """The id of the message that an earlier try of this post left; see `ReadsBack`.
+
+        Some homeservers remember transactions for less than an hour. Raises PlatformError.
+        """
+        if post.kind == "ephemeral" and post.user:
+            return []
+        target, transaction = target_of(post.thread), transaction_of(post.key)
+        oldest = self._clock.now() - LOOK_BACK
+        me = (await self._api.session()).user_id
+        try:
+            async for event in self._backwards(target):
+                if time_of(event) < oldest:
+                    break
+                content = content_of(event)
+                if content is not None and content.post == transaction and event.sender == me:
+                    return [event.event_id]
+        except Refused as error:
+            log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
+        return []
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Change a message. Raises PlatformError."""
@@ -202,6 +226,7 @@ class MatrixAdapter:
         if await self._rooms.is_encrypted(room):
             kind, content = "m.room.encrypted", await self._rooms.sealing.seal(room, kind, content)
         path = path_of("rooms", room, "send", kind, transaction)
+        content = {**content, POST: transaction}
         return (await self._api.call("PUT", path, _Sent, content)).event_id
 
     async def _whisper(self, post: OutboundPost) -> str:

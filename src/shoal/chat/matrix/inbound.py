@@ -13,6 +13,8 @@ from shoal.domain.messages import Author, Prompt
 WHOLE = "0"
 """The thread part of conversations that are a whole room."""
 APPROVAL = "dev.shoal.approval"
+POST = "dev.shoal.post"
+"""Where our messages have their transaction's id, also outside of what is encrypted."""
 """In a card's content: the approval that a ✅ or ❌ put to it decides."""
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _SAID = MEDIA | {"m.text", "m.emote"}
@@ -82,6 +84,7 @@ class Content(msgspec.Struct, frozen=True):
     mentions: Mentions | None = msgspec.field(name="m.mentions", default=None)
     new_content: NewContent | None = msgspec.field(name="m.new_content", default=None)
     approval: str = msgspec.field(name=APPROVAL, default="")
+    post: str = msgspec.field(name=POST, default="")
 
 
 class Membership(msgspec.Struct, frozen=True):

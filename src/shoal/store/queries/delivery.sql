@@ -49,6 +49,14 @@ on conflict (platform, message_id, thread) do update set post = excluded.post, p
 -- The platform's message ids of a post.
 select message_id from posted where post = :post order by part;
 
+-- name: posted_nowhere
+-- Forget that a turn's preview is about to be shown.
+delete from posted where platform = :platform and message_id = '' and thread = :thread and post = :post;
+
+-- name: posted_any
+-- Whether a message of a platform is a post's.
+select 1 from posted where platform = :platform and message_id = :message_id limit 1;
+
 -- name: outbox_retry
 -- Put a post back until its time, unless another sender has claimed or sent it meanwhile.
 update outbox set state = 'pending', attempts = attempts + 1, due_at = :due_at, error = :error, maybe_sent = :maybe_sent

@@ -195,6 +195,11 @@ class DeliveryRules:
         await store.outbox.previewed(THREAD, TurnId("T2"))
         assert await store.outbox.posted_ids("preview:T1") == ["m1"]
         assert await store.outbox.posted_ids("preview:T2") == [""]
+        await store.outbox.unpreviewed(THREAD, TurnId("T1"))
+        assert await store.outbox.posted_ids("preview:T2") == [""]
+        await store.outbox.unpreviewed(THREAD, TurnId("T2"))
+        assert await store.outbox.posted_ids("preview:T2") == []
+        assert await store.outbox.posted_ids("preview:T1") == ["m1"]
 
     async def test_a_message_that_is_underway_is_awaited(self, store: Store, clock: ManualClock) -> None:
         """Whoever names it before its id is noted gets its thread all the same; other channels wait for nothing."""
@@ -218,6 +223,9 @@ class DeliveryRules:
         """One of ours by its id, a prompt by its key, each only within its channel; a preview becomes the answer."""
         await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
         assert await store.outbox.posted_ids("preview:T1") == ["m1"]
+        assert await store.outbox.is_noted("web", "m1")
+        assert not await store.outbox.is_noted("web", "m2")
+        assert not await store.outbox.is_noted("terminal", "m1")
         assert await store.outbox.thread_of("web:lobby:", "m1") == THREAD
         await store.outbox.put(post("a"))
         (row,) = await claimed(store)
