@@ -41,6 +41,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
 from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.domain.schedule import first_time
 from shoal.domain.web import Fetcher
 from shoal.factories import (
     agent_defaults,
@@ -75,7 +76,6 @@ from shoal.tools.processes.service import ProcessService
 from shoal.tools.retention import Retention
 from shoal.tools.standard import standard_tools
 from shoal.triggers.event_files import EventFiles
-from shoal.triggers.schedule import first_time
 from shoal.triggers.service import TriggerService
 from shoal.turn.compactor import Compactor
 from shoal.turn.context import ContextBuilder, Sources

@@ -30,6 +30,7 @@ from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.processes import Processes
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.registry import Registry
+from shoal.domain.schedule import first_time
 from shoal.domain.store import Store
 from shoal.permissions.access import is_among
 from shoal.permissions.rules import Profiles
@@ -46,7 +47,6 @@ from shoal.tools.processes.telling import line_of
 from shoal.tools.registry import Registry as Tools
 from shoal.tools.standard import command_actions
 from shoal.triggers.command import RemindCommand
-from shoal.triggers.schedule import first_time
 from shoal.turn.prompt import PromptBuilder
 
 log = logging.getLogger(__name__)

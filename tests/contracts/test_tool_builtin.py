@@ -14,6 +14,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.ports import Tool, ToolContext
+from shoal.domain.schedule import first_time
 from shoal.permissions.taint import fetched_by
 from shoal.sandbox import found
 from shoal.store.files import LocalFiles
@@ -30,7 +31,6 @@ from shoal.tools.lookups import lookup_tools
 from shoal.tools.processes.service import ProcessService, ProcessSettings
 from shoal.tools.registry import Registry
 from shoal.tools.standard import command_actions, standard_tools
-from shoal.triggers.schedule import first_time
 
 GOOD = {
     "bash": {"command": "echo hello > file.txt"},

@@ -8,8 +8,8 @@ from shoal.domain.clock import Clock, iso
 from shoal.domain.commands import Asked
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.schedule import MACROS, parse_when, zone_named
 from shoal.domain.triggers import Triggers
-from shoal.triggers.schedule import MACROS, parse_when, zone_named
 
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""

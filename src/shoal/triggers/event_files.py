@@ -28,8 +28,8 @@ from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import parse_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.schedule import check, next_after, single_time, zone_named
 from shoal.domain.store import Triggers
-from shoal.triggers.schedule import check, next_after, single_time, zone_named
 from shoal.triggers.service import Target
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from shoal.domain.errors import InvalidInput, PlatformError, ShoalError, StoreEr
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
 from shoal.domain.records import Occurrence, Trigger
+from shoal.domain.schedule import next_after
 from shoal.domain.store import Triggers
 from shoal.triggers.alarm import Alarm
-from shoal.triggers.schedule import next_after
 
 POLL_SECONDS = 60.0
 """Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""

@@ -14,11 +14,11 @@ from shoal.domain.errors import InvalidInput, PlatformError, StoreUnavailable
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
 from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.schedule import next_after
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
 from shoal.triggers.alarm import Alarm
-from shoal.triggers.schedule import next_after
 from shoal.triggers.service import FAILURES_MAX, POLL_SECONDS, RETRY_SECONDS, TriggerService, key_of
 
 THREAD = ThreadId("web:lobby:a")

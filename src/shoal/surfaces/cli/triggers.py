@@ -72,8 +72,8 @@ def add(place: Place, when_: str, text: str, thread: str | None, **given: str) -
     WHEN is "in 10 minutes", an ISO time such as 2026-05-04T09:00, or a cron line such as "0 9 * * 1-5".
     """
     from shoal.domain.clock import SystemClock
+    from shoal.domain.schedule import first_time, parse_when
     from shoal.surfaces.cli.remote import find_remote
-    from shoal.triggers.schedule import first_time, parse_when
 
     if bool(given["platform"]) != bool(given["channel"]) or (thread and given["platform"]):
         raise InvalidInput("Give --thread, or --platform and --channel.")
@@ -130,8 +130,8 @@ def pause(place: Place, id: str) -> None:
 def resume(place: Place, id: str) -> None:
     """Let a trigger come again that rests or was switched off."""
     from shoal.domain.clock import SystemClock
+    from shoal.domain.schedule import first_time
     from shoal.surfaces.cli.remote import find_remote, part
-    from shoal.triggers.schedule import first_time
 
     remote = find_remote(place)
     if remote is not None:
@@ -172,7 +172,7 @@ async def _active(store: Store) -> list[Trigger]:
 
 def _times(trigger: Trigger, now: datetime) -> Iterator[Coming]:
     """When it comes, one after the other; what is due already first."""
-    from shoal.triggers.schedule import next_after
+    from shoal.domain.schedule import next_after
 
     at = trigger.next_at
     while at is not None:

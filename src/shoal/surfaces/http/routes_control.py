@@ -11,11 +11,11 @@ from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, parse_thread_id
 from shoal.domain.records import Approval, AuditEntry, AuditRow, NewTrigger, Trigger, UsageRow
+from shoal.domain.schedule import first_time
 from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
 from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
 from shoal.surfaces.http.parse import checked_text, path_part, read_json, read_query
 from shoal.surfaces.http.routes_threads import check_agent
-from shoal.triggers.schedule import first_time
 
 LIST_MAX = 1000
 

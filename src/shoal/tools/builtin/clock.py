@@ -1,14 +1,14 @@
 """The tool `time`: what time it is."""
 
 from typing import Annotated, ClassVar
-from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Meta
 
-from shoal.domain.errors import ToolError
+from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.schedule import zone_named
 from shoal.tools.typed import Prepared, TypedTool, canonical
 
 
@@ -31,7 +31,10 @@ class TimeTool(TypedTool[TimeArguments]):
 
     def plan(self, arguments: TimeArguments, context: ToolContext) -> Invocation:
         """Find the time zone. Raises ToolError for an unknown one."""
-        zone = find_zone(arguments.timezone)
+        try:
+            zone = zone_named(arguments.timezone)
+        except InvalidInput as error:
+            raise ToolError(str(error)) from error
 
         async def work() -> ToolOutput:
             now = context.clock.now().astimezone(zone)
@@ -39,11 +42,3 @@ class TimeTool(TypedTool[TimeArguments]):
 
         action = Action(f"tool:{self.name}:{arguments.timezone}")
         return Prepared((action,), f"{self.name} {arguments.timezone}", canonical(self.name, zone=zone.key), work)
-
-
-def find_zone(name: str) -> ZoneInfo:
-    """The time zone of an IANA name. Raises ToolError."""
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError) as error:
-        raise ToolError(f"There is no time zone {name!r}. Use an IANA name, such as Europe/Berlin or UTC.") from error

@@ -1,7 +1,5 @@
 """The tool `remind`: starts a turn in this thread later, once or again and again."""
 
-import re
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -12,12 +10,9 @@ from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.records import NewTrigger
-from shoal.tools.builtin.clock import find_zone
+from shoal.domain.schedule import When, parse_when
 from shoal.tools.typed import Prepared, TypedTool, canonical
 
-_IN = re.compile(r"in\s+(\d{1,6}|an?)\s*(s|sec|second|m|min|minute|h|hour|d|day|w|week)s?", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_CRON_FIELD = re.compile(r"[\w*/,#?-]+")
 WHEN_FORMS = (
     "an ISO 8601 time (2027-03-01T09:00), a wait (in 10 minutes, in 2 hours, in 3 days) "
     "or a cron line (0 9 * * 1-5 for 9:00 on weekdays)"
@@ -60,13 +55,10 @@ class Reminder:
         self.text = text.strip()
         if not self.text:
             raise ToolError("There is nothing to be reminded of: the text is empty.")
-        find_zone(timezone)
         self.when = " ".join(when.split())
         self.timezone = timezone
         self._context = context
-        self._is_cron = _is_cron(self.when)
-        if not self._is_cron:
-            schedule_of(self.when, timezone, context.clock.now())
+        self._moment()
 
     @property
     def detail(self) -> str:
@@ -81,10 +73,10 @@ class Reminder:
         return Prepared((Action(f"tool:{tool}:{detail}"),), shown, effect, self._add)
 
     async def _add(self) -> ToolOutput:
-        context = self._context
+        context, moment = self._context, self._moment()
         trigger = NewTrigger(
-            kind="periodic" if self._is_cron else "one-shot",
-            schedule=self.when if self._is_cron else schedule_of(self.when, self.timezone, context.clock.now()),
+            kind="one-shot" if moment.kind == "one-shot" else "periodic",
+            schedule=moment.schedule,
             text=self.text,
             thread=context.chat,
             timezone=self.timezone,
@@ -98,27 +90,8 @@ class Reminder:
         next_at = f", next at {iso(added.next_at)}" if added.next_at else ""
         return ToolOutput(f"Reminder {added.id} is set{next_at}: {self.text}")
 
-
-def _is_cron(when: str) -> bool:
-    fields = when.split(" ")
-    return len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)
-
-
-def schedule_of(when: str, timezone: str, now: datetime) -> str:
-    """The ISO time, UTC, of a one-time schedule. Raises ToolError when it is none of the forms, or past."""
-    waited = _IN.fullmatch(when)
-    if waited:
-        count = 1 if waited[1].lower().startswith("a") else int(waited[1])
-        return iso(now + timedelta(seconds=count * _SECONDS[waited[2][0].lower()]))
-    try:
-        at = datetime.fromisoformat(when)
-    except ValueError as error:
-        raise ToolError(f"{when!r} is no time. Give {WHEN_FORMS}.") from error
-    at = at.replace(tzinfo=find_zone(timezone)) if at.tzinfo is None else at
-    try:
-        at = at.astimezone(UTC)
-    except OverflowError as error:
-        raise ToolError(f"{when!r} is too far away.") from error
-    if at <= now:
-        raise ToolError(f"{when} is past: it is {iso(now)} now.")
-    return iso(at)
+    def _moment(self) -> When:
+        try:
+            return parse_when(self.when, self.timezone, self._context.clock.now())
+        except InvalidInput as error:
+            raise ToolError(str(error)) from error

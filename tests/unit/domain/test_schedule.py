@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
 from shoal.domain.records import NewTrigger
-from shoal.triggers.schedule import When, check, first_time, next_after, parse_when, single_time, zone_named
+from shoal.domain.schedule import When, check, first_time, next_after, parse_when, single_time, zone_named
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 THREAD = ThreadId("web:lobby:a")

@@ -91,7 +91,10 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
     waited = _IN.fullmatch(words)
     if waited:
         count = 1 if waited[1].lower().startswith("a") else int(waited[1])
-        return When("one-shot", iso(now + timedelta(seconds=count * _UNIT_SECONDS[waited[2][0].lower()])))
+        seconds = count * _UNIT_SECONDS[waited[2][0].lower()]
+        if seconds > YEARS_MAX * 366 * 86_400:
+            raise InvalidInput(f"{words} is too far away: at most {YEARS_MAX} years.")
+        return When("one-shot", iso(now + timedelta(seconds=seconds)))
     if words.startswith("@") or len(words.split()) == 5:
         if next(_cron_times(words, zone, now), None) is None:
             raise InvalidInput(f"The cron line {words!r} never comes. Check its day and month.")
