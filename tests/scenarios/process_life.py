@@ -6,8 +6,6 @@ answers with a line: the child's exit code, or minus its signal, and how many wr
 
 import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 
 import msgspec
@@ -19,7 +17,7 @@ from shoal.domain.messages import Author, Prompt
 from shoal.sandbox.host import HostSandbox
 from shoal.store.script import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
-from shoal.testing.crash import OneModel, Outcome, World
+from shoal.testing.crash import OneModel, World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 
@@ -94,28 +92,5 @@ async def _all_quiet(app: App) -> None:
             return
 
 
-def run_forked(life: Life) -> Outcome:
-    """Live it in a forked child."""
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(receive)
-        os.write(send, str(asyncio.run(live(life))).encode())
-        os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as answers:
-        text = answers.read()
-    _, status = os.waitpid(child, 0)
-    return Outcome(os.waitstatus_to_exitcode(status), int(text or 0))
-
-
-def main() -> None:
-    """Serve orders until standard input ends."""
-    for line in sys.stdin:
-        outcome = run_forked(msgspec.json.decode(line, type=Life))
-        sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve_forked(Life, live)

@@ -2,43 +2,22 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.forks import ForkServer, fork_server
 
-from shoal.testing.crash import Order, Outcome, World, sayings
+from shoal.testing.crash import Order, World, sayings
 
 pytestmark = pytest.mark.slow
 
 
-class Server:
-    """The process that forks the children."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "shoal.testing.crash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, order: Order) -> Outcome:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(order).decode() + "\n")
-        self._process.stdin.flush()
-        return msgspec.json.decode(self._process.stdout.readline(), type=Outcome)
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.close()
+def server() -> Iterator[ForkServer[Order]]:
+    with fork_server("shoal.testing.crash", Order) as found:
+        yield found
 
 
 def order_in(folder: Path, seed: int) -> Order:
@@ -104,7 +83,7 @@ def check_after(order: Order, before: Journal, seen_models: int, seen_tools: int
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_kill_at_every_durable_write_loses_and_repeats_nothing(
-    server: Server, tmp_path: Path, side: str, seed: int
+    server: ForkServer[Order], tmp_path: Path, side: str, seed: int
 ) -> None:
     whole = order_in(tmp_path / "whole", seed)
     outcome = server.run(whole)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.scenarios.test_crash import Journal, Server, order_in, server
+from tests.forks import ForkServer
+from tests.scenarios.test_crash import Journal, order_in, server
 
 from shoal.testing.crash import Order, World
 
@@ -39,7 +40,7 @@ def check_tree(order: Order) -> None:
 
 @pytest.mark.parametrize("tool", ["subagent", "spawn"])
 def test_a_kill_around_every_write_leaves_no_orphan_and_repeats_nothing(
-    server: Server, tmp_path: Path, tool: str
+    server: ForkServer[Order], tmp_path: Path, tool: str
 ) -> None:
     def order_of(name: str) -> Order:
         return msgspec.structs.replace(order_in(tmp_path / name, 0), threads=1, messages=1, delegating=tool)

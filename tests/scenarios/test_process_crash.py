@@ -1,48 +1,23 @@
 """Killed around every durable write of a life with a process: no orphan stays, and no hook is told twice."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.forks import ForkServer, fork_server
 from tests.scenarios.process_life import Life
 
 from shoal.sandbox.found import identity_of
-from shoal.testing.crash import Outcome, World
+from shoal.testing.crash import World
 
 pytestmark = pytest.mark.slow
 
 
-class Server:
-    """The process that forks the children."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.scenarios.process_life"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).resolve().parents[2],
-        )
-
-    def run(self, life: Life) -> Outcome:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(life).decode() + "\n")
-        self._process.stdin.flush()
-        return msgspec.json.decode(self._process.stdout.readline(), type=Outcome)
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.close()
+def server() -> Iterator[ForkServer[Life]]:
+    with fork_server("tests.scenarios.process_life", Life) as found:
+        yield found
 
 
 def life_in(folder: Path) -> Life:
@@ -62,7 +37,7 @@ def alive(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize(("side", "step"), [("before", 3), ("after", 1)])
 def test_a_kill_at_every_durable_write_leaves_no_process_and_repeats_no_hook(
-    server: Server, tmp_path: Path, side: str, step: int
+    server: ForkServer[Life], tmp_path: Path, side: str, step: int
 ) -> None:
     whole = server.run(life_in(tmp_path / "whole"))
     assert whole.status == 0
@@ -95,7 +70,7 @@ def check_once(folder: Path, at: int) -> None:
         assert ends, f"killed at {at}: nobody was told of the end"
 
 
-def test_a_process_that_outlives_its_server_is_found_and_ended(server: Server, tmp_path: Path) -> None:
+def test_a_process_that_outlives_its_server_is_found_and_ended(server: ForkServer[Life], tmp_path: Path) -> None:
     life, pids = life_in(tmp_path / "life"), tmp_path / "life" / "pids"
     children = f"echo $$ >> {pids}; setsid sleep 300 & echo $! >> {pids}"
     life = msgspec.structs.replace(life, command=f"{children}; sleep 0.3; kill -9 $PPID; sleep 300")

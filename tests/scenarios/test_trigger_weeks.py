@@ -41,7 +41,7 @@ class Week(NamedTuple):
 
 
 SPRING_IN_AMERICA = Week(
-    begin="03-06 00:00",
+    begin="03-06 00:10",
     end="03-13 00:00",
     restart="03-09 12:00",
     away=("03-11 05:00", "03-11 11:20"),
@@ -93,7 +93,7 @@ SPRING_IN_AMERICA = Week(
 )
 
 SPRING_IN_EUROPE = Week(
-    begin="03-27 00:00",
+    begin="03-27 00:10",
     end="04-03 00:00",
     restart="03-29 00:40",
     away=("04-01 00:10", "04-01 13:40"),
@@ -145,7 +145,7 @@ SPRING_IN_EUROPE = Week(
 )
 
 AUTUMN_IN_BOTH = Week(
-    begin="10-24 00:00",
+    begin="10-24 00:10",
     end="11-01 18:00",
     restart="10-25 00:45",
     away=("10-28 01:00", "10-28 06:10"),

@@ -102,8 +102,8 @@ class ManualClock:
     async def leap_to(self, at: datetime) -> None:
         """Move on to `at` in one step, as a machine does that stood still meanwhile: who was due wakes once, and late.
 
-        Returns when each of them sleeps again, or has ended (in real time; a test bounds it). So a week with pollers in
-        it takes a moment. Raises ValueError when `at` is in the past.
+        Returns when each of them sleeps again, or has ended (in real time; a test bounds it), so they all have to. A
+        week with pollers in it takes a moment. Raises ValueError when `at` is in the past.
         """
         self._check_future(at)
         await _settle()

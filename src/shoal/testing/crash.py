@@ -11,8 +11,9 @@ import json
 import os
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +29,8 @@ from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import FakeModel, Reply, Seen, follow_directive
 from shoal.tools.typed import Prepared, TypedTool
+
+T = TypeVar("T")
 
 ANSWER_SECONDS_MAX = 60.0
 
@@ -198,8 +201,15 @@ async def _all_answered(app: App, world: World, order: Order) -> None:
         await app.clock.sleep(0.02)
 
 
-def run_forked(order: Order) -> Outcome:
-    """Run an order in a forked child and wait for its end."""
+def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
+    """Serve orders of a kind until standard input ends: each is lived in a forked child, whose end is told."""
+    for line in sys.stdin:
+        outcome = _run_forked(live, msgspec.json.decode(line, type=kind))
+        sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
+        sys.stdout.flush()
+
+
+def _run_forked(live: Callable[[T], Coroutine[object, object, int]], order: T) -> Outcome:
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
@@ -214,13 +224,5 @@ def run_forked(order: Order) -> Outcome:
     return Outcome(os.waitstatus_to_exitcode(status), int(text or 0))
 
 
-def main() -> None:
-    """Serve orders until standard input ends."""
-    for line in sys.stdin:
-        outcome = run_forked(msgspec.json.decode(line, type=Order))
-        sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve_forked(Order, live)

@@ -174,19 +174,24 @@ class World:
         return found[times - 1]
 
     async def is_quiet(self) -> None:
-        """Wait until nothing is left to do before time goes on: no prompt, turn or post, no question to the database.
-
-        A turn that waits for a person is left to do.
-        """
-        store = self.app.store
+        """Wait until nothing is left to do before time goes on; see `quiet`."""
         async with asyncio.timeout(SECONDS_MAX):
-            await self._driver.rests()
-            while await store.inbox.waiting() or await store.registry.at_work(limit=1) or await store.outbox.depth():
-                await self._driver.rests()
+            await quiet(self.app, self._driver)
 
     async def types(self, thread: ThreadId | None = None) -> list[str]:
         """The types of a thread's events."""
         return [event.type for event in await self.journal(thread)]
+
+
+async def quiet(app: App, driver: WatchedDriver) -> None:
+    """Wait until there is no prompt, turn or post to work on, and no question to the database.
+
+    A turn that waits for a person is work.
+    """
+    store = app.store
+    await driver.rests()
+    while await store.inbox.waiting() or await store.registry.at_work(limit=1) or await store.outbox.depth():
+        await driver.rests()
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Prompt
-from shoal.triggers.service import Target
+from shoal.triggers.service import LATE_SECONDS_MIN, Target
 
 HEARTBEAT_FILE = "HEARTBEAT.md"
 TEXT_BYTES_MAX = 16_384
@@ -37,9 +37,14 @@ class Heartbeat:
         self._agent = agent
 
     async def run(self) -> None:
-        """Beat until cancelled; ends at once when `minutes` is 0."""
+        """Beat until cancelled; ends at once when `minutes` is 0.
+
+        A beat whose time was a moment ago is sent first: it may have been cut off. If it was sent, its key drops it.
+        """
         if self._seconds <= 0:
             return
+        if self._clock.now().timestamp() % self._seconds < min(LATE_SECONDS_MIN, self._seconds / 2):
+            await self.beat()
         while True:
             await self._clock.sleep(self._seconds - self._clock.now().timestamp() % self._seconds)
             await self.beat()

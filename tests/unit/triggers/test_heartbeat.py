@@ -1,6 +1,7 @@
 """The heartbeat: its grid of times, what it sends, and that an empty file sends nothing."""
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ async def test_beats_come_on_a_grid_and_once_over_two_processes(tmp_path: Path) 
     prompt = inbox.prompts[0]
     assert (prompt.history, prompt.thread, prompt.agent, prompt.origin) == (False, THREAD, "main", "trigger")
     assert prompt.text.endswith("\n\n- Look at the tide")
+
+
+@pytest.mark.parametrize(("minute", "beats"), [(1, ["10:01"]), (3, []), (59, [])])
+async def test_a_beat_that_was_cut_off_is_sent_at_the_next_start_if_that_is_soon(
+    tmp_path: Path, minute: int, beats: list[str]
+) -> None:
+    path = tmp_path / "HEARTBEAT.md"
+    path.write_text("- Look at the tide", "utf-8")
+    inbox = Inbox(ManualClock(datetime(2026, 1, 5, 10, minute, tzinfo=UTC)))
+    for _ in range(2):
+        beating = asyncio.create_task(heart(path, inbox, minutes=60).run())
+        await inbox.clock.sleepers(1)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+    assert [at.strftime("%H:%M") for at, _ in inbox.fired] == beats
 
 
 async def test_an_empty_file_sends_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Killed around every durable write while triggers of every kind are made and come: each comes once, none is lost."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.forks import ForkServer, fork_server
+from tests.scenarios.test_crash import Journal
+from tests.scenarios.trigger_life import KINDS, Life
+
+from shoal.testing.crash import Order, World
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer[Life]]:
+    with fork_server("tests.scenarios.trigger_life", Life) as found:
+        yield found
+
+
+def life_in(folder: Path) -> Life:
+    for name in ("home", "world"):
+        (folder / name).mkdir(parents=True)
+    return Life(str(folder / "home"), str(folder / "world"))
+
+
+def check_once(life: Life, where: str) -> None:
+    """Each trigger is in the journal once, is answered once, and there is one row of it."""
+    world, journal = World(Path(life.world)), Journal(Order(life.home, life.world))
+    assert journal.waiting == 0, where
+    said = [data for _, _, _, kind, data in journal.events if kind == "user_message"]
+    came = [data["message_id"] for data in said if data.get("origin") == "trigger"]
+    assert len(came) == len(set(came)) == len(KINDS), f"{where}: {came}"
+    texts = {str(line["key"]): str(line["text"]) for line in world.read("chat")}
+    assert Counter(texts.values()) == Counter([*(f"did {kind}" for kind in KINDS), "planned"]), where
+    rounds = Counter((line["what"], line["round"]) for line in world.read("model"))
+    assert max(rounds.values()) <= 2, f"{where}: only the call that was cut off is made again: {rounds}"
+    assert sum(count - 1 for count in rounds.values()) <= len(KINDS), where
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_kill_at_every_write_repeats_no_trigger_and_loses_none(
+    server: ForkServer[Life], tmp_path: Path, side: str
+) -> None:
+    whole = life_in(tmp_path / "whole")
+    outcome = server.run(whole)
+    assert outcome.status == 0
+    check_once(whole, "not killed")
+    for at in range(1, outcome.writes + 1, 2):  # after one is before the next
+        life = life_in(tmp_path / str(at))
+        killed = server.run(msgspec.structs.replace(life, side=side, at=at))
+        if killed.status == 0:  # timing grouped the writes of this run otherwise, and it had fewer
+            assert at > outcome.writes // 2
+            continue
+        where = f"killed {side} write {at}"
+        assert killed.status == -9, where
+        assert server.run(life).status == 0, f"{where}: not everything came after the restart"
+        check_once(life, where)

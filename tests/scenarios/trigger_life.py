@@ -1,0 +1,197 @@
+"""A Shoal with triggers of every kind that all come at once, to be killed at a chosen durable write.
+
+`python -m tests.scenarios.trigger_life` reads orders, one JSON object a line, forks a child for each that lives it, and
+answers with a line: the child's exit code, or minus its signal, and how many writes there were.
+
+A person and some programs make the triggers: what they did not see done they do again after the kill, as such do.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx2
+import msgspec
+from tests.processes import until
+
+from shoal.app import App, Doubles, open_app
+from shoal.config import load_config
+from shoal.domain.calls import Webhook
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import NewTrigger
+from shoal.sandbox.host import HostSandbox
+from shoal.store.script import Driver
+from shoal.surfaces.http.core import WebOptions
+from shoal.surfaces.http.server import serve
+from shoal.testing.chat import OPEN, FakeChat, Posted
+from shoal.testing.clock import ManualClock
+from shoal.testing.crash import OneModel, World, serve_forked
+from shoal.testing.faults import KillingDriver, Side
+from shoal.testing.model import Call, FakeModel, Reply, Seen
+from shoal.testing.scenario import WatchedDriver, quiet
+
+SECONDS_MAX = 60.0
+START = datetime(2026, 1, 5, 9, 59, tzinfo=UTC)
+HOUR = START + timedelta(minutes=1)
+AGAIN = HOUR + timedelta(seconds=10)
+"""When it is started again after the kill; what could not be made before it comes at LATER."""
+LATER = HOUR + timedelta(minutes=1)
+STARTING_SECONDS = 25.0
+"""What begins a little after the start has begun by then, and what looks once has looked."""
+SECRET = "a secret that both of us know"
+KINDS = ("cron", "once", "file-now", "file-once", "file-cron", "plan", "hook", "heartbeat")
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One run; `at` 0 kills nowhere."""
+
+    home: str
+    world: str
+    side: Side = "before"
+    at: int = 0
+
+
+def thread_of(kind: str) -> ThreadId:
+    """Where a trigger of this kind leads."""
+    return make_thread_id("fake", "harbour", kind)
+
+
+class Shore:
+    """The people and programs around Shoal, and the model."""
+
+    def __init__(self, life: Life) -> None:
+        self.world = World(Path(life.world))
+        self.clock = ManualClock(AGAIN if self.world.read("begun") else START)
+        self.world.note("begun")
+        self.at = LATER if self.clock.now() == AGAIN else HOUR
+
+    def answer(self, seen: Seen) -> Reply:
+        """The model: makes the plan, tells the heartbeat, and answers everything else with what it was."""
+        asked = seen.user_text.split("<context>")[0].strip()
+        if "make a plan" in asked:
+            return self._planned(seen)
+        kind = "heartbeat" if "This is your heartbeat" in asked else asked.partition("it is time: ")[2].split()[0]
+        self.world.note("model", what=kind, round=seen.rounds)
+        if kind == "heartbeat" and not seen.rounds:
+            told = {"to": thread_of(kind), "text": f"did {kind}"}
+            return Reply(calls=(Call("message", json.dumps(told)),))
+        return Reply("[SILENT]" if kind == "heartbeat" else f"did {kind}")
+
+    def _planned(self, seen: Seen) -> Reply:
+        """Schedule once; where the outcome is not known, look first."""
+        last = seen.messages[-1]
+        made = last.role == "tool" and "it is time: plan" in last.text
+        if made:
+            return Reply("planned")
+        if last.role == "tool" and "Nothing is scheduled" not in last.text:
+            return Reply(calls=(Call("schedule", '{"do": "list"}'),))
+        wanted = {"do": "create", "when": self.at.isoformat(), "text": "it is time: plan"}
+        return Reply(calls=(Call("schedule", json.dumps(wanted)),))
+
+    def show(self, posted: Posted) -> None:
+        """The platform."""
+        self.world.note("chat", key=posted.post.key, text=posted.markdown)
+
+    async def arrange(self, app: App, address: str) -> None:
+        """Make every trigger that is not made yet."""
+        made = {trigger.spec.text for trigger in await app.store.triggers.all()}
+        self._write_files(app.home.events, made)
+        for kind, schedule in (("cron", f"{self.at.minute} {self.at.hour} * * *"), ("once", self.at.isoformat())):
+            if f"it is time: {kind}" not in made:
+                how = "one-shot" if kind == "once" else "periodic"
+                await app.add_trigger(NewTrigger(how, schedule, f"it is time: {kind}", thread=thread_of(kind)))
+        asked = Prompt(thread_of("plan"), "ask", "make a plan", Author("ada"), self.clock.now(), message_id="ask")
+        await app.orchestrator.send(asked)
+        async with httpx2.AsyncClient(base_url=address, timeout=SECONDS_MAX) as client:
+            headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": "delivery 1"}
+            assert (await client.post("/hooks/ci", content=b"{}", headers=headers)).status_code == 202
+
+    def _write_files(self, events: Path, made: set[str]) -> None:
+        """Each file is written once, since it lasts; a periodic one whose time passed before it was read, again."""
+        events.mkdir(parents=True, exist_ok=True)
+        written = {line["what"] for line in self.world.read("files")}
+        cron = f"{self.at.minute} {self.at.hour} * * *"
+        for kind, more in (
+            ("file-now", {"type": "immediate"}),
+            ("file-once", {"type": "one-shot", "schedule": self.at.isoformat()}),
+            ("file-cron", {"type": "periodic", "schedule": cron}),
+        ):
+            if kind not in written or (kind == "file-cron" and f"it is time: {kind}" not in made):
+                event = {"threadId": thread_of(kind), "text": f"it is time: {kind}", **more}
+                events.joinpath(f".{kind}").write_text(json.dumps(event))
+                events.joinpath(f".{kind}").rename(events / f"{kind}.json")
+                self.world.note("files", what=kind)
+
+    def has_seen(self, *kinds: str) -> Callable[[], bool]:
+        """Whether these were answered."""
+        return lambda: {f"did {kind}" for kind in kinds} <= {line["text"] for line in self.world.read("chat")}
+
+
+async def live(life: Life) -> int:
+    """Have all triggers made and let them come; end when everything is answered and put away."""
+    shore, drivers = Shore(life), list[tuple[KillingDriver, WatchedDriver]]()
+
+    def wrap(driver: Driver) -> Driver:
+        killing = KillingDriver(driver, life.side, life.at)
+        drivers.append((killing, WatchedDriver(killing)))
+        return drivers[0][1]
+
+    chat = FakeChat(on_post=shore.show, clock=shore.clock)
+    doubles = Doubles(
+        clock=shore.clock,
+        models=OneModel(FakeModel(script=shore.answer)),
+        sandbox=HostSandbox(),
+        adapters=(chat,),
+        access={chat.platform: OPEN},
+        wrap_driver=wrap,
+    )
+    overrides: dict[str, object] = {
+        "permissions": {"default_profile": "open"},
+        "engine": {"drain_seconds": 1.0},
+        "triggers": {"heartbeat_minutes": 60},
+    }
+    home = Path(life.home)
+    home.joinpath("data").mkdir(parents=True, exist_ok=True)
+    home.joinpath("data", "HEARTBEAT.md").write_text("- keep watch\n")
+    hook = Webhook(lambda: SECRET, "it is time: hook", thread_of("hook"))
+    options = WebOptions(token="t" * 40, port=0, hooks={"ci": hook})
+    async with (
+        asyncio.timeout(SECONDS_MAX),
+        open_app(load_config(home, {}, overrides), doubles) as app,
+        serve(app, options) as address,
+    ):
+        await shore.arrange(app, address)
+        await _come(app, shore, drivers[0][1])
+    return drivers[0][0].writes
+
+
+async def _come(app: App, shore: Shore, driver: WatchedDriver) -> None:
+    """Let time pass until everything has come, and what is over is put away."""
+    await quiet(app, driver)
+    await shore.clock.advance(STARTING_SECONDS)
+    events = app.home.events
+    await asyncio.to_thread(until, shore.has_seen("file-now", "hook"))
+    await asyncio.to_thread(until, (events / "done" / "file-now.json").exists)
+    for at in (HOUR, LATER):
+        if at > shore.clock.now():
+            await quiet(app, driver)
+            await _stored(app, "file-once", "file-cron")
+            await shore.clock.leap_to(at)
+    await asyncio.to_thread(until, shore.has_seen(*KINDS))
+    events.joinpath(".look").touch()  # every change in the directory has it looked through, at once
+    await asyncio.to_thread(until, (events / "done" / "file-once.json").exists)
+    await quiet(app, driver)
+
+
+async def _stored(app: App, *kinds: str) -> None:
+    """Wait until event files are taken in, or over."""
+    wanted = {f"file:{kind}.json" for kind in kinds}
+    while not wanted <= {trigger.spec.name for trigger in await app.store.triggers.all()}:
+        pass
+
+
+if __name__ == "__main__":
+    serve_forked(Life, live)
