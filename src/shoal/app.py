@@ -60,7 +60,7 @@ from shoal.factories import (
     window_of,
     with_ollama,
 )
-from shoal.office import info_of, open_office, others_at_work, running_processes, watch_channels
+from shoal.office import info_of, open_office, others_at_work, running_processes, tell_of_trigger, watch_channels
 from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Profiles
 from shoal.servers import make_mcp, settled
@@ -171,9 +171,8 @@ class App:
         return added
 
     async def tell(self, trigger: Trigger, text: str) -> None:
-        """Say something about a trigger in the thread it belongs to."""
-        if trigger.spec.thread is not None:
-            await self.post(NewPost(f"trigger:{trigger.id}:{self.clock.new_id()}", trigger.spec.thread, text))
+        """Say something about a trigger in the thread it belongs to, or to the owner."""
+        await tell_of_trigger(self, trigger, text)
 
     # ---- what actors ask for ----
 

@@ -201,6 +201,15 @@ async def watch_channels(app: Running) -> None:
     await anyio.sleep_forever()
 
 
+async def tell_of_trigger(app: Running, trigger: Trigger, text: str) -> None:
+    """In the thread that it belongs to; where each occurrence opens one of its own, to the owner."""
+    log.warning("a trigger was switched off; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
+    if trigger.spec.thread is None:
+        await _tell_owner(app, text)
+    else:
+        await app.post(NewPost(f"trigger:{trigger.id}:{app.clock.new_id()}", trigger.spec.thread, text))
+
+
 async def _tell_owner(app: Running, text: str) -> None:
     """Where the owner last wrote; the notes have it in any case."""
     found = await app.store.settings.get("last_channel", app.agents.defaults.agent)

@@ -1,5 +1,6 @@
 """Turns that start by themselves: reminders, event files, schedules."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -103,3 +104,24 @@ async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -
         assert len(await world.app.store.triggers.all()) == 1
         assert "Write when" in await bob.asks("/remind soon stretch")
         assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")
+
+
+async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and_its_owner_told(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel(script=lambda seen: "here" if "are you there" in seen.user_text else "looked")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("are you there?")
+        await world.ada.sees("here")
+        await clock.advance(30)  # past what looks once after the start
+        spec = NewTrigger("periodic", "* * * * *", "look", platform="gone", channel="5", name="lookout")
+        await world.app.add_trigger(spec)
+        await world.is_quiet()
+        failed_at: list[float] = []
+        while (found := (await world.app.store.triggers.all())[0]).state == "active":
+            await clock.leap_to(max(clock.now(), found.next_at or clock.now()))
+            await world.is_quiet()
+            failed_at.append(clock.monotonic() / 60)
+        pauses = [after - before for before, after in itertools.pairwise(failed_at)]
+        assert pauses == [1, 3, 5, 9], "the next minute, and then not before 2, 4 and 8 more have passed"
+        told = await world.ada.sees("switched off")
+        assert told.markdown.startswith("The trigger lookout was switched off, since it failed: ")

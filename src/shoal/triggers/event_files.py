@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
@@ -53,6 +53,10 @@ class _Stamp(NamedTuple):
     mtime_ns: int
     size: int
     inode: int
+
+
+class _HalfWrittenError(InvalidInput):
+    """A file is no JSON, or not yet."""
 
 
 class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,21 +121,35 @@ class EventFiles:
                 if trigger.state in ("active", "paused"):
                     await self._triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
-        for name, stamp in present.items():
+        left = await self._settle(present, stored)
+        for seconds in RETRY_SECONDS:
+            if left:
+                await self._clock.sleep(seconds)
+                left = await self._settle({name: present[name] for name in left}, stored)
+        for name, problem in left.items():
+            self._put_away(name, "failed", str(problem))
+
+    async def _settle(
+        self, files: Mapping[str, _Stamp], stored: Mapping[str, list[Trigger]]
+    ) -> dict[str, "_HalfWrittenError"]:
+        """Do what each file wants; returns those that are to be read again, so that none of them holds up another."""
+        left: dict[str, _HalfWrittenError] = {}
+        for name, stamp in files.items():
             try:
-                await self._settle(name, stamp, stored.get(name, []))
+                await self._look_at(name, stamp, stored.get(name, []))
+            except _HalfWrittenError as problem:
+                left[name] = problem
+            except InvalidInput as problem:
+                self._put_away(name, "failed", str(problem))
+            except FileNotFoundError:
+                continue
             except OSError as error:
                 self._known[name] = stamp
                 log.warning(
                     "an event file cannot be read or moved; check the rights of its directory",
                     extra={"file": name, "why": error.strerror},
                 )
-
-    async def _settle(self, name: str, stamp: _Stamp, stored: list[Trigger]) -> None:
-        try:
-            await self._look_at(name, stamp, stored)
-        except InvalidInput as problem:
-            self._put_away(name, "failed", str(problem))
+        return left
 
     def _present(self) -> dict[str, _Stamp]:
         found: dict[str, _Stamp] = {}
@@ -140,7 +158,7 @@ class EventFiles:
                 continue
             status = os.lstat(self._directory / name)
             if stat.S_ISREG(status.st_mode):
-                found[name] = _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
+                found[name] = _stamp(status)
         return found
 
     def _stored(self, triggers: list[Trigger]) -> dict[str, list[Trigger]]:
@@ -152,7 +170,7 @@ class EventFiles:
 
     async def _look_at(self, name: str, stamp: _Stamp, stored: list[Trigger]) -> None:
         if self._known.get(name) != stamp:
-            event = await self._read(name)
+            event, stamp = _read(self._directory / name)
             if event.type == "immediate":
                 await self._start(name, event, stamp)
                 return
@@ -163,21 +181,6 @@ class EventFiles:
                 self._put_away(name, "done")
             elif trigger.spec.kind == "one-shot" and trigger.state in ("missed", "failed"):
                 self._put_away(name, "failed", trigger.error or "Its time had passed while nothing ran here.")
-
-    async def _read(self, name: str) -> _EventFile:
-        """Parse a file, again while it is not JSON. Raises InvalidInput saying what is wrong."""
-        path = self._directory / name
-        for seconds in (*RETRY_SECONDS, None):
-            content = _content(path)
-            try:
-                return _decoder.decode(content)
-            except msgspec.ValidationError as error:
-                raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
-            except UNREADABLE as error:
-                if seconds is None:
-                    raise InvalidInput(f"The event file is not JSON: {error}.") from None
-                await self._clock.sleep(seconds)
-        raise AssertionError("the last attempt returns or raises")
 
     async def _start(self, name: str, event: _EventFile, stamp: _Stamp) -> None:
         spec = _spec(name, event)
@@ -231,6 +234,10 @@ async def _set_at_the_end(stop: "anyio.Event") -> None:
         stop.set()
 
 
+def _stamp(status: os.stat_result) -> _Stamp:
+    return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
+
+
 def _is_text(name: str) -> bool:
     """Whether a name is UTF-8 on the disk; another one could not be stored with its trigger."""
     try:
@@ -245,15 +252,26 @@ def _reason_name(name: str) -> str:
     return name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
 
 
-def _content(path: Path) -> bytes:
+def _read(path: Path) -> tuple[_EventFile, _Stamp]:
+    """What a file says, and which it is. Raises InvalidInput saying what is wrong, _HalfWrittenError, OSError."""
+    content, stamp = _content(path)
+    try:
+        return _decoder.decode(content), stamp
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
+    except UNREADABLE as error:
+        raise _HalfWrittenError(f"The event file is not JSON: {error}.") from None
+
+
+def _content(path: Path) -> tuple[bytes, _Stamp]:
     """What a plain file holds; a link, a pipe or a device in its place is refused. Raises InvalidInput and OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise InvalidInput("An event file has to be a plain file.")
-        content = file.read(FILE_BYTES_MAX + 1)
+        content, status = file.read(FILE_BYTES_MAX + 1), os.fstat(file.fileno())
     if len(content) > FILE_BYTES_MAX:
         raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
-    return content
+    return content, _stamp(status)
 
 
 def _spec(name: str, event: _EventFile) -> NewTrigger:

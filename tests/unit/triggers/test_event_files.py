@@ -13,7 +13,7 @@ from tests.unit.triggers.test_service import START, Inbox, Stand
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Inbound, Receipt
-from shoal.triggers.event_files import FILES_MAX, EventFiles
+from shoal.triggers.event_files import FILES_MAX, RETRY_SECONDS, EventFiles
 
 IMMEDIATE = {"type": "immediate", "threadId": "slack:C1:17.5", "text": "Look"}
 WEEKDAYS = {
@@ -223,6 +223,23 @@ async def test_a_file_that_stays_half_written_fails(files: Files) -> None:
     await task
     assert "is not JSON" in files.reason("hook.json")
     assert files.stand.clock.monotonic() == pytest.approx(0.7)
+
+
+async def test_half_written_files_hold_up_no_other_and_wait_together(files: Files) -> None:
+    for number in range(50):
+        files.put(f"a{number}.json", '{"type": "imm')
+    files.put("z.json", IMMEDIATE)
+    scanning = asyncio.create_task(files.watching.scan())
+    await files.stand.clock.sleepers()
+    assert files.names("done") == ["z.json"]
+    written = files.put("a7.json", IMMEDIATE).stat().st_mtime_ns
+    for seconds in RETRY_SECONDS:
+        await files.stand.clock.sleepers()
+        await files.stand.clock.advance(seconds)
+    await scanning
+    assert files.names("done") == ["a7.json", "z.json"]
+    assert len(files.names("failed")) == 2 * 49
+    assert files.stand.inbox.prompts[-1].key == f"file:a7.json@{written}", "what was read, not what was found before"
 
 
 async def test_what_is_no_event_file_is_left_alone(files: Files) -> None:
