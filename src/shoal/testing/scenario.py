@@ -144,7 +144,7 @@ class Person:
 class World:
     """The running app of a scenario and who is in it."""
 
-    def __init__(self, app: App, chat: FakeChat, model: FakeModel, driver: WatchedDriver) -> None:
+    def __init__(self, app: App, chat: FakeChat, model: FakeModel, driver: WatchedDriver | None = None) -> None:
         self.app = app
         self._driver = driver
         self.chat = chat
@@ -175,6 +175,7 @@ class World:
 
     async def is_quiet(self) -> None:
         """Wait until nothing is left to do before time goes on; see `quiet`."""
+        assert self._driver is not None, "only where its driver is watched"
         async with asyncio.timeout(SECONDS_MAX):
             await quiet(self.app, self._driver)
 
