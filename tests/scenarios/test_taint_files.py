@@ -13,6 +13,8 @@ from shoal.testing.model import FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 
 CURL = call("bash", command="curl --version")
+FETCHED = "what curl fetched"
+"""What taints the last call itself, after it was let through."""
 WRITE = call("write", path="notes.md", content="hostile")
 READ = call("read", path="notes.md")
 
@@ -105,7 +107,7 @@ async def test_nothing_else_taints(tmp_path: Path, read: Reply) -> None:
         await world.ada.says("go on")
         await world.ada.sees("done")
         assert await asked(world) == []
-        assert (await taints(world))[-2:] == ["", ""]
+        assert (await taints(world))[-2:] == ["", FETCHED]
 
 
 async def test_what_is_written_anew_is_clean_again(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ async def test_a_turn_that_nothing_steered_marks_nothing(tmp_path: Path) -> None
         await world.ada.says("go")
         await world.ada.sees("done")
         assert await asked(world) == []
-        assert await taints(world) == ["", "", ""]
+        assert await taints(world) == ["", "", FETCHED]
 
 
 class Letter:
