@@ -7,7 +7,7 @@ from shoal.chat.google_chat.adapter import GoogleChatAdapter
 from shoal.chat.google_chat.service import GoogleChatSettings
 from shoal.domain.ids import make_thread_id
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat
 
 DIRECT, HARBOUR = "DmAda", "AAAAharbour"
@@ -27,6 +27,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         self.thread = make_thread_id("google_chat", DIRECT, "0")
         self.other = make_thread_id("google_chat", HARBOUR, "0")
         self.order = "written" if server.pulls else "arrived"
+        self.lacks = frozenset[Lack](() if server.pulls else {"polls"})
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """An adapter with the same store, as after a restart."""

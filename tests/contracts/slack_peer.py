@@ -36,7 +36,7 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
     def __init__(self, home: Path, server: FakeSlack, mode: Literal["socket", "http"] = "socket") -> None:
         super().__init__(home, server, ManualClock())
         self.mode: Literal["socket", "http"] = mode
-        self.lacks = frozenset[Lack]({"replies"} if mode == "socket" else {"replies", "connection"})
+        self.lacks = frozenset[Lack]({"replies"} if mode == "socket" else {"replies", "connection", "polls"})
         self.channel, self.root = DIRECT, ""
         self.adapter = self.make()
         self.thread = make_thread_id("slack", DIRECT, "0")

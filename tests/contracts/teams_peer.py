@@ -7,7 +7,7 @@ from shoal.chat.teams.adapter import TeamsAdapter
 from shoal.chat.teams.service import TeamsSettings
 from shoal.domain.ids import make_thread_id
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Counterpart, Shown, Who
+from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
 from shoal.testing.platforms.teams import PASSWORD, FakeTeams
 
 DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2"
@@ -16,6 +16,7 @@ DIRECT, GROUP, CHANNEL = "a:1ada", "19:crew@thread.v2", "19:harbour@thread.tacv2
 class Teams(Counterpart[TeamsAdapter, FakeTeams]):
     """The counterpart: ada in a direct chat, a group chat, and a channel."""
 
+    lacks = frozenset[Lack]({"polls"})
     stranger = "aad-mallory"
 
     def __init__(self, home: Path, server: FakeTeams, clock: ManualClock) -> None:

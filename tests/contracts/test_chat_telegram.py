@@ -175,7 +175,7 @@ def hooked(peer: Telegram) -> Telegram:
     )  # fmt: skip
     peer.adapter = peer.make()
     peer.server.deliver = peer.adapter.receive
-    peer.order, peer.lacks = "arrived", frozenset({"deletions", "connection"})
+    peer.order, peer.lacks = "arrived", frozenset({"deletions", "connection", "polls"})
     return peer
 
 

@@ -23,7 +23,7 @@ PLAIN = str.maketrans("", "", "*")
 class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
     """The counterpart: a channel `harbour` with ada in it."""
 
-    lacks = frozenset[Lack]({"connection"})
+    lacks = frozenset[Lack]({"connection", "polls"})
     stranger = "mallory"
 
     def __init__(self, home: Path, server: FakeHookChat, clock: ManualClock) -> None:

@@ -26,12 +26,13 @@ WAIT_SECONDS = 20.0
 
 Lack: TypeAlias = Literal[
     "people", "troubles", "weather", "connection", "files_in", "view", "edits", "deletions", "reactions", "bots",
-    "replies",
+    "replies", "polls",
 ]  # fmt: skip
 """`people`: messages come in by another way than the adapter. `troubles`: its posts cannot fail. `weather`: nothing
 lies between it and the platform. `connection`: it has none that could drop. `files_in`: people cannot send files.
 `view`: what is posted is seen elsewhere. `edits`, `deletions`, `reactions`: the platform does not tell bots of them.
-`bots`: it has no other bots. `replies`: its messages name none that they answer, but the thread they stand in."""
+`bots`: it has no other bots. `replies`: its messages name none that they answer, but the thread they stand in.
+`polls`: it asks nobody for what comes in, but is called."""
 
 
 Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]

@@ -194,6 +194,17 @@ class ChatWeather:
         texts = [f"number {number}" for number in range(4)]
         assert [prompt.text for prompt in prompts[1:]] == (texts if peer.order == "written" else texts[::-1])
 
+    async def test_trouble_with_asking_for_events_loses_none(self, peer: Peer, inbox: Inbox) -> None:
+        """Trouble with asking for events loses none."""
+        needs(peer, "people", "weather", "polls")
+        peer.server.poll_troubles.extend([("lose", 0.0), ("refuse", 5.0), ("fail", 0.0), ("cut", 0.0)])
+        async with serving(peer.adapter, inbox):
+            for number in range(3):
+                await peer.says(f"number {number}")
+            await asyncio.wait_for(_in_time(peer, inbox, 3), WAIT_SECONDS)
+        assert [prompt.text for prompt in inbox.said()] == [f"number {number}" for number in range(3)]
+        assert not peer.server.poll_troubles
+
     async def test_after_a_drop_it_receives_again(self, peer: Peer, inbox: Inbox) -> None:
         """After a drop it receives again."""
         needs(peer, "people", "connection")

@@ -198,7 +198,7 @@ class FakeDiscord(FakePlatform):
             start: Json = {"total": 1000, "remaining": 999, "reset_after": 0, "max_concurrency": 1}
             content: Given = {"url": self.gateway.url, "shards": 1, "session_start_limit": start}
             self.answers.append((called.method, path, given, 200, content))
-            return _json(content)
+            return await self.weathered(lambda: _json(content), _slow_down, polls=True)
         if _LIMITED.fullmatch(f"{called.method} {path}"):
             return await self._limited(called, path, given, files)
         answer = self._answer(called, path, given, files)

@@ -1,21 +1,21 @@
-"""What every fake platform is: a server on loopback, people who wait and see, and weather between it and the bot.
+"""What every fake platform is: a server on loopback, people who wait and see, and the weather that tests order.
 
-a post or an edit (`troubles`: the first befalls the next one, and so on)
-refuse         answered 429, to come again after so many seconds
-refuse_all     the same, for all that the account does
-fail           answered 502, and nothing was done
-cut            the connection breaks, and nothing was done
-lose           done, and the connection breaks before the answer
-delay          done, and the answer waits for `let_go`
+    what befalls a call       `troubles`: posts and edits, `poll_troubles`: asking for events; the first the next one
+    ------------------------  ------------------------------------------------------------------------------------
+    refuse                    answered 429, to come again after so many seconds
+    refuse_all                the same, for all that the account does
+    fail                      answered with `failed`, a 502 unless told, and nothing was done
+    cut                       the connection breaks, and nothing was done
+    lose                      done, and the connection breaks before the answer
+    delay                     done, and the answer waits for `let_go`
 
-an event
-event_copies   how often each is delivered
-hold           none is delivered until `release`, in order or backwards
-redeliver      the last one comes again
+    what befalls events
+    ------------------------  ------------------------------------------------------------------------------------
+    event_copies              how often each is delivered
+    hold, release             none is delivered for a while; then all, in order or backwards
+    redeliver                 the last one comes again
 
-both
-stop, start    an outage; people go on writing
-drop           every connection breaks, once
+With `stop` and `start` there is an outage, in which people go on writing; `drop` breaks every connection once.
 """
 
 import asyncio
@@ -46,6 +46,7 @@ class FakePlatform:
     def __init__(self) -> None:
         self.server = LoopbackServer(self.respond)
         self.troubles: deque[Trouble] = deque()
+        self.poll_troubles: deque[Trouble] = deque()
         self.token_refused = False
         self.deliver: Deliver | None = None
         self.failed = Answered(502, b"<html>Bad Gateway</html>")
@@ -93,9 +94,12 @@ class FakePlatform:
 
     # ---- the weather ----
 
-    async def weathered(self, make: Callable[[], Answered], refused: Callable[[float], Answered]) -> Answered:
+    async def weathered(
+        self, make: Callable[[], Answered], refused: Callable[[float], Answered], *, polls: bool = False
+    ) -> Answered:
         """Do what a call asks, unless trouble is due; `refused` words a 429 that says how long to wait."""
-        kind, seconds = self.troubles.popleft() if self.troubles else ("", 0.0)
+        troubles = self.poll_troubles if polls else self.troubles
+        kind, seconds = troubles.popleft() if troubles else ("", 0.0)
         match kind:
             case "refuse" | "refuse_all":
                 answer = refused(seconds)

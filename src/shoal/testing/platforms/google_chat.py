@@ -237,7 +237,7 @@ class FakeGoogleChat(FakePlatform):
                 self._check_token(called, "pubsub")
                 await self.until(lambda: self.waiting)
                 held: list[Json] = [{"ackId": ack, "message": published} for ack, published in self.waiting]
-                return ok_of({"receivedMessages": held})
+                return await self.weathered(lambda: ok_of({"receivedMessages": held}), _too_many, polls=True)
             if called.method == "PATCH" or (
                 called.method == "POST" and _MESSAGES.fullmatch(urlsplit(called.path).path)
             ):

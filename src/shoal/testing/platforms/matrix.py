@@ -210,7 +210,7 @@ class FakeMatrix(FakePlatform):
         keys: Given = {"signed_curve25519": 50}
         news = self.world.news(since, self.timeline_max) or {}
         told: Given = {"next_batch": f"s{self.world.position}", "rooms": news, "device_one_time_keys_count": keys}
-        return Answered(200, encoded(told))
+        return await self.weathered(lambda: Answered(200, encoded(told)), _too_many, polls=True)
 
 
 def _too_many(seconds: float) -> Answered:

@@ -251,7 +251,7 @@ class FakeSlack(FakePlatform, Workspace):
             self._check_token(method, token)
             self.calls.append((method, given))
             if method == "apps.connections.open":
-                return ok_of({"url": self.socket.ticket()})
+                return await self.weathered(lambda: ok_of({"url": self.socket.ticket()}), _too_many, polls=True)
             found = self.methods.get(method)
             if found is None:
                 raise Refused("unknown_method")

@@ -177,7 +177,8 @@ class FakeTelegram(FakePlatform):
             given, files = parameters_of(called)
             self.calls.append((method, given))
             if method == "getUpdates":
-                return ok_of(await self._get_updates(given))
+                updates = await self._get_updates(given)
+                return await self.weathered(lambda: ok_of(updates), _too_many, polls=True)
             return await self._call(method, given, files)
         except Refused as refused:
             return refusal_of(refused)
