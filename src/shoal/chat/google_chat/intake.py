@@ -8,8 +8,10 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.early import Early
 from shoal.chat.google_chat.inbound import (
     EVENT,
+    WHOLE,
     Attached,
     Changes,
     Event,
@@ -34,7 +36,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Attachment, Deletion, Edit, Prompt, Reaction
 from shoal.domain.ports import InboxPort
 from shoal.domain.store import Settings
@@ -59,6 +61,7 @@ class Intake:
         self._home = home
         self._store = store
         self._clock = clock
+        self._early = Early()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._seen: OrderedDict[str, Message] = OrderedDict()
 
@@ -121,7 +124,8 @@ class Intake:
             prompt = msgspec.structs.replace(prompt, attachments=tuple(files))
         elif not prompt.text:
             return
-        told = await take_in(prompt, "", inbox)
+        changed = self._early.applied(prompt)
+        told = await take_in(changed, "", inbox) if changed is not None else ""
         if told:
             await tell(prompt, told)
 
@@ -181,11 +185,14 @@ class Intake:
     # ---- what is changed ----
 
     async def _take_change(self, verb: str, message: Message, inbox: InboxPort, tell: Tell) -> None:
+        place = make_thread_id(self._platform, channel_of(message.name), WHOLE)
         if verb == "deleted":
-            thread = await inbox.thread_of(self._beginning(message), "", message.name)
             sender = message.sender if message.sender.name else self._seen.get(message.name, message).sender
-            if thread is not None and sender.name:
-                await inbox.send(Deletion(thread, message.name, author_of(sender), message.name))
+            gone = Deletion(place, message.name, author_of(sender), message.name)
+            if sender.name:
+                await self._early.send(gone, inbox)
+            else:  # Google Chat does not tell whose it was
+                self._early.keep(gone)
             return
         if not message.sender.name:  # the subscription tells names alone
             message = await self._service.get(message.name)
@@ -195,10 +202,9 @@ class Intake:
             await self._take_message(message, message.space, inbox, tell, addressed=False)
             return
         self._see(message)
-        thread = await inbox.thread_of(self._beginning(message), "", message.name)
         text = text_of(message)
-        if thread is not None and text:
-            await inbox.send(Edit(thread, message.name, text, author_of(message.sender), message.name))
+        if text:
+            await self._early.send(Edit(place, message.name, text, author_of(message.sender), message.name), inbox)
 
     async def _take_reaction(self, reaction: ReactionEvent, inbox: InboxPort) -> None:
         name = message_name(reaction.name)

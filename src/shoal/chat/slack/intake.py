@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from shoal.chat.commands import Spoken, asker_of, parse_command, settle, take_in
+from shoal.chat.early import Early
 from shoal.chat.slack.files import Files
 from shoal.chat.slack.followed import Followed
 from shoal.chat.slack.inbound import (
@@ -57,6 +58,7 @@ class Intake:
         self._files = files
         self._clock = clock
         self._done: OrderedDict[str, None] = OrderedDict()
+        self._early = Early()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(self, event: Message, inbox: InboxPort, tell: Tell) -> None:
@@ -93,7 +95,8 @@ class Intake:
             prompt = msgspec.structs.replace(prompt, attachments=files)
         elif not prompt.text:
             return
-        told = await take_in(prompt, self.me.user, inbox)
+        changed = self._early.applied(prompt)
+        told = await take_in(changed, self.me.user, inbox) if changed is not None else ""
         self._note_done(key)
         if told:
             await tell(prompt, told)
@@ -132,9 +135,8 @@ class Intake:
         if not text or (before is not None and before.text == after.text):
             return  # Slack only added a picture of a linked page
         key = key_of(event.channel, after.ts)
-        thread = await inbox.thread_of(self._channel(event.channel), "", key)
-        if thread is not None:
-            await inbox.send(Edit(thread, key, text, await self._people.author(after.user), after.ts))
+        place = make_thread_id(self._platform, event.channel, "0")
+        await self._early.send(Edit(place, key, text, await self._people.author(after.user), after.ts), inbox)
 
     async def _take_deletion(self, event: Message, inbox: InboxPort) -> None:
         before = event.previous_message
@@ -143,9 +145,8 @@ class Intake:
 
     async def _delete(self, channel: str, ts: str, user: str, inbox: InboxPort) -> None:
         key = key_of(channel, ts)
-        thread = await inbox.thread_of(self._channel(channel), "", key)
-        if thread is not None:
-            await inbox.send(Deletion(thread, key, await self._people.author(user), ts))
+        place = make_thread_id(self._platform, channel, "0")
+        await self._early.send(Deletion(place, key, await self._people.author(user), ts), inbox)
 
     async def _take_reaction(self, event: Message, inbox: InboxPort) -> None:
         item = event.item

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.early import Early
 from shoal.chat.teams.files import Files
 from shoal.chat.teams.inbound import (
     Activity,
@@ -56,6 +57,7 @@ class Intake:
         self._files = files
         self._store = store
         self._clock = clock
+        self._early = Early()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._people: OrderedDict[str, dict[str, str]] = OrderedDict()
 
@@ -104,7 +106,8 @@ class Intake:
             prompt = msgspec.structs.replace(prompt, attachments=files)
         elif not prompt.text:
             return
-        told = await take_in(prompt, activity.recipient.name or "", inbox)
+        changed = self._early.applied(prompt)
+        told = await take_in(changed, activity.recipient.name or "", inbox) if changed is not None else ""
         if told:
             await tell(prompt, told)
 
@@ -130,15 +133,14 @@ class Intake:
 
     async def _take_edit(self, activity: Activity, inbox: InboxPort) -> None:
         key, text = key_of(channel_of(activity), activity.id), text_of(activity)
-        thread = await inbox.thread_of(self._beginning(activity), "", key) if text else None
-        if thread is not None:
-            await inbox.send(Edit(thread, key, text, author_of(activity.sender), activity.id))
+        if text:
+            place = thread_of(self._platform, activity)
+            await self._early.send(Edit(place, key, text, author_of(activity.sender), activity.id), inbox)
 
     async def _take_deletion(self, activity: Activity, inbox: InboxPort) -> None:
         key = key_of(channel_of(activity), activity.id)
-        thread = await inbox.thread_of(self._beginning(activity), "", key)
-        if thread is not None:
-            await inbox.send(Deletion(thread, key, author_of(activity.sender), activity.id))
+        place = thread_of(self._platform, activity)
+        await self._early.send(Deletion(place, key, author_of(activity.sender), activity.id), inbox)
 
     async def _take_reactions(self, activity: Activity, inbox: InboxPort) -> None:
         message_id = activity.reply_to_id or ""

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.early import Early
 from shoal.chat.kept import keep
 from shoal.chat.telegram.api import BadRequest, Moved, Parameters, TelegramApi, Value
 from shoal.chat.telegram.inbound import (
@@ -78,6 +79,7 @@ class TelegramAdapter:
         self._inbox: InboxPort | None = None
         self._failures = 0
         self._moved: dict[str, int] = {}
+        self._early = Early()
         self._one_by_one = asyncio.Lock()
         self.connected = asyncio.Event()
 
@@ -188,14 +190,16 @@ class TelegramAdapter:
             prompt = msgspec.structs.replace(prompt, attachments=(await self._download(file, prompt),))
         elif not prompt.text:
             return
-        told = await take_in(prompt, self._me.username, inbox)
+        changed = self._early.applied(prompt)
+        told = await take_in(changed, self._me.username, inbox) if changed is not None else ""
         if told:
             await self._tell(prompt, told)
 
     async def _take_edit(self, message: Message, inbox: InboxPort) -> None:
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is not None and prompt.text and not prompt.author.is_bot:
-            await inbox.send(Edit(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id))
+            change = Edit(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id)
+            await self._early.send(change, inbox)
 
     async def _take_reaction(self, reaction: MessageReaction, inbox: InboxPort) -> None:
         """Telegram does not say in which topic the message stands; it is one of ours."""

@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.chat.commands import asker_of, settle, take_in
 from shoal.chat.connection import Connection
+from shoal.chat.early import Early
 from shoal.chat.kept import keep, read_file
 from shoal.chat.webhook.wire import (
     MAIN_THREAD,
@@ -33,7 +34,7 @@ from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Attachment, Prompt
+from shoal.domain.messages import Attachment, Prompt, Reaction
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.signing import SECRET_CHARS_MIN, is_genuine, proof
@@ -74,6 +75,7 @@ class WebhookAdapter:
         self._clock = clock
         self._inbox: InboxPort | None = None
         self._http = _Http(platform, settings, clock)
+        self._early = Early()
         self.connected = asyncio.Event()
 
     # ---- in ----
@@ -122,7 +124,8 @@ class WebhookAdapter:
         if isinstance(call, Clicked):
             return await settle(call.value, asker_of(place_of(self.platform, call), author_of(call.author)), inbox)
         if not isinstance(call, Said):
-            await inbox.send(revision_of(self.platform, call))
+            change = revision_of(self.platform, call)
+            await (inbox.send(change) if isinstance(change, Reaction) else self._early.send(change, inbox))
             return ""
         channel = make_thread_id(self.platform, call.channel, MAIN_THREAD).rpartition(":")[0]
         answered = await inbox.thread_of(f"{channel}:", call.reply_to) if call.reply_to else None
@@ -133,7 +136,8 @@ class WebhookAdapter:
         if not await inbox.admits(prompt):
             return ""
         files = [await self._kept(prompt, file, number) for number, file in enumerate(call.files[:FILES_MAX])]
-        return await take_in(msgspec.structs.replace(prompt, attachments=tuple(files)), "", inbox)
+        changed = self._early.applied(msgspec.structs.replace(prompt, attachments=tuple(files)))
+        return await take_in(changed, "", inbox) if changed is not None else ""
 
     async def _kept(self, prompt: Prompt, file: FileIn, number: int) -> Attachment:
         if not file.data:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Author, Deletion, Edit, Inbound, Prompt, Reaction
+from shoal.domain.messages import Author, Deletion, Edit, Prompt, Reaction
 from shoal.domain.posts import Button, OutboundPost
 
 MAIN_THREAD = "main"
@@ -99,7 +99,7 @@ def prompt_of(platform: str, said: Said, now: datetime, *, agent: str, joins: bo
     )  # fmt: skip
 
 
-def revision_of(platform: str, call: Changed | Gone | Reacted) -> Inbound:
+def revision_of(platform: str, call: Changed | Gone | Reacted) -> Edit | Deletion | Reaction:
     """What a call about an earlier message means. Raises InvalidId."""
     thread, author = place_of(platform, call), author_of(call.author)
     match call:

@@ -190,8 +190,9 @@ class Inbox:
         return f"Did /{asked.name}."
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """What `threads` says of the message's id, or its key."""
-        return self.threads.get(message_id) or self.threads.get(key)
+        """What `threads` says of the message's id, or its key; else where the prompt with this key went."""
+        went = next((found.thread for found in self.said() if key and found.key == key), None)
+        return self.threads.get(message_id) or self.threads.get(key) or went
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something is so; what it looks at are this inbox's notes."""

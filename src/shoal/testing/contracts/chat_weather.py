@@ -14,6 +14,7 @@ import pytest
 from shoal.delivery.sender import Sender
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Prompt
 from shoal.domain.records import NewPost
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import OutboxView
@@ -193,6 +194,24 @@ class ChatWeather:
             prompts = await inbox.prompts(5)
         texts = [f"number {number}" for number in range(4)]
         assert [prompt.text for prompt in prompts[1:]] == (texts if peer.order == "written" else texts[::-1])
+
+    async def test_a_change_that_comes_before_its_message_counts(self, peer: Peer, inbox: Inbox) -> None:
+        """A change that comes before its message counts, where each event is a call of its own."""
+        needs(peer, "people", "weather", "edits")
+        if "polls" not in peer.lacks:
+            pytest.skip("its events come in one stream")
+        async with serving(peer.adapter, inbox):
+            await peer.says("begin")
+            await inbox.prompts(1)
+            peer.server.hold()
+            await peer.changes(await peer.says("low tide"), "high tide")
+            if "deletions" not in peer.lacks:
+                await peer.deletes(await peer.says("never mind"))
+            await peer.server.release(backwards=True)
+            await peer.says("end")
+            prompts = await inbox.prompts(3)
+        assert [message.text for message in inbox.came if isinstance(message, Prompt)] == ["begin", "high tide", "end"]
+        assert len(inbox.came) == len(prompts)
 
     async def test_trouble_with_asking_for_events_loses_none(self, peer: Peer, inbox: Inbox) -> None:
         """Trouble with asking for events loses none."""

@@ -1,0 +1,52 @@
+"""Changes that come before their messages: kept for a while, and only their authors' words count."""
+
+import msgspec
+
+from shoal.chat.early import EARLY_MAX, Early
+from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import Author, Deletion, Edit, Prompt
+from shoal.testing.clock import START
+from shoal.testing.contracts.chat_peer import Inbox
+
+THREAD = make_thread_id("slack", "C1", "0")
+ADA = Author("ada")
+
+
+def prompt(key: str, author: Author = ADA) -> Prompt:
+    """What somebody wrote first."""
+    return Prompt(THREAD, key, "low tide", author, START)
+
+
+def edit(key: str) -> Edit:
+    """What ada made of it."""
+    return Edit(THREAD, key, "high tide", ADA)
+
+
+async def test_the_last_changes_are_kept() -> None:
+    early = Early()
+    for number in range(EARLY_MAX + 1):
+        await early.send(edit(f"k{number}"), Inbox())
+    texts = [found.text for key in ("k0", "k1") if (found := early.applied(prompt(key))) is not None]
+    assert texts == ["low tide", "high tide"]
+
+
+async def test_a_change_of_what_is_known_goes_to_its_thread() -> None:
+    early, inbox = Early(), Inbox()
+    there = make_thread_id("slack", "C1", "77")
+    await inbox.send(msgspec.structs.replace(prompt("k"), thread=there))
+    await early.send(edit("k"), inbox)
+    assert inbox.came[1:] == [msgspec.structs.replace(edit("k"), thread=there)]
+    assert early.applied(prompt("k")) == prompt("k")
+
+
+async def test_nobody_puts_words_into_anothers_mouth() -> None:
+    early = Early()
+    await early.send(edit("k"), Inbox())
+    mine = prompt("k", Author("bea"))
+    assert early.applied(mine) == mine
+
+
+async def test_what_was_deleted_before_it_came_is_nothing() -> None:
+    early = Early()
+    await early.send(Deletion(THREAD, "k", ADA), Inbox())
+    assert early.applied(prompt("k")) is None
