@@ -1,0 +1,26 @@
+"""What the setup pages of the platforms say to write into shoal.toml is taken, and makes an account."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shoal.accounts import accounts_of
+from shoal.config import load_config
+
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "platforms"
+SNIPPETS = [
+    (page.name, code)
+    for page in sorted(PAGES.glob("*.md"))
+    for code in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("page", "code"), SNIPPETS)
+def test_what_a_setup_page_says_to_write_makes_an_account(page: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "shoal.toml").write_text(code)
+    assert accounts_of(load_config(tmp_path, {}, {})), page
+
+
+def test_every_platform_has_a_page_with_something_to_write() -> None:
+    assert {page for page, _ in SNIPPETS} == {page.name for page in PAGES.glob("*.md")}
