@@ -134,6 +134,19 @@ class ChatWeather:
         lost = sum(kind == "lose" for kind, _ in STORM)
         assert len(found) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
 
+    async def test_an_answer_lost_before_a_long_outage_is_posted_once(self, peer: Peer, tmp_path: Path) -> None:
+        """An answer lost before a long outage is posted once where posts have keys, longer than the platform's do."""
+        needs(peer, "weather")
+        peer.server.troubles.append(("lose", 0.0))
+        async with delivering(peer, tmp_path) as out:
+            await out.put("reply 0")
+            await out.until(lambda: not peer.server.troubles)
+            await peer.server.stop()
+            await peer.clock.advance(7200)
+            await peer.server.start()
+            await out.until_left(0)
+        assert numbers(peer) == ([0] if peer.adapter.limits.idempotent_posts else [0, 0])
+
     async def test_an_answer_that_is_late_holds_up_its_own_thread_alone(self, peer: Peer, tmp_path: Path) -> None:
         """An answer that is late holds up its own thread alone, whose posts keep their order."""
         needs(peer, "weather")
