@@ -67,3 +67,25 @@ async def test_a_subagent_speaks_in_the_conversation_it_works_for(tmp_path: Path
         (child,) = await children_of(world)
         await world.happens(child, "turn_finished")
         assert sorted(world.chat.texts(world.ada.thread)) == ["I found pearls.", "started"]
+
+
+async def test_a_file_goes_with_a_message_once_file_and_place_are_allowed(tmp_path: Path) -> None:
+    bob = make_thread_id("fake", "harbour", "2")
+    model = FakeModel(
+        message("x", to=bob, file="/etc/hostname"), message("The chart.", to=bob, file="chart.txt"), "sent"
+    )
+    async with scenario(tmp_path, model, profile="standard") as world:
+        workspace = tmp_path / "agents" / "main" / "workspace"
+        workspace.mkdir(parents=True, exist_ok=True)
+        (workspace / "chart.txt").write_text("depth 12 m")
+        await world.ada.says("send bob the chart")
+        approval = await world.ada.is_asked()
+        assert approval.actions == (f"tool:message:{bob}", "tool:upload:/workspace/chart.txt")
+        assert approval.shown.endswith("The chart.\n[file /workspace/chart.txt]")
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("sent")
+        posted = await world.person("bob", "2").sees("The chart.")
+        assert posted.post.file is not None
+        assert (posted.post.file.name, posted.post.file.read_text()) == ("chart.txt", "depth 12 m")
+        refused, _ = await results(world)
+        assert "outside the directories you may use" in refused.text
