@@ -320,7 +320,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         processes=partial(running_processes, store.processes, clock),
         spend_left=spending.left,
     )
-    context = ContextBuilder(home, app.executor, app.prompts, clock, window_of(config), sources)
+    context = ContextBuilder(home, app.executor, app.prompts, clock, await window_of(config), sources)
     app.compactor = Compactor(context, spending, clock)
     children = make_children(config, app)
     loop = _make_loop(app, context, spending, children)

@@ -48,6 +48,7 @@ from shoal.tools.registry import Registry
 from shoal.tools.standard import SERVICE_TOOLS, standard_tools
 from shoal.turn.budget import BudgetLimits
 from shoal.turn.context import Window
+from shoal.turn.tokens import ESTIMATES, Meter, encoding_of, exact
 
 OLLAMA_SECONDS = 0.3
 """How long a running Ollama may take to accept a connection."""
@@ -58,11 +59,17 @@ def turn_limits(config: Config) -> TurnLimits:
     return msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits)
 
 
-def window_of(config: Config) -> Window:
-    """[context], and the model's window where one is set."""
+async def window_of(config: Config) -> Window:
+    """[context], and the model's window where one is set.
+
+    Reads a vocabulary for half a second where tokens are counted exactly. Raises ShoalError when the extra is missing.
+    """
     wanted = config.context
+    meter = ESTIMATES
+    if wanted.tokenizer == "exact":
+        meter = Meter(await asyncio.to_thread(exact, encoding_of(config.model.name)))
     budget = BudgetLimits(wanted.reserve_tokens, wanted.keep_recent_tokens, wanted.events_share, wanted.artifacts_share)
-    return Window(budget, wanted.window_hours, config.model.context_tokens_max)
+    return Window(budget, wanted.window_hours, config.model.context_tokens_max, meter)
 
 
 def attachment_limits(config: Config) -> AttachmentLimits:

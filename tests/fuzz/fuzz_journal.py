@@ -97,7 +97,6 @@ def attempt(source: random.Random) -> None:
         transcript.expired(AT + timedelta(seconds=source.randint(0, EVENTS_MAX)))
         state = TurnState(TurnId("t1"), events)
         assert (next_move(state, LIMITS) is None) == (state.finished is not None)
-        state.waiting_for()
     assert taint_of(events) == taint_of(events[-1:], taint_of(events[:-1]))
     _check_row(source, events[-1])
 

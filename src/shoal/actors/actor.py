@@ -131,7 +131,8 @@ class Actor:
     async def _activate(self, lease: Lease) -> Session:
         session = self.session
         if session is None:
-            session = self.session = Session(self._parts.store.journal, self._parts.hub, lease, self._parts.folders)
+            parts = self._parts
+            session = self.session = Session(parts.store.journal, parts.hub, lease, parts.folders, parts.context.meter)
         else:
             session.renew(lease)
         await session.load()

@@ -144,6 +144,9 @@ class Context(Section, frozen=True, kw_only=True):
     """Largest image that is shown to the model, in bytes; a larger one is kept as a file."""
     attachment_wait_seconds: Annotated[float, Meta(ge=0, le=600)] = 20.0
     """How long a turn waits for its attachments, in seconds; what takes longer comes in the background."""
+    tokenizer: Literal["estimate", "exact"] = "estimate"
+    """How tokens are counted before a provider tells: by bytes and what it told before, or with the vocabulary of
+    OpenAI's models, which the extra `tokens` brings."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
     """How many days of daily notes stand in the prompt."""
 

@@ -222,10 +222,6 @@ class Approvals(Protocol):
         """Settle every pending approval whose time is up."""
         ...
 
-    async def next_expiry_at(self) -> datetime | None:
-        """When the next pending approval expires."""
-        ...
-
 
 class Audit(Protocol):
     """The hash-chained log; entries that belong to a turn come in with its commits, chained by thread."""

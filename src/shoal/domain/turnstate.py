@@ -178,14 +178,6 @@ class TurnState:
         """The calls of the last assistant message that have no result yet, in call order."""
         return tuple(call for call in self.calls if call.id not in self.results)
 
-    def waiting_for(self) -> ApprovalRequested | None:
-        """The approval this turn waits for, if it does."""
-        for call in self.unresolved():
-            request = self.approvals.get(call.id)
-            if request is not None and call.id not in self.verdicts and call.id not in self.started:
-                return request
-        return None
-
 
 def next_move(state: TurnState, limits: TurnLimits) -> Move | None:
     """What to do next, from the journal alone; None when the turn has finished."""

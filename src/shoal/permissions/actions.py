@@ -41,11 +41,6 @@ def path_name(path: Path, mounts: Sequence[Mount]) -> str:
     return f"host:{name}" if any(PurePosixPath(name).is_relative_to(root) for root in taken) else name
 
 
-def file_action(tool_name: str, path: Path, mounts: Sequence[Mount]) -> Action:
-    """The action of a file tool on a host path, which has to be resolved already (symlinks followed)."""
-    return Action(f"tool:{tool_name}:{path_name(path, mounts)}")
-
-
 def shell_actions(
     tool_name: str, command: str, *, cwd: Path, mounts: Sequence[Mount] = (), isolated: bool = True
 ) -> tuple[Action, ...]:

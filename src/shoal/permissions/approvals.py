@@ -100,8 +100,3 @@ def parse_answer(text: str) -> Answer | None:
 def expires_at(now: datetime, ask_expires_seconds: float) -> datetime:
     """When a question asked now is no longer open."""
     return now + timedelta(seconds=ask_expires_seconds)
-
-
-def has_expired(now: datetime, until: datetime) -> bool:
-    """Whether the time is up; at the instant itself it is."""
-    return now >= until

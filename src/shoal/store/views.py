@@ -72,10 +72,6 @@ class ApprovalsView:
                 continue
         return found
 
-    async def next_expiry_at(self) -> datetime | None:
-        """When the next pending approval expires."""
-        return convert.moment((await self._driver.read(query("approvals_next_expiry")))[0][0])
-
 
 def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: datetime) -> Script[Settlement]:
     asked = yield from query("approval_one", id=approval)

@@ -72,7 +72,7 @@ class Compactor:
     def _plan(self, session: Session, route: Route) -> Plan | None:
         room = self._context.room(session, route)
         return plan_compaction(
-            session.transcript.entries, session.tally, room, self._context.limits, self._context.factor(route)
+            session.transcript.entries, session.tally, room, self._context.limits, self._context.gauge(route).factor
         )
 
     async def _compact(self, session: Session, route: Route, reason: str) -> bool:
@@ -102,4 +102,4 @@ class Compactor:
         turn = session.turn if session.state is not None else TurnId("")
         who, id = session.who, f"summary:{self._clock.new_id()}"
         charge = Charge(id, who.model, session.thread, turn, who.name, session.asker, session.line)
-        return await self._spending.ask(charge, route, request, self._context.factor(route))
+        return await self._spending.ask(charge, route, request, self._context.gauge(route))

@@ -20,9 +20,9 @@ from shoal.tools.executor import CallContext, Executor
 from shoal.turn.budget import BudgetLimits, Room, fit, room_for
 from shoal.turn.prompt import PromptBuilder
 from shoal.turn.sections import SystemPrompt, decode_prompt, encode_prompt, settle
-from shoal.turn.session import METER, Session
+from shoal.turn.session import Session
 from shoal.turn.skills import skill_mounts, skill_roots
-from shoal.turn.tokens import Calibration
+from shoal.turn.tokens import ESTIMATES, Calibration, Gauge, Meter
 from shoal.turn.volatile import volatile
 
 StatusLines = Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
@@ -30,11 +30,13 @@ Profiles = Callable[[AgentSpec, Asker], Profile]
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What of a thread may be sent; see [context]. `hours` 0 has no end, `context_tokens_max` 0 is the model's own."""
+    """What of a thread may be sent; see [context]. `hours` 0 has no end, `context_tokens_max` 0 is the model's own;
+    `meter` counts what it takes."""
 
     budget: BudgetLimits = BudgetLimits()
     hours: float = 24.0
     context_tokens_max: int = 0
+    meter: Meter = ESTIMATES
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class ContextBuilder:
         self._processes = sources.processes
         self._spend_left = sources.spend_left
         self.limits = window.budget
+        self.meter = window.meter
         self._context_tokens = window.context_tokens_max
         self._window = timedelta(hours=window.hours)
         self._calibration = Calibration()
@@ -139,17 +142,17 @@ class ContextBuilder:
             self.limits,
             window_tokens=self._context_tokens or route.context_tokens,
             output_tokens=self._output_tokens(session, route),
-            prefix_units=METER.prefix(self._text(session).text, self._specs(session)),
-            factor=self.factor(route),
+            prefix_units=self.meter.prefix(self._text(session).text, self._specs(session)),
+            factor=self.gauge(route).factor,
         )
 
     def clean(self, text: str) -> str:
         """The text without secrets, for the journal."""
         return self._executor.redactor.redact(text)
 
-    def factor(self, route: Route) -> float:
-        """Tokens a unit for this model."""
-        return self._calibration.factor(route.model)
+    def gauge(self, route: Route) -> Gauge:
+        """What tells the tokens of this model's requests."""
+        return Gauge(self.meter, self._calibration.factor(route.model))
 
     def learn(self, session: Session, route: Route, usage: Usage) -> None:
         """Take in what the provider reports for the last request."""

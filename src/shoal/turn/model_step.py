@@ -113,7 +113,7 @@ class ModelStep:
             request = self._context.request(session, route, tools=tools)
             charge = step_charge(session, name)
             await self._confirm(session.thread)
-            refused = await self._spending.reserve(charge, route, request, self._context.factor(route))
+            refused = await self._spending.reserve(charge, route, request, self._context.gauge(route))
             if refused:
                 return LimitReached("budget", refused)
             outcome = await self._stream(session, route, request, charge)
@@ -150,8 +150,8 @@ class ModelStep:
                 case _:
                     pass
 
-        factor = self._context.factor(route)
-        outcome, _ = await self._spending.stream(charge, route, request, factor, see)
+        gauge = self._context.gauge(route)
+        outcome, _ = await self._spending.stream(charge, route, request, gauge, see)
         return outcome
 
     def _said(self, session: Session, name: str, done: ModelDone, *, tools: bool) -> AssistantSaid:

@@ -25,9 +25,7 @@ from shoal.domain.turnstate import TurnState
 from shoal.permissions.taint import TaintState
 from shoal.turn.budget import Tally
 from shoal.turn.sections import SystemPrompt
-from shoal.turn.tokens import Meter
-
-METER = Meter()
+from shoal.turn.tokens import ESTIMATES, Meter
 
 
 class Projector(Protocol):
@@ -76,7 +74,14 @@ class Session:
         "unprojected",
     )
 
-    def __init__(self, journal: Journal, hub: LiveHub, lease: Lease, folders: Folders = STILL_FOLDERS) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        hub: LiveHub,
+        lease: Lease,
+        folders: Folders = STILL_FOLDERS,
+        meter: Meter = ESTIMATES,
+    ) -> None:
         self._folders = folders
         self.journal = journal
         self.hub = hub
@@ -101,7 +106,7 @@ class Session:
         self.squeezed_to = 0
         self.compacted_in = TurnId("")
         self.request_units = 0
-        self.tally = Tally(METER)
+        self.tally = Tally(meter)
         self.next_prompt: Prompt | None = lease.prompt
 
     @property

@@ -25,7 +25,8 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import NewPost, Spend, UsageRow
 from shoal.domain.store import Budget, Ledger
-from shoal.turn.session import METER, Session
+from shoal.turn.session import Session
+from shoal.turn.tokens import ROUGHLY, Gauge
 
 log = logging.getLogger(__name__)
 
@@ -98,12 +99,12 @@ class Spending:
         """Where a model is. Raises InvalidInput."""
         return self._models.route(name)
 
-    async def reserve(self, charge: Charge, route: Route, request: ModelRequest, factor: float) -> str:
+    async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
         """Set the call's greatest cost aside; returns why it may not be made, empty when it may."""
         bounds = self._bounds_of(charge)
         if not bounds:
             return ""
-        usage = Usage(_request_tokens(request, factor), request.max_output_tokens)
+        usage = Usage(gauge.request(request), request.max_output_tokens)
         usd = self._models.usd(route, usage)
         if usd is None and self._ceilings.unpriced == "refuse" and any(bound.usd_max for bound in bounds):
             return STOPPED.format(why=UNPRICED.format(model=route.model))
@@ -140,33 +141,33 @@ class Spending:
         charge: Charge,
         route: Route,
         request: ModelRequest,
-        factor: float,
+        gauge: Gauge,
         see: Callable[[ModelEvent], None] = lambda event: None,
     ) -> tuple[ModelDone | ModelFailed, bool]:
         """Make a reserved call and have `see` look at each event; returns the last one, and whether the answer was cut
         off and is recorded already. Cancelling records what came so far."""
         outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
-        units, ended = 0, False
+        tokens, ended = 0.0, False
         try:
             async for event in route.provider.stream(request):
-                units += METER.count(event.text) if isinstance(event, TextDelta | ThinkingDelta) else 0
+                tokens += gauge.text(event.text) if isinstance(event, TextDelta | ThinkingDelta) else 0
                 outcome = event if isinstance(event, ModelDone | ModelFailed) else outcome
                 see(event)
             ended = True
         finally:
-            was_cut_off = not ended or (isinstance(outcome, ModelFailed) and units > 0)
+            was_cut_off = not ended or (isinstance(outcome, ModelFailed) and tokens > 0)
             if was_cut_off:
-                await self._cut_off(charge, route, Usage(_request_tokens(request, factor), round(units * factor)))
+                await self._cut_off(charge, route, Usage(gauge.request(request), round(tokens)))
         return outcome, was_cut_off
 
     async def ask(
-        self, charge: Charge, route: Route, request: ModelRequest, factor: float = 1.0
+        self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge = ROUGHLY
     ) -> ModelDone | ModelFailed:
         """Make a call beside the turn's steps, reserved and recorded like theirs; a ceiling in its way fails it."""
-        refused = await self.reserve(charge, route, request, factor)
+        refused = await self.reserve(charge, route, request, gauge)
         if refused:
             return ModelFailed("quota", refused)
-        outcome, was_cut_off = await self.stream(charge, route, request, factor)
+        outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
             with anyio.CancelScope(shield=True):
                 await self._ledger.record(charge.thread, charge.turn, self.spend(charge, route, outcome.usage))
@@ -260,8 +261,3 @@ def spent_today(rows: Sequence[UsageRow], standings: Sequence[Standing]) -> str:
     calls = sum(row.calls for row in rows)
     left = "".join(f" Left: {one.left}." for one in standings if one.usd_max or one.tokens_max)
     return f"Today all together: {calls} model call{'s' if calls != 1 else ''}, {tokens:,} tokens{money}.{left}"
-
-
-def _request_tokens(request: ModelRequest, factor: float) -> int:
-    units = METER.prefix(request.system, request.tools) + sum(METER.message(one) for one in request.messages)
-    return round(units * factor)

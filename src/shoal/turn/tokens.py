@@ -9,10 +9,10 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from importlib.resources import files
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from shoal.domain.errors import ShoalError
-from shoal.domain.messages import AssistantMessage, ModelMessage, ToolMessage, ToolSpec, UserMessage
+from shoal.domain.messages import AssistantMessage, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
 
 Count: TypeAlias = Callable[[str], int]
 Encoding: TypeAlias = Literal["o200k_base", "cl100k_base"]
@@ -93,6 +93,30 @@ class Meter:
             if len(self._texts) > _TEXTS_MAX:
                 self._texts.popitem(last=False)
         return known
+
+
+ESTIMATES = Meter()
+"""What counts unless exact counts are wanted."""
+
+
+class Gauge(NamedTuple):
+    """Tells what a request of one model takes; `factor` is tokens a unit."""
+
+    meter: Meter = ESTIMATES
+    factor: float = 1.0
+
+    def request(self, request: ModelRequest) -> int:
+        """Its input tokens."""
+        units = self.meter.prefix(request.system, request.tools)
+        return round((units + sum(self.meter.message(one) for one in request.messages)) * self.factor)
+
+    def text(self, text: str) -> float:
+        """The tokens of a piece of text, which may be parts of one."""
+        return self.meter.count(text) * self.factor
+
+
+ROUGHLY = Gauge()
+"""For a model of which nothing is known."""
 
 
 class Calibration:

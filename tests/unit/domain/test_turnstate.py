@@ -1,15 +1,11 @@
 """What a turn does next, read from its journal alone."""
 
-from datetime import UTC, datetime
-
 import pytest
 from hypothesis import given
 from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
 from shoal.domain.agents import TurnLimits
 from shoal.domain.events import (
-    ApprovalRequested,
-    ApprovalSettled,
     AssistantSaid,
     Event,
     EventData,
@@ -21,7 +17,7 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ApprovalId, CallId, TurnId
+from shoal.domain.ids import CallId, TurnId
 from shoal.domain.turnstate import CallModel, Finish, Move, NoteLimit, RunCalls, TurnState, next_move
 
 LIMITS = TurnLimits(steps_max=3, tool_errors_in_a_row_max=2)
@@ -74,14 +70,6 @@ def test_the_step_limit_is_met_after_as_many_steps() -> None:
 def test_a_cut_off_answer_at_the_step_limit_is_taken_as_it_is() -> None:
     cut = AssistantSaid("x", stop="max_tokens")
     assert after(cut, cut, cut) == Finish("done", "xxx")
-
-
-def test_a_turn_waits_for_the_approval_of_its_first_open_call() -> None:
-    request = ApprovalRequested(ApprovalId("p1"), CallId("a"), "bash", ("tool:bash:x",), "x", datetime.now(UTC))
-    state = TurnState(TurnId("t1"), number(*OPEN, ASKED, request))
-    assert state.waiting_for() == request
-    state.apply(number(ApprovalSettled(ApprovalId("p1"), CallId("a"), "allow"), first=9)[0])
-    assert state.waiting_for() is None
 
 
 @given(journals())

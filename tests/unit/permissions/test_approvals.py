@@ -15,7 +15,6 @@ from shoal.permissions.approvals import (
     Answer,
     approval_digest,
     expires_at,
-    has_expired,
     may_decide,
     parse_answer,
     strip_controls,
@@ -141,11 +140,8 @@ def test_an_answer_as_text(text: str, answer: Answer | None) -> None:
     assert parse_answer(text) == answer
 
 
-def test_a_question_is_open_until_its_time_is_up() -> None:
-    until = expires_at(NOW, 3600)
-    assert until == NOW + timedelta(hours=1)
-    assert not has_expired(until - timedelta(microseconds=1), until)
-    assert has_expired(until, until)
+def test_a_question_is_open_for_the_time_that_is_set() -> None:
+    assert expires_at(NOW, 3600) == NOW + timedelta(hours=1)
 
 
 @pytest.mark.parametrize("char", ["\ufe00", "\ufe07", "\ufe0f", "\U000e0100", "\U000e0155", "\U000e01ef"])

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
-from shoal.permissions.actions import COMMAND_CHARS_MAX, file_action, path_name, shell_actions
+from shoal.permissions.actions import COMMAND_CHARS_MAX, path_name, shell_actions
 
 CWD = Path("/nowhere/ws")
 
@@ -426,4 +426,3 @@ def test_the_name_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path) -> None
     assert path_name(tmp_path, mounts) == "/workspace"
     assert path_name(Path("/etc/x"), mounts) == "/etc/x"
     assert path_name(Path("/scratch/x"), mounts) == "host:/scratch/x"
-    assert file_action("write", tmp_path / "x", mounts) == Action("tool:write:/workspace/x")

@@ -321,9 +321,3 @@ class TelegramAdapter:
             if not any(reason in error.description for reason in ("can't parse entities", "message is too long")):
                 raise
         return await self._api.call(method, Message, {**given, **unstyled(markdown, field)})
-
-
-def webhook_path(platform: str) -> str:
-    """Where Telegram calls an account: `telegram` or `telegram.ACCOUNT`."""
-    name, _, account = platform.partition(".")
-    return f"/platforms/{name}/{account}" if account else f"/platforms/{name}"

@@ -120,6 +120,3 @@ where thread = :thread and digest = :digest and scope = 'thread' and state in ('
 -- Pending approvals whose time is up.
 select id from approvals where state = 'pending' and expires_at <= :now order by expires_at limit 100;
 
--- name: approvals_next_expiry
--- When the next pending approval expires.
-select min(expires_at) from approvals where state = 'pending';
