@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.contracts.matrix_peer import Kept
 from tests.e2e.matrix_person import Somebody
 from tests.synapse import PASSWORD, Synapse, homeserver
 
@@ -16,7 +15,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
 from shoal.domain.posts import Button, OutboundPost
-from shoal.testing.contracts.chat_peer import Inbox, serving
+from shoal.testing.contracts.chat_peer import Inbox, Kept, serving
 
 pytestmark = pytest.mark.slow
 APPROVAL = "01" + "K" * 24

@@ -68,8 +68,7 @@ class Files(Section, frozen=True, kw_only=True):
     """Where stored results, messages' files and workspaces are when several machines share the work."""
 
     url: Annotated[str, Meta(pattern=r"^$|^s3://[^/\s]+(/\S*)?$")] = ""
-    """An S3-compatible store, s3://BUCKET/PREFIX; empty keeps all in the home directory, on one machine or a shared
-    volume."""
+    """An S3-compatible store, s3://BUCKET/PREFIX; empty keeps all in the home directory, which may be shared."""
     endpoint: Annotated[str, Meta(pattern=r"^$|^https?://\S+$")] = ""
     """Address of a store that is not Amazon's."""
     region: str = ""
@@ -145,8 +144,7 @@ class Context(Section, frozen=True, kw_only=True):
     attachment_wait_seconds: Annotated[float, Meta(ge=0, le=600)] = 20.0
     """How long a turn waits for its attachments, in seconds; what takes longer comes in the background."""
     tokenizer: Literal["estimate", "exact"] = "estimate"
-    """How tokens are counted before a provider tells: by bytes and what it told before, or with the vocabulary of
-    OpenAI's models, which the extra `tokens` brings."""
+    """How a request is counted before it is sent: by its bytes, or with OpenAI's vocabulary (extra `tokens`)."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
     """How many days of daily notes stand in the prompt."""
 
@@ -155,8 +153,7 @@ class Sandbox(Section, frozen=True, kw_only=True):
     """What commands can reach while they run."""
 
     kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
-    """Auto takes bubblewrap and, where it is missing, asks before every command; a sandbox of an installed extension
-    goes by its own name."""
+    """Auto takes bubblewrap; where that is missing, every command is asked for. Extensions' go by their own names."""
     network: Literal["off", "on"] | tuple[str, ...] = "off"
     """Whether commands reach the network; a list allows these hosts only."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
