@@ -67,8 +67,11 @@ where id = :id and state = 'sending' and claims = :claims;
 update outbox set state = 'failed', error = :error where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_next_due
--- When the next post of a platform is due.
-select min(due_at) from outbox where platform = :platform and state in ('pending', 'sending');
+-- When the next post of a platform is due; what stands behind another of its thread waits for that.
+select min(o.due_at) from outbox o
+where o.platform = :platform and o.state in ('pending', 'sending')
+    and not exists (select 1 from outbox e
+        where e.thread = o.thread and e.number < o.number and e.state in ('pending', 'sending'));
 
 -- name: outbox_depth
 -- How many posts are on their way.

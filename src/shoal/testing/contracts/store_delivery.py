@@ -179,6 +179,15 @@ class DeliveryRules:
         assert await store.outbox.next_due_at(["terminal"]) is None
         assert await store.outbox.next_due_at([]) is None
 
+    async def test_what_waits_behind_another_of_its_thread_is_not_due(self, store: Store, clock: ManualClock) -> None:
+        """Else its sender would look again and again while the platform has the first one wait."""
+        await store.outbox.put(post("a"))
+        await store.outbox.put(post("b"))
+        (row,) = await claimed(store)
+        later = clock.now() + timedelta(seconds=5)
+        await store.outbox.retry(row, later, "slow down")
+        assert await store.outbox.next_due_at(["web"]) == later
+
     async def test_a_post_comes_back_as_it_was_put(self, store: Store) -> None:
         """With everything in it."""
         whole = post("a", ThreadId(THREAD), "text with nul \0 and ☃")
