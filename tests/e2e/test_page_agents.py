@@ -7,11 +7,14 @@ from playwright.async_api import Browser, expect
 from tests.e2e.http_stand import TOKEN, served
 from tests.e2e.page_kit import opened, violations
 
+from shoal.testing.chat import FakeChat
+
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
 
 
 async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand, opened(browser, f"{stand.address}/?token={TOKEN}", place="agents") as page:
+        stand.adapters["matrix"] = FakeChat("matrix")
         new = page.locator("form.card")
         await new.get_by_label("Name").fill("ops")
         await new.get_by_label("What it is for").fill("Watch the servers.")
@@ -26,6 +29,12 @@ async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_
         await ops.get_by_role("button", name="Save").click()
         await expect(ops).to_contain_text("1 tools: read")
         await ops.get_by_role("button", name="Bind a channel").click()
+        await ops.get_by_label("Platform").fill("discord")
+        await ops.get_by_label("Channel id").fill("7")
+        await ops.get_by_role("button", name="Bind", exact=True).click()
+        await expect(ops.get_by_role("alert")).to_contain_text(
+            "There is no platform 'discord' here. There are: matrix."
+        )
         await ops.get_by_label("Platform").fill("matrix")
         await ops.get_by_label("Channel id").fill("!room:b.c")
         await ops.get_by_role("button", name="Bind", exact=True).click()

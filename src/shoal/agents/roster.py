@@ -297,9 +297,10 @@ class Roster:
 def check_platform(platform: str, known: Collection[str]) -> None:
     """Raises InvalidInput for a platform, or an account of one, that is not set up."""
     if platform not in known:
+        there = f"There are: {', '.join(sorted(known))}." if known else "None is set up yet."
         raise InvalidInput(
-            f"There is no platform {platform[:80]!r} here. There are: {', '.join(sorted(known))}. Another account of a "
-            "platform is PLATFORM.ACCOUNT; set it up first."
+            f"There is no platform {platform[:80]!r} here. {there} Another account of a platform is PLATFORM.ACCOUNT; "
+            "set it up first."
         )
 
 
