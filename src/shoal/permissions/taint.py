@@ -20,15 +20,15 @@ from shoal.permissions.rules import Profile
 
 SOURCES_MAX = 16
 
-_PATH_TOOLS = frozenset({"read", "view", "list", "ls", "glob", "grep", "search", "find", "upload"})
-_EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace", "append"})
+_PATH_TOOLS = frozenset({"read", "view", "list", "upload"})
+_EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace"})
 _HARMLESS_TOOLS = frozenset(
     """
-    time recall read_artifact search_history search_channel search_memory read_memory thread_status skill list_reminders
-    process_list process_logs git_init git_status git_diff git_log git_commit git_branch subagent spawn
+    time read_artifact search_history search_channel process_list process_logs git_init git_status git_diff git_log
+    git_commit git_branch subagent spawn
     """.split()  # noqa: SIM905
 )
-_LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "forget", "memory", "schedule"})
+_LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "schedule"})
 _HARMLESS_COMMANDS = frozenset(
     """
     : true false [ test echo printf pwd cd ls cat head tail wc sort uniq cut tr grep egrep fgrep rg find fd tree

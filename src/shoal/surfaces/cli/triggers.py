@@ -45,7 +45,7 @@ def list_(place: Place, as_json: bool) -> None:
         (
             trigger.id,
             trigger.state,
-            when(trigger.next_at),
+            when(trigger.next_at if trigger.state == "active" else None),
             f"{trigger.spec.schedule} ({trigger.spec.timezone})",
             _target(trigger.spec),
             printable(trigger.error or trigger.spec.name or trigger.spec.text),
