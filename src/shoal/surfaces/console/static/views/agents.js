@@ -161,9 +161,10 @@ function NewAgent({ reload }) {
 }
 
 function Up({ info }) {
+  const known = info.providers.length ? `${info.models} known of ${info.providers.join(", ")}` : "no provider set up";
   const rows = [
     ["Platforms", info.platforms.join(", ")],
-    ["Models", `${info.model}; ${info.models} known of ${info.providers.join(", ") || "no provider"}`],
+    ["Models", `${info.model}; ${known}`],
     ["Tools", info.tools.join(", ")],
     ["Skills", info.skills.join(", ") || "none"],
     ...(info.mcp?.length ? [["MCP servers", info.mcp.join("; ")]] : []),
