@@ -15,14 +15,14 @@ run: setup ## start Shoal; make run ARGS="--port 9000" passes options on
 
 test: setup ## the whole test suite
 	@scripts/test-deps.sh
-	@exec $(BIN)/pytest -n $${TEST_WORKERS:-2} --dist loadgroup -rs $(ARGS)
+	@exec $(BIN)/pytest -n $${TEST_WORKERS:-4} --dist loadgroup -rs $(ARGS)
 
 check: setup ## format, lint, types, layers, code shape and fast unit tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow" $(ARGS) tests/tidy tests/unit
+	$(BIN)/pytest -q -n 4 --dist loadgroup -m "not slow" $(ARGS) tests/tidy tests/unit
 
 fmt: setup ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix-only --quiet .

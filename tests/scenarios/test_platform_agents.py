@@ -87,7 +87,8 @@ async def test_only_the_owner_changes_agents_and_settings(tmp_path: Path, stand:
             assert "Only my owner" in await scene.bob.asks(line)
         await scene.ada.asks("/settings model wide/one", where=stand.harbour)
         assert await answer(scene, stand.harbour) == "main by wide/one"
-        assert f"everywhere on {stand.platform}: model wide/one" in await scene.bob.asks("/settings show")
+        scope = "in this server" if stand.platform == "discord" else f"everywhere on {stand.platform}"
+        assert f"{scope}: model wide/one" in await scene.bob.asks("/settings show")
 
 
 async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: Stand) -> None:
