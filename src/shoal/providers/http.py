@@ -24,6 +24,8 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 CONNECTIONS_MAX = 1000
 """Calls at once to one provider; more wait for a connection."""
 KEEP_ALIVE_MAX = 256
+STALE_SECONDS = 0.5
+"""How soon a kept connection tells that its other side had closed it."""
 KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
@@ -144,10 +146,14 @@ class DirectClient:
                 self._slots.release()
 
     async def _exchange(self, head: bytes, body: bytes) -> Connection:
-        """A connection with the response's head. A kept one that turns out stale is replaced at once."""
+        """A connection with the response's head. A kept one that turns out stale is replaced at once.
+
+        What breaks later had been sent, and others may have taken the work over since: whoever asked decides anew.
+        """
+        clock = asyncio.get_running_loop().time
         while True:
             connection = self._take_idle() or await self._connect()
-            answered = False
+            answered, sent_at = False, clock()
             try:
                 await connection.exchange(head, body, self._timeouts.idle_seconds)
                 answered = True
@@ -155,7 +161,7 @@ class DirectClient:
             except ConnectionSilent as error:
                 raise HttpFailed("timeout", f"{self._place.words} did not answer in time.") from error
             except ConnectionBroken as error:
-                if not error.reused_and_silent:
+                if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
                     raise HttpFailed("dropped", f"{self._place.words} broke the connection: {error}") from error
             finally:
                 if not answered:

@@ -46,6 +46,9 @@ HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureK
     {"quota", "auth", "invalid_request"}
 )
 
+CONFIRMED_SECONDS = 0.5
+"""How long the word counts that a thread is still this worker's: one that stood still meanwhile asks again."""
+
 
 class ModelStep:
     """Calls models for turns.
@@ -112,10 +115,13 @@ class ModelStep:
         while True:
             request = self._context.request(session, route, tools=tools)
             charge = step_charge(session, name)
+            asked_at = self._clock.monotonic()
             await self._confirm(session.thread)
             refused = await self._spending.reserve(charge, route, request, self._context.gauge(route))
             if refused:
                 return LimitReached("budget", refused)
+            if self._clock.monotonic() - asked_at > CONFIRMED_SECONDS:
+                await self._confirm(session.thread)
             outcome = await self._stream(session, route, request, charge)
             if isinstance(outcome, ModelDone):
                 return outcome
