@@ -24,6 +24,7 @@ from shoal.domain.records import Commit
 from shoal.engine.local import LocalEngine
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
+from shoal.upkeep import collect_seldom
 
 THREADS = 200
 TURNS = 10
@@ -68,6 +69,7 @@ async def run(folder: Path) -> dict[str, float]:
     store = DatabaseStore(SqliteDriver(folder / "bench.db", synchronous="FULL"), clock)
     engine, handler = LocalEngine(), Bookkeeper(store, clock)
     serving = asyncio.ensure_future(engine.run(handler))
+    collect_seldom()
 
     async def send(name: str) -> None:
         thread = make_thread_id("bench", "engine", name)

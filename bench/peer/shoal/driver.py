@@ -70,6 +70,7 @@ class Driver:
         from shoal.config import load_config
         from shoal.domain.ids import make_thread_id
         from shoal.domain.messages import Author, Prompt
+        from shoal.upkeep import collect_seldom
 
         self.versions = {name: version(name) for name in ("shoal", "httpx2", "msgspec")}
         self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada")
@@ -77,6 +78,7 @@ class Driver:
         config = load_config(Path(os.environ["SHOAL_HOME"]), os.environ, {})
         self.opening = open_app(config, Doubles(adapters=(self.chat,)))
         self.app = await self.opening.__aenter__()
+        collect_seldom()
 
     async def turn(self, session: str, text: str) -> str:
         """One message of a person in a thread, and what the platform is told to post for it."""

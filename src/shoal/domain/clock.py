@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from shoal.domain.ids import format_ulid
@@ -67,8 +67,7 @@ def iso(at: datetime) -> str:
 
 def to_micros(at: datetime) -> int:
     """Microseconds since 1970, as the database keeps times."""
-    delta = at - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    return (at - _EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
@@ -77,3 +76,4 @@ def from_micros(micros: int) -> datetime:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)

@@ -21,6 +21,7 @@ OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
 _UNSAFE = re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 
 
 class ThreadAddress(msgspec.Struct, frozen=True):
@@ -77,4 +78,4 @@ def thread_address(thread: ThreadId) -> ThreadAddress:
 def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
     """26 characters that sort by time: 48 bits of milliseconds, 80 bits of `entropy`. Source: the ULID spec."""
     number = (at_milliseconds << 80) | int.from_bytes(entropy, "big")
-    return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])

@@ -6,7 +6,17 @@ from datetime import datetime
 from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
 from shoal.domain.clock import to_micros
 from shoal.domain.errors import NotFound
-from shoal.domain.events import Cleared, Compacted, Event, EventData, ToolFinished, encode_data
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    Steered,
+    ToolFinished,
+    UserSaid,
+    encode_data,
+)
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import AuditEntry, NewPost
 from shoal.store import rows as convert
@@ -25,6 +35,7 @@ def insert_events(
 ) -> Script[tuple[Event, ...]]:
     """Store events under the reserved numbers from `first` on, with the rows that follow from them."""
     stored: list[Event] = []
+    now = to_micros(at)
     for seq, data in enumerate(events, first):
         yield from query(
             "event_insert",
@@ -32,14 +43,16 @@ def insert_events(
             seq=seq,
             turn=turn,
             type=data.type,
-            at=to_micros(at),
+            at=now,
             data=encode_data(data).decode(),
         )
-        if isinstance(data, Cleared | Compacted):
+        if isinstance(data, UserSaid | Steered | AssistantSaid) and data.text:
+            yield from query("search_insert", thread=thread, seq=seq, said=data.text.replace("\0", " "))
+        elif isinstance(data, Cleared | Compacted):
             window = seq if isinstance(data, Cleared) else data.upto_seq
             yield from query("thread_window", thread=thread, seq=window)
         elif isinstance(data, ToolFinished) and data.artifact:
-            yield from _insert_artifact(thread, turn, data, to_micros(at))
+            yield from _insert_artifact(thread, turn, data, now)
         stored.append(Event(seq, thread, turn, at, data))
     return tuple(stored)
 

@@ -133,13 +133,12 @@ def _lease(thread: ThreadId) -> Script[Lease | None]:
 
 def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Script[Committed]:
     platform = lease.thread.split(":", 1)[0]
-    yield from _hold(lease)
+    committed = yield from _write(lease, commit, at)
     if not (yield from query("inbox_take", platform=platform, key=prompt.key)):
         raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
-    committed = yield from _write(lease, commit, at)
     agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
     first = committed.events[0].seq
-    yield from query("thread_open", thread=lease.thread, turn=commit.turn, seq=first, agent=agent)
+    yield from query("thread_open", thread=lease.thread, turn=commit.turn, seq=first, agent=agent, now=to_micros(at))
     return committed
 
 
@@ -163,7 +162,7 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     now, thread = to_micros(at), lease.thread
     voided = (yield from _void(thread, commit.turn, now)) if commit.void_approvals else ()
     wanted = voided + commit.events
-    found = yield from query("thread_advance", thread=thread, epoch=lease.epoch, count=len(wanted), now=now)
+    found = yield from query("thread_advance", thread=thread, epoch=lease.epoch, count=len(wanted))
     if not found:
         raise _stale(lease)
     events = yield from insert_events(thread, commit.turn, number(found[0][0]) - len(wanted) + 1, wanted, at)
@@ -271,7 +270,7 @@ def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed
     else:
         yield from query("inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers", thread=lease.thread)
     committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
-    yield from query("thread_close", thread=lease.thread)
+    yield from query("thread_close", thread=lease.thread, now=to_micros(at))
     told = (yield from report(commit.report, at)) if commit.report is not None else ()
     waiting = yield from query("inbox_oldest", thread=lease.thread)
     return Committed(committed.events, convert.prompt(waiting[0][0]) if waiting else None, told)

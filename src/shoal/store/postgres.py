@@ -150,7 +150,10 @@ class PostgresDriver:
             return cast(T, done.value)
 
     async def _fetch(self, connection: AsyncConnection, step: Query) -> list[Row]:
-        cursor = await connection.execute(self._sql[step.name], step.params)
+        body = self._sql[step.name]
+        if not body:
+            return []
+        cursor = await connection.execute(body, step.params)
         if cursor.description is None:
             return []
         return cast("list[Row]", await cursor.fetchall())

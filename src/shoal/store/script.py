@@ -7,14 +7,16 @@ scripts share one durable commit, PostgreSQL's on a pooled connection.
 
 import inspect
 from collections.abc import Generator, Mapping
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = tuple[Value, ...]
 T = TypeVar("T")
 
 
-class Query(NamedTuple):
+class Query(msgspec.Struct, frozen=True, gc=False):
     """A named query of queries/*.sql with its parameters."""
 
     name: str

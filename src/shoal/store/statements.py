@@ -7,7 +7,8 @@ from importlib.resources import files
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _POSTGRES_ONLY = re.compile(r"/\*pg: (.*?) \*/")
 _SQLITE_ONLY = re.compile(r"/\*sqlite: (.*?) \*/")
-_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
+PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 
 @cache
@@ -15,7 +16,7 @@ def statements(dialect: str) -> dict[str, str]:
     """All queries by name in the words of a dialect, `sqlite` or `postgres`.
 
     Parameters are written `:name` and become `%(name)s` for PostgreSQL; `/*pg: … */` counts there only, and
-    `/*sqlite: … */` for SQLite only.
+    `/*sqlite: … */` for SQLite only, where a query may be several statements, the last of which has the rows, or none.
     """
     found: dict[str, str] = {}
     for source in sorted(files("shoal.store").joinpath("queries").iterdir(), key=lambda entry: entry.name):
@@ -23,7 +24,9 @@ def statements(dialect: str) -> dict[str, str]:
         for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
             if name in found:
                 raise ValueError(f"Query {name} is defined twice.")
-            found[name] = _translate(body.strip().rstrip(";"), dialect)
+            if not body.lstrip().startswith("-- "):
+                raise ValueError(f"Query {name} does not say what it is for.")
+            found[name] = _translate(_COMMENT.sub("", body).strip().rstrip(";"), dialect)
     return found
 
 
@@ -31,7 +34,7 @@ def _translate(body: str, dialect: str) -> str:
     if dialect == "sqlite":
         return _POSTGRES_ONLY.sub("", _SQLITE_ONLY.sub(r"\1", body))
     body = _SQLITE_ONLY.sub("", body)
-    return _PARAMETER.sub(r"%(\1)s", _POSTGRES_ONLY.sub(r"\1", body.replace("%", "%%")))
+    return PARAMETER.sub(r"%(\1)s", _POSTGRES_ONLY.sub(r"\1", body.replace("%", "%%")))
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:

@@ -22,12 +22,16 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from shoal.domain.events import TurnStarted, UserSaid, encode_data
+from shoal.domain.ids import TurnId
+from shoal.domain.records import Commit
 from shoal.store.script import Row, Script, query, text
+from shoal.store.search import spread
 from shoal.store.sqlite import BATCH_SCRIPTS_MAX, SqliteDriver
 from shoal.store.statements import migrations, statements
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import THREAD, leased, prompt
+from shoal.testing.contracts.steps import PERSON, THREAD, leased, prompt
 
 
 def put(key: str, value: str = "v") -> Script[list[Row]]:
@@ -119,6 +123,51 @@ async def test_a_failing_script_is_rolled_back_alone(driver: SqliteDriver) -> No
     outcomes = await others
     assert [type(outcome) for outcome in outcomes] == [list, Conflict, list]
     assert (await value(driver, "a"), await value(driver, "bad"), await value(driver, "b")) == ("v", None, "v")
+
+
+async def test_what_a_failing_script_changed_is_undone_and_the_scripts_before_it_stand(driver: SqliteDriver) -> None:
+    def failing() -> Script[None]:
+        yield from put("a", "wrong")
+        yield from put("c", "wrong")
+        raise Conflict("no")
+
+    def seeing() -> Script[str]:
+        yield from put("b", "2")
+        rows = yield from query("setting_get", scope="s", key="a")
+        return text(rows[0][0])
+
+    entered, release, script = hold_writer(driver)
+    held = asyncio.gather(driver.write(script))
+    await entered.wait()
+    others = asyncio.gather(
+        *(driver.write(one) for one in (put("a", "1"), failing(), seeing(), failing(), put("d", "4"))),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0)
+    release.set_result(None)
+    await held
+    outcomes = await others
+    assert [type(outcome) for outcome in outcomes] == [list, Conflict, str, Conflict, list]
+    assert outcomes[2] == "1"
+    assert [await value(driver, key) for key in "abcd"] == ["1", "2", None, "4"]
+
+
+async def test_a_script_that_fails_before_it_changes_anything_costs_the_others_nothing(driver: SqliteDriver) -> None:
+    def failing() -> Script[None]:
+        yield from query("setting_get", scope="s", key="x")
+        raise Conflict("no")
+
+    seen: list[str] = []
+    driver._writer.set_trace_callback(lambda sql: seen.append(sql.split()[0].lower()))
+    outcomes = await asyncio.gather(driver.write(put("a")), driver.write(failing()), return_exceptions=True)
+    assert isinstance(outcomes[1], Conflict)
+    assert seen == ["begin", "insert", "select", "commit"]
+
+
+async def test_what_one_turn_of_the_loop_hands_in_is_one_commit(driver: SqliteDriver) -> None:
+    commits = commits_of(driver)
+    await asyncio.gather(*(driver.write(put(str(number))) for number in range(20)))
+    assert len(commits) == 1
 
 
 async def test_a_cancelled_write_is_done_whole(driver: SqliteDriver) -> None:
@@ -218,6 +267,7 @@ def small_disk() -> Iterator[Path]:
 OPEN_AS_NOBODY = """
 import os, sys
 from pathlib import Path
+from shoal.store.search import spread
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.statements import migrations, statements
 migrations("sqlite"), statements("sqlite")
@@ -313,6 +363,7 @@ async def test_a_read_only_driver_reads_and_makes_nothing(tmp_path: Path) -> Non
 ACCEPTING = """
 import asyncio, sys
 from pathlib import Path
+from shoal.store.search import spread
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
@@ -355,6 +406,29 @@ async def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_what_an_older_database_found_is_still_found_once(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    older = sqlite3.connect(path)
+    older.create_function("spread", 1, spread)
+    older.executescript(migrations("sqlite")[0][1])
+    older.execute("pragma user_version = 1")
+    older.execute("insert into threads (thread, created_at, updated_at) values (?, 1, 1)", (THREAD,))
+    said = encode_data(UserSaid("where herring swim", PERSON)).decode()
+    older.execute("insert into events values (?, 1, '', 'user_message', 1, ?)", (THREAD, said))
+    older.execute("update threads set last_seq = 1")
+    older.commit()
+    older.close()
+    store = DatabaseStore(SqliteDriver(path), ManualClock())
+    await store.inbox.accept(prompt("k0"), 5)
+    lease = await leased(store)
+    said_now = Commit(TurnId("t"), (TurnStarted("main", "none"), UserSaid("herring sleep", PERSON)))
+    assert lease.prompt is not None
+    await store.journal.open_turn(lease, lease.prompt, said_now)
+    found = [event.seq for event in await store.search.said("herring")]
+    await store.close()
+    assert sorted(found) == [1, 3]
+
+
 # ---- named queries ----
 
 
@@ -368,8 +442,10 @@ def test_parameters_and_dialect_parts_are_translated() -> None:
     assert "skip locked" not in statements("sqlite")["outbox_claim"]
 
 
-def test_every_query_says_what_it_is_for() -> None:
-    assert [name for name, body in statements("sqlite").items() if not body.startswith("-- ")] == []
+def test_what_a_dialect_does_not_need_is_nothing_there() -> None:
+    assert statements("sqlite")["wake"] == ""
+    assert "shoal_wake" in statements("postgres")["wake"]
+    assert statements("postgres")["search_insert"] == ""
 
 
 def test_expected_failures_are_of_the_one_tree() -> None:

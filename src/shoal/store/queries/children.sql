@@ -25,4 +25,4 @@ from threads t where t.thread = :thread;
 
 -- name: wake_parent
 -- Tell the engine that the parent of a thread may go on, in the transaction that made it so.
-select 1 /*pg: from threads t, shoal_wake(t.parent) where t.thread = :thread and t.parent <> '' */;
+/*pg: select 1 from threads t, shoal_wake(t.parent) where t.thread = :thread and t.parent <> '' */;

@@ -3,11 +3,11 @@
 insert into outbox (id, platform, thread, payload, due_at, created_at)
 values (:id, :platform, :thread, :payload, :now, :now)
 on conflict (id) do nothing
-returning number;
+/*pg: returning number */ /*sqlite: ; select last_insert_rowid() where changes() > 0 */;
 
 -- name: due
 -- Tell other processes that something became due: a platform's post, or a trigger (nothing to do in one process).
-select 1 /*pg: from pg_notify('shoal_due', :what) */;
+/*pg: select 1 from pg_notify('shoal_due', :what) */;
 
 -- name: outbox_claim
 -- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent.
@@ -98,7 +98,9 @@ update approvals set state = 'used' where id = :id and state = 'allow' returning
 -- The turn ended: its open questions are void.
 update approvals set state = 'cancelled', decided_at = :now
 where thread = :thread and turn = :turn and state = 'pending'
-returning id, call_id, shown, shown_in;
+/*pg: returning id, call_id, shown, shown_in */
+/*sqlite: ; select id, call_id, shown, shown_in from approvals */
+/*sqlite: where thread = :thread and turn = :turn and state = 'cancelled' and decided_at = :now and changes() > 0 */;
 
 -- name: approval_one
 -- One approval.

@@ -11,13 +11,14 @@ select last_seq from threads where thread = :thread and epoch = :epoch /*pg: for
 update threads set epoch = epoch + 1
 where thread = :thread and (open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending' and inbox.lane = 'prompt'))
-returning epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting;
+/*pg: returning epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting */
+/*sqlite: ; select epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting from threads */
+/*sqlite: where thread = :thread and changes() > 0 */;
 
 -- name: thread_advance
 -- Reserve sequence numbers for the holder of the newest lease.
-update threads set last_seq = last_seq + :count, updated_at = :now
-where thread = :thread and epoch = :epoch
-returning last_seq;
+update threads set last_seq = last_seq + :count where thread = :thread and epoch = :epoch
+/*pg: returning last_seq */ /*sqlite: ; select last_seq from threads where thread = :thread and changes() > 0 */;
 
 -- name: thread_extend
 -- Reserve sequence numbers for events outside any turn.
@@ -31,13 +32,13 @@ update threads set window_seq = :seq where thread = :thread;
 
 -- name: thread_open
 -- A turn opened.
-update threads set open_turn = :turn, turn_seq = :seq, aborting = '',
+update threads set open_turn = :turn, turn_seq = :seq, aborting = '', updated_at = :now,
     agent = case when :agent = '' then agent else :agent end
 where thread = :thread;
 
 -- name: thread_close
 -- The open turn ended.
-update threads set open_turn = '', aborting = '' where thread = :thread;
+update threads set open_turn = '', aborting = '', updated_at = :now where thread = :thread;
 
 -- name: event_insert
 -- Append one event.

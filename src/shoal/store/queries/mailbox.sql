@@ -2,15 +2,14 @@
 -- Make the thread's row if it is new; locks it for the transaction.
 insert into threads (thread, agent, title, created_at, updated_at)
 values (:thread, :agent, :title, :now, :now)
-on conflict (thread) do update set updated_at = excluded.updated_at
-returning open_turn;
+on conflict (thread) do update set updated_at = excluded.updated_at;
 
 -- name: inbox_insert
 -- Store a message once per platform and key; returns nothing for a duplicate.
 insert into inbox (platform, key, thread, lane, payload, at)
 values (:platform, :key, :thread, :lane, :payload, :now)
 on conflict (platform, key) do nothing
-returning id;
+/*pg: returning id */ /*sqlite: ; select last_insert_rowid() where changes() > 0 */;
 
 -- name: inbox_count
 -- How many prompts wait for a thread.
@@ -48,7 +47,8 @@ select payload from inbox where thread = :thread and state = 'pending' and lane 
 
 -- name: inbox_take
 -- Move a prompt from the mailbox into its turn.
-update inbox set state = 'taken' where platform = :platform and key = :key and state = 'pending' returning id;
+update inbox set state = 'taken' where platform = :platform and key = :key and state = 'pending'
+/*pg: returning id */ /*sqlite: ; select 1 where changes() > 0 */;
 
 -- name: inbox_steers
 -- Messages for the running turn, oldest first.
@@ -91,7 +91,7 @@ update threads set aborting = open_turn where thread = :thread and open_turn <> 
 
 -- name: wake
 -- Tell the engine that a thread has work, in the transaction that made it (nothing to do in one process).
-select 1 /*pg: from shoal_wake(:thread) */;
+/*pg: select 1 from shoal_wake(:thread) */;
 
 -- name: inbox_missed
 -- Note a message that was read in later; nothing when the mailbox has seen it.

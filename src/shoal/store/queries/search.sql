@@ -1,3 +1,7 @@
+-- name: search_insert
+-- Make what was said findable (PostgreSQL does so by itself). `spread` is ours, see store/search.py.
+/*sqlite: insert into search (words, thread, seq) values (spread(:said), :thread, :seq) */;
+
 -- name: search_said
 -- What was said with all of these words, the newest first.
 select e.thread, e.seq, e.turn, e.type, e.at, e.data from

@@ -82,7 +82,7 @@ async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = 
     import anyio
 
     from shoal.app import open_app
-    from shoal.upkeep import discover_models
+    from shoal.upkeep import collect_seldom, discover_models
 
     with _Signals() as signals:
         async with AsyncExitStack() as stack:
@@ -90,6 +90,7 @@ async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = 
             ready = await _listen(place, app, stack) if listens else "ready"
             for line in start_up_lines(place, app):
                 print(line, file=sys.stderr)
+            collect_seldom()
             print(ready, flush=True)
             async with anyio.create_task_group() as beside:
                 beside.start_soon(discover_models, app.models, app.clock)
