@@ -45,19 +45,19 @@ class Bookkeeper:
         self._clock = clock
 
     async def advance(self, thread: ThreadId) -> None:
-        """One turn for the prompt that waits."""
+        """A turn for each prompt that waits, as an actor does."""
         self.began = time.perf_counter()
         journal = self._store.journal
         lease = await journal.lease(thread)
-        if lease is None or lease.prompt is None:
-            return
-        turn = TurnId(self._clock.new_id())
-        said = UserSaid(lease.prompt.text, lease.prompt.author, lease.prompt.key)
-        await journal.open_turn(lease, lease.prompt, Commit(turn, (TurnStarted("main", "none"), said)))
-        for step in range(STEPS):
-            await journal.commit(lease, Commit(turn, (AssistantSaid(f"step {step}"),)))
-        await journal.finish_turn(lease, Commit(turn, (TurnFinished("done", "done", STEPS),)))
-        self.finished[thread].set()
+        prompt = lease.prompt if lease is not None else None
+        while lease is not None and prompt is not None:
+            turn = TurnId(self._clock.new_id())
+            said = UserSaid(prompt.text, prompt.author, prompt.key)
+            await journal.open_turn(lease, prompt, Commit(turn, (TurnStarted("main", "none"), said)))
+            for step in range(STEPS):
+                await journal.commit(lease, Commit(turn, (AssistantSaid(f"step {step}"),)))
+            prompt = (await journal.finish_turn(lease, Commit(turn, (TurnFinished("done", "done", STEPS),)))).prompt
+            self.finished[thread].set()
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Nothing is signalled."""

@@ -20,7 +20,7 @@ from shoal.domain.events import (
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import AuditEntry, NewPost
 from shoal.store import rows as convert
-from shoal.store.script import Script, number, query, text
+from shoal.store.script import Query, Script, Value, number, query, text
 
 TITLE_CHARS_MAX = 80
 
@@ -30,22 +30,21 @@ def title_of(said: str) -> str:
     return " ".join(said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
 
 
-def insert_events(
-    thread: ThreadId, turn: TurnId, first: int, events: Sequence[EventData], at: datetime
-) -> Script[tuple[Event, ...]]:
-    """Store events under the reserved numbers from `first` on, with the rows that follow from them."""
+def append(
+    reserve: str, thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime, **where: Value
+) -> Script[tuple[Event, ...] | None]:
+    """Store events under the numbers that the query `reserve` gives out, with the rows that follow from them.
+
+    None when that query finds no such thread. PostgreSQL stores the events in that same query.
+    """
+    now, datas = to_micros(at), [encode_data(data).decode() for data in events]
+    params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
+    found = yield Query(reserve, {**params, "types": [data.type for data in events]})
+    if not found:
+        return None
     stored: list[Event] = []
-    now = to_micros(at)
-    for seq, data in enumerate(events, first):
-        yield from query(
-            "event_insert",
-            thread=thread,
-            seq=seq,
-            turn=turn,
-            type=data.type,
-            at=now,
-            data=encode_data(data).decode(),
-        )
+    for seq, (data, body) in enumerate(zip(events, datas, strict=True), number(found[0][0]) - len(events) + 1):
+        yield from query("event_insert", thread=thread, seq=seq, turn=turn, type=data.type, at=now, data=body)
         if isinstance(data, UserSaid | Steered | AssistantSaid) and data.text:
             yield from query("search_insert", thread=thread, seq=seq, said=data.text.replace("\0", " "))
         elif isinstance(data, Cleared | Compacted):
@@ -75,10 +74,10 @@ def append_outside(
     thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
 ) -> Script[tuple[Event, ...]]:
     """Append without a lease: what people and other threads do to a thread while nobody, or anybody, advances it."""
-    found = yield from query("thread_extend", thread=thread, count=len(events), now=to_micros(at))
-    if not found:
+    stored = yield from append("thread_extend", thread, turn, events, at)
+    if stored is None:
         raise NotFound(f"There is no thread {thread}.")
-    return (yield from insert_events(thread, turn, number(found[0][0]) - len(events) + 1, events, at))
+    return stored
 
 
 def put_post(post: NewPost, now: int) -> Script[bool]:

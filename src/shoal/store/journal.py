@@ -29,7 +29,7 @@ from shoal.domain.records import (
     ThreadInfo,
 )
 from shoal.store import rows as convert
-from shoal.store.appends import append_outside, chain, insert_events, put_post
+from shoal.store.appends import append, append_outside, chain, put_post
 from shoal.store.budget import spend
 from shoal.store.children import report
 from shoal.store.script import Driver, Row, Script, number, query, text
@@ -162,10 +162,9 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     now, thread = to_micros(at), lease.thread
     voided = (yield from _void(thread, commit.turn, now)) if commit.void_approvals else ()
     wanted = voided + commit.events
-    found = yield from query("thread_advance", thread=thread, epoch=lease.epoch, count=len(wanted))
-    if not found:
+    events = yield from append("thread_advance", thread, commit.turn, wanted, at, epoch=lease.epoch)
+    if events is None:
         raise _stale(lease)
-    events = yield from insert_events(thread, commit.turn, number(found[0][0]) - len(wanted) + 1, wanted, at)
     for post in commit.posts:
         yield from put_post(post, now)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):

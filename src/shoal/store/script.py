@@ -12,6 +12,8 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 Value: TypeAlias = str | int | float | None
+Param: TypeAlias = Value | list[str]
+"""Lists are PostgreSQL's arrays; no query of SQLite has one."""
 Row: TypeAlias = tuple[Value, ...]
 T = TypeVar("T")
 
@@ -20,7 +22,7 @@ class Query(msgspec.Struct, frozen=True, gc=False):
     """A named query of queries/*.sql with its parameters."""
 
     name: str
-    params: Mapping[str, Value]
+    params: Mapping[str, Param]
 
 
 Script: TypeAlias = Generator[Query, list[Row], T]

@@ -8,7 +8,7 @@ from shoal.domain.errors import Conflict
 from shoal.domain.events import Event, EventData
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import Snapshot, Stretch
-from shoal.store.appends import insert_events
+from shoal.store.appends import append
 from shoal.store.script import Driver, Row, Script, number, query, text
 from shoal.store.search import first_after
 
@@ -60,10 +60,10 @@ class SnapshotsView:
 
 
 def _begin(thread: ThreadId, last_seq: int, events: Sequence[EventData], at: datetime) -> Script[tuple[Event, ...]]:
-    found = yield from query("thread_begin", thread=thread, last_seq=last_seq, count=len(events), now=to_micros(at))
-    if not found:
+    stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
+    if stored is None:
         raise Conflict(f"Something happened in {thread} meanwhile. Wait for its answer, then try again.")
-    return (yield from insert_events(thread, TurnId(""), last_seq + 1, events, at))
+    return stored
 
 
 def _snapshot(row: Row) -> Snapshot:

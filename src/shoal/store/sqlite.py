@@ -33,7 +33,7 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from shoal.store.script import Query, Row, Script, Value
+from shoal.store.script import Param, Query, Row, Script
 from shoal.store.search import spread
 from shoal.store.statements import PARAMETER, migrations, statements
 
@@ -49,7 +49,7 @@ _Expected = (sqlite3.Error, ShoalError, msgspec.MsgspecError, UnicodeError, Over
 
 class _Statement(NamedTuple):
     sql: str
-    values: Callable[[Mapping[str, Value]], Sequence[Value]]
+    values: Callable[[Mapping[str, Param]], Sequence[Param]]
 
 
 class _Done(NamedTuple):
@@ -241,7 +241,7 @@ def _numbered(sql: str) -> _Statement:
     names = list(dict.fromkeys(PARAMETER.findall(sql)))
     numbered = PARAMETER.sub(lambda found: f"?{names.index(found[1]) + 1}", sql)
 
-    def few(params: Mapping[str, Value]) -> Sequence[Value]:
+    def few(params: Mapping[str, Param]) -> Sequence[Param]:
         return [params[name] for name in names]
 
     return _Statement(numbered, itemgetter(*names) if len(names) > 1 else few)

@@ -16,15 +16,17 @@ where thread = :thread and (open_turn <> '' or exists (
 /*sqlite: where thread = :thread and changes() > 0 */;
 
 -- name: thread_advance
--- Reserve sequence numbers for the holder of the newest lease.
-update threads set last_seq = last_seq + :count where thread = :thread and epoch = :epoch
-/*pg: returning last_seq */ /*sqlite: ; select last_seq from threads where thread = :thread and changes() > 0 */;
+-- Reserve sequence numbers for the holder of the newest lease; PostgreSQL stores the events under them at once.
+/*pg: with moved as ( */ update threads set last_seq = last_seq + :count where thread = :thread and epoch = :epoch
+/*pg: returning last_seq) */ /*sqlite: ; select last_seq from threads where thread = :thread and changes() > 0 */
+/*pg: select last_seq, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
 
 -- name: thread_extend
--- Reserve sequence numbers for events outside any turn.
-update threads set last_seq = last_seq + :count, updated_at = :now
+-- Reserve sequence numbers for events outside any turn; PostgreSQL stores them at once.
+/*pg: with moved as ( */ update threads set last_seq = last_seq + :count, updated_at = :now
 where thread = :thread
-returning last_seq;
+returning last_seq /*pg: ) */
+/*pg: select last_seq, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
 
 -- name: thread_window
 -- The model's window starts after this event.
@@ -41,8 +43,8 @@ where thread = :thread;
 update threads set open_turn = '', aborting = '', updated_at = :now where thread = :thread;
 
 -- name: event_insert
--- Append one event.
-insert into events (thread, seq, turn, type, at, data) values (:thread, :seq, :turn, :type, :at, :data);
+-- Store one event; PostgreSQL has stored it with its number.
+/*sqlite: insert into events (thread, seq, turn, type, at, data) values (:thread, :seq, :turn, :type, :at, :data) */;
 
 -- name: events_range
 -- Events of a thread between two numbers, oldest first.
