@@ -26,6 +26,8 @@ CONNECTIONS_MAX = 1000
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
 """How soon a kept connection tells that its other side had closed it."""
+ASKED_SECONDS = 1.0
+"""How long whoever asks may be right that the work is theirs. What could not be sent by then is theirs to ask again."""
 KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
@@ -43,9 +45,10 @@ class Timeouts(msgspec.Struct, frozen=True):
 class HttpFailed(ShoalError):
     """The exchange broke below HTTP. `kind` is unreachable, timeout or dropped."""
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    def __init__(self, kind: FailureKind, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
+        self.retry_after_seconds = retry_after_seconds
 
 
 class HttpResponse(Protocol):
@@ -73,8 +76,14 @@ class HttpResponse(Protocol):
 class HttpClient(Protocol):
     """Calls below one base address. Nothing is opened before the first call."""
 
-    async def request(self, method: str, path: str, headers: Headers, body: bytes = b"") -> HttpResponse:
-        """Send, and return once the response's headers are there. Raises HttpFailed."""
+    async def request(
+        self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
+    ) -> HttpResponse:
+        """Send, and return once the response's headers are there. Raises HttpFailed.
+
+        Nothing is sent ASKED_SECONDS after `asked_at` (of the event loop's clock) or later: the process may have been
+        frozen meanwhile, and others may have taken the work over.
+        """
         ...
 
     async def close(self) -> None:
@@ -128,7 +137,9 @@ class DirectClient:
         self._idle: list[Connection] = []
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
 
-    async def request(self, method: str, path: str, headers: Headers, body: bytes = b"") -> HttpResponse:
+    async def request(
+        self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
+    ) -> HttpResponse:
         """See `HttpClient`."""
         place = self._place
         lines = [f"{method} {place.prefix}{path} HTTP/1.1\r\nhost: {place.netloc}".encode()]
@@ -139,13 +150,13 @@ class DirectClient:
         await self._slots.acquire()
         connection: Connection | None = None
         try:
-            connection = await self._exchange(head, body)
+            connection = await self._exchange(head, body, asked_at)
             return DirectResponse(connection, self)
         finally:
             if connection is None:
                 self._slots.release()
 
-    async def _exchange(self, head: bytes, body: bytes) -> Connection:
+    async def _exchange(self, head: bytes, body: bytes, asked_at: float | None) -> Connection:
         """A connection with the response's head. A kept one that turns out stale is replaced at once.
 
         What breaks later had been sent, and others may have taken the work over since: whoever asked decides anew.
@@ -154,6 +165,9 @@ class DirectClient:
         while True:
             connection = self._take_idle() or await self._connect()
             answered, sent_at = False, clock()
+            if asked_at is not None and sent_at - asked_at > ASKED_SECONDS:
+                self._keep(connection)
+                raise HttpFailed("dropped", f"Nothing was sent to {self._place.words} for too long.", 0.0)
             try:
                 await connection.exchange(head, body, self._timeouts.idle_seconds)
                 answered = True
@@ -176,9 +190,8 @@ class DirectClient:
     def release(self, connection: Connection) -> None:
         """Take a connection back after its response."""
         self._slots.release()
-        if connection.reusable and len(self._idle) < KEEP_ALIVE_MAX:
-            connection.rest()
-            self._idle.append(connection)
+        if connection.reusable:
+            self._keep(connection)
         else:
             connection.close()
 
@@ -187,6 +200,13 @@ class DirectClient:
         if isinstance(error, ConnectionSilent):
             return HttpFailed("timeout", f"{self._place.words} sent nothing more for too long.")
         return HttpFailed("dropped", f"{self._place.words} broke the connection in the middle of its answer.")
+
+    def _keep(self, connection: Connection) -> None:
+        if len(self._idle) < KEEP_ALIVE_MAX:
+            connection.rest()
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _take_idle(self) -> Connection | None:
         """The connection used last; those that were closed meanwhile or idle for too long are dropped."""

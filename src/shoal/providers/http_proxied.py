@@ -29,8 +29,10 @@ class ProxiedClient:
         self._proxy = proxy
         self._transport: httpx2.AsyncHTTPTransport | None = None
 
-    async def request(self, method: str, path: str, headers: Headers, body: bytes = b"") -> HttpResponse:
-        """See `HttpClient`."""
+    async def request(
+        self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
+    ) -> HttpResponse:
+        """See `HttpClient`; how long the proxy's connection takes is not seen from here."""
         idle = self._timeouts.idle_seconds
         limits = {"connect": self._timeouts.connect_seconds, "read": idle, "write": idle, "pool": idle}
         words = f"{self._place.words}, by the proxy of the environment,"

@@ -66,9 +66,12 @@ class HttpProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """See the port."""
         try:
-            response, call_ids = await self._ask(request)
-        except (HttpFailed, ProviderRefused) as error:
-            yield ModelFailed(error.kind if isinstance(error, HttpFailed) else "auth", str(error))
+            response, call_ids = await self._ask(request, asyncio.get_running_loop().time())
+        except HttpFailed as error:
+            yield ModelFailed(error.kind, str(error), error.retry_after_seconds)
+            return
+        except ProviderRefused as error:
+            yield ModelFailed("auth", str(error))
             return
         if isinstance(response, ModelFailed):
             yield response
@@ -121,7 +124,7 @@ class HttpProvider:
         """See the port."""
         await self._http.close()
 
-    async def _ask(self, request: ModelRequest) -> tuple[HttpResponse | ModelFailed, set[str]]:
+    async def _ask(self, request: ModelRequest, asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
         """Send the request until it is taken, or refused for good."""
         images = NO_IMAGES
         if new := self._wire.conversations.new_images(request):
@@ -134,7 +137,7 @@ class HttpProvider:
             quirks = self._learned.get(model) or self._quirks_of(model)
             body = self._wire.encode(request, quirks, images)
             key, headers = await self._headers()
-            response = await self._http.request("POST", path, headers, body.content)
+            response = await self._http.request("POST", path, headers, body.content, asked_at)
             if response.status == 200 and "json" not in response.headers.get("content-type", ""):
                 return response, body.call_ids
             failed = await self._refusal(response, key)

@@ -259,6 +259,30 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None
         await one.close()
 
 
+async def test_what_could_not_be_sent_in_time_is_asked_anew_over_the_same_connection() -> None:
+    taken: list[bytes] = []
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while True:
+            taken.append(await take(reader))
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    async with server(serve) as port:
+        one = client(port)
+        now = asyncio.get_running_loop().time()
+        with pytest.raises(HttpFailed, match="Nothing was sent") as failed:
+            await one.request("POST", "/x", [], b"{}", now - http.ASKED_SECONDS - 0.1)
+        assert (failed.value.kind, failed.value.retry_after_seconds) == ("dropped", 0.0)
+        response = await one.request("POST", "/x", [], b"{}", now)
+        assert await read_whole(response) == b"ok"
+        await response.close()
+        await one.close()
+    assert (len(taken), connections) == (1, 1)
+
+
 @pytest.mark.parametrize("header", [b"connection: close\r\n", b""])
 async def test_connections_are_kept_when_both_sides_want_it(header: bytes) -> None:
     count = 0
