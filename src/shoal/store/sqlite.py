@@ -63,7 +63,10 @@ class _Job(NamedTuple):
 
 
 class SqliteDriver:
-    """Runs scripts on one database file. `synchronous` is FULL (survives a power cut) or NORMAL."""
+    """Runs scripts on one database file, for one event loop at a time.
+
+    `synchronous` is FULL (survives a power cut) or NORMAL.
+    """
 
     def __init__(self, path: Path, *, synchronous: str = "FULL", read_only: bool = False) -> None:
         """Open the file, making and migrating it as needed.
@@ -98,7 +101,7 @@ class SqliteDriver:
             raise StoreUnavailable("The database is closed: Shoal is stopping.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        if not self._handing:
+        if not self._handing or self._handing[-1].future.get_loop() is not loop:
             loop.call_soon(self._hand_in)
         self._handing.append(_Job(script, future))  # pyright: ignore[reportArgumentType]
         return await future
