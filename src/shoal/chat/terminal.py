@@ -78,7 +78,7 @@ class TerminalAdapter:
     async def typing(self, thread: ThreadId, status: str) -> None:
         """The command that shows the thread sees its status live."""
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """A fresh thread of the channel."""
         return make_thread_id(PLATFORM, channel, self._clock.new_id())
 

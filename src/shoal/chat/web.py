@@ -61,7 +61,7 @@ class WebAdapter:
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Nothing to do: the live stream shows it."""
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """A new thread of the channel; its first message is what the caller sends to it."""
         return make_thread_id(self.platform, channel, self._clock.new_id())
 

@@ -15,6 +15,8 @@ ApprovalId = NewType("ApprovalId", str)
 
 PART_CHARS_MAX = 180
 """Longest encoded part; three parts and a file name stay below the 255 bytes of common file systems."""
+UNOPENED = "-"
+"""The thread part of what is posted to a channel, to open a thread there."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
 """Platforms of the page, the API and this machine: only the owner reaches them."""
 
@@ -54,6 +56,11 @@ def make_thread_id(platform: str, channel: str, thread: str) -> ThreadId:
     """
     parts = [encode_part(part) for part in (platform, channel, thread)]
     return parse_thread_id(":".join(parts))
+
+
+def unopened(platform: str, channel: str) -> ThreadId:
+    """Where a post stands that is to open a thread in a channel. Raises InvalidId."""
+    return make_thread_id(platform, channel, UNOPENED)
 
 
 def parse_thread_id(text: str) -> ThreadId:

@@ -303,8 +303,8 @@ class ChatAdapter(Protocol):
         """Show that the agent works; an empty status ends it. Failures are ignored by the caller."""
         ...
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
-        """Post a top-level message to a channel and return the thread it opens. Raises PlatformError."""
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
+        """Post to a channel; returns the thread this opens. Given a `key`, as in OutboundPost. Raises PlatformError."""
         ...
 
     def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:

@@ -12,6 +12,8 @@ Markup: TypeAlias = Literal["markdown", "telegram", "slack", "discord", "matrix"
 """What a platform's messages are written in; `markdown` ones are taken as they are."""
 
 
+REPEATED = "(possibly a repeat)\n"
+"""What begins a post that may stand there already, where nobody can tell."""
 WRITING = " …"
 """What a preview ends with while more of it is to come."""
 

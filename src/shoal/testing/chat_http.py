@@ -72,10 +72,10 @@ class HttpChat:
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Nothing is shown."""
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
-        """Post to a channel, which opens a thread."""
-        thread = make_thread_id(self.platform, channel, self._clock.new_id())
-        await self.post(OutboundPost(thread, f"open:{thread}", text))
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
+        """Post to a channel, which opens a thread, the same one for the same key."""
+        thread = make_thread_id(self.platform, channel, key or self._clock.new_id())
+        await self.post(OutboundPost(thread, f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:

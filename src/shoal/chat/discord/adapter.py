@@ -52,7 +52,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Prompt
 from shoal.domain.ports import InboxPort
-from shoal.domain.posts import Button, OutboundPost
+from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.store import Settings
 
 log = logging.getLogger(__name__)
@@ -169,12 +169,12 @@ class DiscordAdapter:
             target = await self._opened(target)
             await self._api.call("POST", f"/channels/{target.channel}/typing", msgspec.Raw, {})
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         place = await self._place(channel)
-        first, *rest = cut(text)
-        here = place.thread(self.platform)
-        message_id = await self.post(OutboundPost(here, f"open:{self._clock.new_id()}", first))
+        first, *rest = cut(REPEATED + text if maybe_posted else text)  # which is not seen while the nonce is remembered
+        here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
+        message_id = await self.post(OutboundPost(here, key, first))
         threading = self._settings.threading_in(place.guild)
         thread = here
         if not place.direct and place.topic == WHOLE and threading != "channel":
@@ -183,8 +183,8 @@ class DiscordAdapter:
             if threading == "native":
                 await self._opened(target_of(thread))
                 await self._intake.subscribe(thread)
-        for piece in rest:
-            await self.post(OutboundPost(thread, f"open:{self._clock.new_id()}", piece))
+        for number, piece in enumerate(rest, 1):
+            await self.post(OutboundPost(thread, f"{key}:{number}", piece))
         return thread
 
     async def _place(self, channel: str) -> Place:

@@ -187,13 +187,13 @@ class GoogleChatAdapter:
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Nothing: Google Chat shows no typing of apps."""
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a space, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         is_person = channel.isdecimal()
         if is_person:
             channel = (await self._service.direct_space(channel)).removeprefix("spaces/")
         made = await self._service.create(
-            f"spaces/{channel}", content_of(text, ()), request_id(f"open:{self._clock.new_id()}")
+            f"spaces/{channel}", content_of(text, ()), request_id(key or f"open:{self._clock.new_id()}")
         )
         thread = WHOLE if is_person else made.thread.name.rpartition("/")[2] or WHOLE
         return make_thread_id(self.platform, channel, thread)

@@ -167,21 +167,23 @@ class MatrixAdapter:
         shown = {"typing": True, "timeout": TYPING_MILLISECONDS} if status else {"typing": False}
         await self._api.call("PUT", path, msgspec.Raw, shown)
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a room, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         if channel.startswith("@"):
             place = Place(await self._rooms.direct(channel), direct=True)  # also before they have come in
         else:
             place = await self._rooms.place(channel)
         first, *rest = cut(text)
-        here = place.thread(self.platform)
-        message_id = await self.post(OutboundPost(here, f"open:{self._clock.new_id()}", first))
+        here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
+        post = OutboundPost(here, key, first, maybe_posted=maybe_posted)
+        standing = await self.standing(post) if maybe_posted else []
+        message_id = standing[0] if standing else await self.post(post)
         thread = here
         if not place.direct:
             thread = make_thread_id(self.platform, place.room, message_id)
             await self._intake.subscribe(thread)
-        for piece in rest:
-            await self.post(OutboundPost(thread, f"open:{self._clock.new_id()}", piece))
+        for number, piece in enumerate(rest, 1):
+            await self.post(OutboundPost(thread, f"{key}:{number}", piece))
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:

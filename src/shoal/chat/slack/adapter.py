@@ -14,7 +14,7 @@ from shoal.chat.slack.files import Files
 from shoal.chat.slack.followed import Followed
 from shoal.chat.slack.inbound import Me, Message, is_direct, prompt_of, was_said
 from shoal.chat.slack.intake import Intake
-from shoal.chat.slack.outbound import LIMITS, change_of, message_of, metadata_of, place_of, text_of
+from shoal.chat.slack.outbound import LIMITS, change_of, message_of, place_of
 from shoal.chat.slack.people import People
 from shoal.chat.slack.reading import Reader
 from shoal.chat.slack.rooms import Rooms
@@ -24,10 +24,10 @@ from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id, unopened
 from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.ports import InboxPort
-from shoal.domain.posts import Button, ChatLimits, OutboundPost
+from shoal.domain.posts import REPEATED, Button, ChatLimits, OutboundPost
 from shoal.domain.store import Settings
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,6 @@ STATUS_SECONDS = 30.0
 """A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
 STATUSES_MAX = 1000
 THINKING = "is thinking…"
-REPEATED = "(possibly a repeat)\n"
 LOOK_BACK = timedelta(days=1)
 """How far back a post is looked for whose outcome is unknown; so long posts are tried."""
 DOUBTFUL_MAX = 2000
@@ -131,6 +130,9 @@ class SlackAdapter:
         return await self._files.send(post, path)
 
     async def _post_once(self, post: OutboundPost) -> str:
+        return (await self._posted_once(post)).ts
+
+    async def _posted_once(self, post: OutboundPost) -> _Posted:
         """Post unless it stands there already, which is looked up where an earlier try may have gone through."""
         given = message_of(post)
         if post.maybe_posted or post.key in self._doubtful:
@@ -142,7 +144,7 @@ class SlackAdapter:
             else:
                 if found:
                     self._doubtful.pop(post.key, None)
-                    return found
+                    return _Posted(found)
         try:
             posted = await self._api.call("chat.postMessage", _Posted, given)
         except PlatformError as error:
@@ -152,7 +154,7 @@ class SlackAdapter:
                     self._doubtful.popitem(last=False)
             raise
         self._doubtful.pop(post.key, None)
-        return posted.ts
+        return posted
 
     async def _find(self, post: OutboundPost) -> str:
         channel, thread_ts = place_of(post.thread)
@@ -225,15 +227,13 @@ class SlackAdapter:
         given = {"channel_id": channel, "thread_ts": thread_ts, "status": shown}
         await self._api.call("assistant.threads.setStatus", _Done, given)
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         if channel[:1] in ("U", "W"):
             channel = await self._rooms.direct(channel)
-        mark = metadata_of(f"open:{self._clock.new_id()}")
-        given: Parameters = {
-            "channel": channel, "text": text_of(text), "metadata": mark, "unfurl_links": False, "unfurl_media": False,
-        }  # fmt: skip
-        posted = await self._api.call("chat.postMessage", _Posted, given)
+        key = key or f"open:{self._clock.new_id()}"
+        post = OutboundPost(unopened(self.platform, channel), key, text, maybe_posted=maybe_posted)
+        posted = await self._posted_once(post)
         channel = posted.channel or channel
         return make_thread_id(self.platform, channel, "0" if is_direct(channel) else posted.ts)
 

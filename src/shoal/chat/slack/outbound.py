@@ -5,7 +5,7 @@ import re
 from shoal.chat.slack.api import Parameters, Value
 from shoal.chat.slack.inbound import NO_THREAD, is_direct
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.ids import UNOPENED, ThreadId, thread_address
 from shoal.domain.markup import render_markup
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 
@@ -40,9 +40,12 @@ _NAME = re.compile(r"[^\w-]+")
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """The channel of a thread, and the timestamp of the message it hangs from; empty for a direct conversation."""
+    """The channel of a thread, and the timestamp of the message it hangs from.
+
+    That is empty for a direct conversation, and for what is to open a thread.
+    """
     address = thread_address(thread)
-    if address.thread == NO_THREAD and is_direct(address.channel):
+    if address.thread == UNOPENED or (address.thread == NO_THREAD and is_direct(address.channel)):
         return address.channel, ""
     if not re.fullmatch(r"[0-9]+\.[0-9]+", address.thread):
         raise PlatformError(f"Slack has no thread {address.thread!r}; its ids are timestamps.", permanent=True)

@@ -190,7 +190,7 @@ class TeamsAdapter:
             self._typed.popitem(last=False)
         await self._service.tell("POST", thread, {"type": "typing"})
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a team's channel, which opens a thread there, or to a chat. Raises PlatformError."""
         content = message_of(text, self._intake.people(channel))
         if not channel.endswith(("@thread.tacv2", "@thread.skype")):

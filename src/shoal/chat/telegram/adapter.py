@@ -302,10 +302,10 @@ class TelegramAdapter:
         if status:
             await self._api.call("sendChatAction", bool, {**self._place(thread), "action": "typing"})
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a chat; in Telegram that is the chat's own thread. Raises PlatformError."""
         thread = make_thread_id(self.platform, channel, "0")
-        await self.post(OutboundPost(thread, f"open:{self._clock.new_id()}", text))
+        await self.post(OutboundPost(thread, key or f"open:{self._clock.new_id()}", text, maybe_posted=maybe_posted))
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:

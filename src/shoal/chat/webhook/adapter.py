@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
@@ -41,6 +42,7 @@ from shoal.domain.signing import SECRET_CHARS_MIN, is_genuine, proof
 
 log = logging.getLogger(__name__)
 
+THREAD_CHARS = 26
 FILES_MAX = 10
 FILE_BYTES_MAX = 10_485_760
 LIMITS = ChatLimits(
@@ -164,10 +166,11 @@ class WebhookAdapter:
         """Show that the agent works. Raises PlatformError."""
         await self._http.send(typing_out(thread, status))
 
-    async def open_thread(self, channel: str, text: str) -> ThreadId:
-        """Post to a channel, which opens a thread there. Raises PlatformError."""
-        thread = make_thread_id(self.platform, channel, self._clock.new_id())
-        await self.post(OutboundPost(thread, f"open:{thread}", text))
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
+        """Post to a channel, which opens a thread there, the same one for the same key. Raises PlatformError."""
+        name = hashlib.sha256(key.encode()).hexdigest()[:THREAD_CHARS] if key else self._clock.new_id()
+        thread = make_thread_id(self.platform, channel, name)
+        await self.post(OutboundPost(thread, key or f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.delivery.sender import Sender
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.messages import Prompt
 from shoal.domain.records import NewPost
 from shoal.store.sqlite import SqliteDriver
@@ -113,6 +113,21 @@ class ChatWeather:
         assert caught.value.outcome_unknown
         await peer.adapter.post(post(peer, "maybe"))
         assert len(peer.shown()) == (1 if peer.adapter.limits.idempotent_posts else 2)
+
+    async def test_a_lost_answer_to_an_opening_is_told_and_its_repeat_is_found_or_marked(self, peer: Peer) -> None:
+        """A lost answer to an opening is told and its repeat is found by its key, else made."""
+        needs(peer, "troubles")
+        channel = thread_address(peer.thread).channel
+        peer.lose_answer()
+        with pytest.raises(PlatformError) as caught:
+            await peer.adapter.open_thread(channel, "maybe", "p:0")
+        assert caught.value.outcome_unknown
+        opened = await peer.adapter.open_thread(channel, "maybe", "p:0", maybe_posted=True)
+        if peer.adapter.limits.idempotent_posts:
+            assert await peer.adapter.open_thread(channel, "maybe", "p:0", maybe_posted=True) == opened
+            assert len(peer.shown()) <= 1, "it may stand beside the conversation"
+        else:
+            assert len(peer.shown()) == 2
 
     async def test_a_storm_and_an_outage_end_with_every_reply_in_order(self, peer: Peer, tmp_path: Path) -> None:
         """A storm and an outage end with every reply in order, once where posts have keys, else marked as repeats."""

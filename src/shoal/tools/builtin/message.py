@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from shoal.domain.errors import InvalidId, ToolError
 from shoal.domain.events import UserSaid
-from shoal.domain.ids import ThreadId, make_thread_id, parse_thread_id, thread_address
+from shoal.domain.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
@@ -23,7 +23,6 @@ from shoal.tools.typed import Prepared, TypedTool, canonical
 
 TEXT_CHARS_MAX = 50_000
 HERE = "here"
-OPENING = "-"
 """Stands for the thread that a channel's post opens."""
 UNREAD = frozenset({"openai"})
 """Platforms whose people read a turn's answer and nothing beside it."""
@@ -98,7 +97,7 @@ class MessageTool(TypedTool[MessageArguments]):
         if to == HERE:
             found = _Target(usual, is_here=True)
         elif to.count(":") == 1:
-            found = _Target(_thread_of(f"{to}:{OPENING}"), is_here=False, opens=True)
+            found = _Target(_thread_of(f"{to}:{UNOPENED}"), is_here=False, opens=True)
         else:
             thread = _thread_of(to)
             found = _Target(thread, is_here=thread == usual)
