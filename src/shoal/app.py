@@ -366,7 +366,6 @@ def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
     for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
         app.adapters[adapter.platform] = adapter
-        app.senders[adapter.platform] = make_sender(adapter, store, app.hub, clock, app.folders)
     approvers = (*config.permissions.approvers, *OWNERS, *platform_owners(config))
     app.orchestrator = Orchestrator(
         parts,
@@ -376,11 +375,13 @@ def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
         idle_seconds=config.mailbox.idle_seconds,
         approvers=approvers,
     )
+    for platform, adapter in app.adapters.items():
+        app.senders[platform] = make_sender(adapter, store, app.hub, clock, app.folders, app.orchestrator)
     open_office(app, approvers)
     links = links_of(config, app.adapters, doubles.access)
     for platform in app.adapters.keys() - OWN_PLATFORMS:
         app.doors[platform] = Door(app.orchestrator, links.rules[platform], app.pairing, store, clock, app, links)
-    app.triggers = TriggerService(
+    app.orchestrator.triggers = app.triggers = TriggerService(
         store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds, tell=app.tell
     )
 

@@ -16,7 +16,7 @@ from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.records import Provider
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import NO_PREVIEWS, Previews
-from shoal.delivery.sender import Sender
+from shoal.delivery.sender import Openings, Sender
 from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
 from shoal.domain.budget import Ceilings
@@ -127,10 +127,12 @@ def executor_settings(config: Config, *, isolated: bool) -> ExecutorSettings:
     )
 
 
-def make_sender(adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock, folders: Folders) -> Sender:
+def make_sender(
+    adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock, folders: Folders, openings: Openings
+) -> Sender:
     """The sender of a platform, with previews where it shows them."""
     previews = Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else NO_PREVIEWS
-    return Sender(adapter, store.outbox, clock, previews, folders)
+    return Sender(adapter, store.outbox, clock, previews, folders, openings)
 
 
 class Running(Protocol):

@@ -31,11 +31,11 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import STILL_FOLDERS
 from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id, thread_address
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
-from shoal.domain.records import Commit, NewTrigger, Trigger
+from shoal.domain.records import Commit, NewTrigger, Opening, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.sandbox import found
 from shoal.store.files import LocalFiles
@@ -73,7 +73,7 @@ class Desk:
         return receipt
 
     async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = "", tainted_by: str = ""
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
     ) -> ThreadId:
         """Open a thread of platform `web` only."""
         if platform != "web":
@@ -82,6 +82,13 @@ class Desk:
         thread, key = make_thread_id(platform, channel, clock.new_id()), clock.new_id()
         await self.send(Prompt(thread, key, text, author, clock.now(), agent=agent))
         return thread
+
+    async def open(self, opening: Opening) -> bool:
+        """Begin a thread of platform `web` at once."""
+        prompt = opening.prompt
+        where = thread_address(prompt.thread)
+        await self.send_to_channel(where.platform, where.channel, prompt.text, prompt.author, prompt.agent)
+        return True
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle it in the store."""

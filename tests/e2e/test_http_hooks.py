@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.http_stand import TOKEN
 
 from shoal.domain.calls import Webhook
+from shoal.domain.errors import PlatformError
 from shoal.domain.events import ApprovalRequested
 from shoal.domain.ids import ThreadId
 from shoal.domain.signing import proof, signature
@@ -24,6 +25,7 @@ HOOKS: Mapping[str, Webhook] = {
     "ci": Webhook(lambda: SECRET, "Build of {{ name }}: look at it.", THREAD),
     "raw": Webhook(lambda: SECRET, thread=THREAD),
     "room": Webhook(lambda: SECRET, "Build of {{ name }}.", platform="fake", channel="harbour"),
+    "gone": Webhook(lambda: SECRET, platform="gone", channel="harbour"),
     "open": Webhook(lambda: "", thread=THREAD),
 }
 BEARER = {"Authorization": f"Bearer {SECRET}"}
@@ -74,13 +76,34 @@ async def test_the_same_delivery_is_one_turn(tmp_path: Path) -> None:
 
 async def test_into_a_channel_each_delivery_opens_one_thread(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Seen.", "Seen again.")) as found:
-        first = (await found.call("room", id="d1")).json()
-        assert first["thread"].startswith("fake:harbour:")
-        assert (await found.call("room", id="d1")).json() == {"accepted": True, "duplicate": True, "thread": ""}
-        other = (await found.call("room", id="d2")).json()
-        assert other["thread"] != first["thread"]
-        for thread in (first["thread"], other["thread"]):
-            await found.world.happens(ThreadId(thread), "turn_finished")
+        for delivery, duplicate in (("d1", False), ("d1", True), ("d2", False)):
+            answer = await found.call("room", id=delivery)
+            assert answer.status_code == 202
+            assert answer.json() == {"accepted": True, "duplicate": duplicate, "thread": ""}
+        await found.world.is_quiet()
+        threads = {made.post.thread for made in found.world.chat.posted}
+        assert len(threads) == 2
+        for thread in threads:
+            assert thread.startswith("fake:harbour:")
+            await found.world.happens(thread, "turn_finished")
+
+
+async def test_a_delivery_that_the_platform_refused_may_come_again(tmp_path: Path) -> None:
+    async with site(tmp_path, FakeModel("Seen.")) as found:
+        found.world.chat.troubles.append(PlatformError("No such channel.", permanent=True))
+        assert (await found.call("room", id="d1")).json()["duplicate"] is False
+        await found.world.is_quiet()
+        assert found.world.chat.posted == []
+        assert (await found.call("room", id="d1")).json()["duplicate"] is False
+        await found.world.is_quiet()
+        assert [made.markdown for made in found.world.chat.posted] == ['Build of "tide".', "Seen."]
+        assert (await found.call("room", id="d1")).json()["duplicate"] is True
+
+
+async def test_a_channel_of_a_platform_that_is_not_there_is_told(tmp_path: Path) -> None:
+    async with site(tmp_path, FakeModel("unused")) as found:
+        answer = await found.call("gone")
+        assert (answer.status_code, answer.json()["message"][:35]) == (400, "Platform 'gone' is not connected. C")
 
 
 @pytest.mark.parametrize("how", ["stamped", "plain"])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.forks import ForkServer, fork_server
 from tests.scenarios.test_crash import Journal
-from tests.scenarios.trigger_life import KINDS, Life
+from tests.scenarios.trigger_life import KINDS, OPENING_KINDS, Life
 
 from shoal.testing.crash import Order, World
 
@@ -35,7 +35,8 @@ def check_once(life: Life, where: str) -> None:
     came = [data["message_id"] for data in said if data.get("origin") == "trigger"]
     assert len(came) == len(set(came)) == len(KINDS), f"{where}: {came}"
     texts = {str(line["key"]): str(line["text"]) for line in world.read("chat")}
-    assert Counter(texts.values()) == Counter([*(f"did {kind}" for kind in KINDS), "planned"]), where
+    openings = [f"it is time: {kind}" for kind in OPENING_KINDS]
+    assert Counter(texts.values()) == Counter([*openings, *(f"did {kind}" for kind in KINDS), "planned"]), where
     rounds = Counter((line["what"], line["round"]) for line in world.read("model"))
     assert max(rounds.values()) <= 2, f"{where}: only the call that was cut off is made again: {rounds}"
     assert sum(count - 1 for count in rounds.values()) <= len(KINDS), where

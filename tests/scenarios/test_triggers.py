@@ -2,8 +2,10 @@
 
 import itertools
 import json
+from datetime import timedelta
 from pathlib import Path
 
+from shoal.domain.errors import PlatformError
 from shoal.domain.records import NewTrigger
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
@@ -125,3 +127,38 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
         assert pauses == [1, 3, 5, 9], "the next minute, and then not before 2, 4 and 8 more have passed"
         told = await world.ada.sees("switched off")
         assert told.markdown.startswith("The trigger lookout was switched off, since it failed: ")
+
+
+async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_where_it_was_posted(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel("I take in sail."), clock=clock) as world:
+        away = PlatformError("The platform is away.")
+        world.chat.troubles.extend([away] * 5)
+        at = (clock.now() + timedelta(minutes=5)).isoformat()
+        await world.app.add_trigger(NewTrigger("one-shot", at, "A storm.", platform="fake", channel="harbour"))
+        await clock.advance(3600)
+        await world.is_quiet()
+        posted, answer = world.chat.posted
+        assert (posted.markdown, answer.markdown) == ("A storm.", "I take in sail.")
+        assert posted.post.thread == answer.post.thread
+        assert not world.chat.troubles
+        ((state, error),) = [(one.state, one.error) for one in await world.app.store.triggers.all()]
+        assert (state, error) == ("done", "")
+
+
+async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owner_is_told(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel("here"), clock=clock) as world:
+        await world.ada.says("are you there?")
+        await world.ada.sees("here")
+        world.chat.troubles.append(PlatformError("No such channel.", permanent=True))
+        at = (clock.now() + timedelta(minutes=5)).isoformat()
+        spec = NewTrigger("one-shot", at, "A storm.", platform="fake", channel="harbour", name="storm")
+        await world.app.add_trigger(spec)
+        await clock.advance(360)
+        await world.ada.sees("The trigger storm was switched off, since it failed: No such channel.")
+        (trigger,) = await world.app.store.triggers.all()
+        assert (trigger.state, trigger.failures, trigger.error) == ("failed", 1, "No such channel.")
+        assert world.model.calls == 1

@@ -42,7 +42,9 @@ LATER = HOUR + timedelta(minutes=1)
 STARTING_SECONDS = 25.0
 """What begins a little after the start has begun by then, and what looks once has looked."""
 SECRET = "a secret that both of us know"
-KINDS = ("cron", "once", "file-now", "file-once", "file-cron", "plan", "hook", "heartbeat")
+OPENING_KINDS = ("opening-cron", "opening-file", "opening-hook")
+"""Those that lead into a channel, where a post opens a thread for each."""
+KINDS = ("cron", "once", "file-now", "file-once", "file-cron", "plan", "hook", "heartbeat", *OPENING_KINDS)
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -103,11 +105,16 @@ class Shore:
             if f"it is time: {kind}" not in made:
                 how = "one-shot" if kind == "once" else "periodic"
                 await app.add_trigger(NewTrigger(how, schedule, f"it is time: {kind}", thread=thread_of(kind)))
+        if "it is time: opening-cron" not in made:
+            daily = f"{self.at.minute} {self.at.hour} * * *"
+            spec = NewTrigger("periodic", daily, "it is time: opening-cron", platform="fake", channel="harbour")
+            await app.add_trigger(spec)
         asked = Prompt(thread_of("plan"), "ask", "make a plan", Author("ada"), self.clock.now(), message_id="ask")
         await app.orchestrator.send(asked)
         async with httpx2.AsyncClient(base_url=address, timeout=SECONDS_MAX) as client:
             headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": "delivery 1"}
-            assert (await client.post("/hooks/ci", content=b"{}", headers=headers)).status_code == 202
+            for name in ("ci", "room"):
+                assert (await client.post(f"/hooks/{name}", content=b"{}", headers=headers)).status_code == 202
 
     def _write_files(self, events: Path, made: set[str]) -> None:
         """Each file is written once, since it lasts; a periodic one whose time passed before it was read, again."""
@@ -116,6 +123,7 @@ class Shore:
         cron = f"{self.at.minute} {self.at.hour} * * *"
         for kind, more in (
             ("file-now", {"type": "immediate"}),
+            ("opening-file", {"type": "immediate", "threadId": "", "adapterId": "fake", "channelId": "harbour"}),
             ("file-once", {"type": "one-shot", "schedule": self.at.isoformat()}),
             ("file-cron", {"type": "periodic", "schedule": cron}),
         ):
@@ -157,7 +165,8 @@ async def live(life: Life) -> int:
     home.joinpath("data").mkdir(parents=True, exist_ok=True)
     home.joinpath("data", "HEARTBEAT.md").write_text("- keep watch\n")
     hook = Webhook(lambda: SECRET, "it is time: hook", thread_of("hook"))
-    options = WebOptions(token="t" * 40, port=0, hooks={"ci": hook})
+    room = Webhook(lambda: SECRET, "it is time: opening-hook", platform="fake", channel="harbour")
+    options = WebOptions(token="t" * 40, port=0, hooks={"ci": hook, "room": room})
     async with (
         asyncio.timeout(SECONDS_MAX),
         open_app(load_config(home, {}, overrides), doubles) as app,
@@ -173,15 +182,17 @@ async def _come(app: App, shore: Shore, driver: WatchedDriver) -> None:
     await quiet(app, driver)
     await shore.clock.advance(STARTING_SECONDS)
     events = app.home.events
-    await asyncio.to_thread(until, shore.has_seen("file-now", "hook"))
-    await asyncio.to_thread(until, (events / "done" / "file-now.json").exists)
+    await asyncio.to_thread(until, shore.has_seen("file-now", "hook", "opening-file", "opening-hook"))
+    events.joinpath(".look").touch()  # every change in the directory has it looked through, at once
+    for name in ("file-now", "opening-file"):
+        await asyncio.to_thread(until, (events / "done" / f"{name}.json").exists)
     for at in (HOUR, LATER):
         if at > shore.clock.now():
             await quiet(app, driver)
             await _stored(app, "file-once", "file-cron")
             await shore.clock.leap_to(at)
     await asyncio.to_thread(until, shore.has_seen(*KINDS))
-    events.joinpath(".look").touch()  # every change in the directory has it looked through, at once
+    events.joinpath(".look").touch()
     await asyncio.to_thread(until, (events / "done" / "file-once.json").exists)
     await quiet(app, driver)
 

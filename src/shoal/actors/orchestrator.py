@@ -6,6 +6,7 @@ when the engine advances a thread, and dropped when it has been idle.
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -15,7 +16,7 @@ from shoal.domain.children import is_child
 from shoal.domain.commands import Asked
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreError, StoreUnavailable
 from shoal.domain.events import Cleared, Scope
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId, thread_address
 from shoal.domain.messages import (
     STOP_SIGNS,
     Abort,
@@ -31,7 +32,7 @@ from shoal.domain.messages import (
 )
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, CommandDesk, Engine, SignalKind
-from shoal.domain.records import Approval, AuditEntry
+from shoal.domain.records import Approval, AuditEntry, Fate, NewPost, Opening, OutboxRow
 from shoal.permissions.approvals import may_decide
 from shoal.turn.spending import spent_today
 
@@ -40,6 +41,14 @@ log = logging.getLogger(__name__)
 STORE_RETRY_SECONDS = 5.0
 ACTIVE_MAX = 256
 """Threads held in memory; beyond it the longest idle ones are dropped."""
+
+
+class Failing(Protocol):
+    """What tells people of triggers that were switched off."""
+
+    async def gave_up(self, trigger: str) -> None:
+        """The last try of a trigger has failed, and is noted with it."""
+        ...
 
 
 class Orchestrator:
@@ -63,6 +72,7 @@ class Orchestrator:
         self._approvers = tuple(approvers)
         self._actors: dict[ThreadId, Actor] = {}
         self.desk: CommandDesk | None = None
+        self.triggers: Failing | None = None
 
     @property
     def running(self) -> int:
@@ -139,23 +149,68 @@ class Orchestrator:
         return await self.send(Abort(reaction.thread, reaction.author))
 
     async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = "", tainted_by: str = ""
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
     ) -> ThreadId:
         """Post `text` to a channel, which opens a thread, and let the agent answer there.
 
-        `tainted_by` names what of the text comes from outside.
-
         Raises InvalidInput for a platform that is not connected, PlatformError when it refuses the post.
         """
-        adapter = self._adapters.get(platform)
-        if adapter is None:
-            raise InvalidInput(f"Platform {platform!r} is not connected. Connected: {', '.join(self._adapters)}.")
-        thread = await adapter.open_thread(channel, text)
+        thread = await self._connected(platform).open_thread(channel, text)
         clock = self._parts.clock
         key = clock.new_id()
         prompt = Prompt(thread, key, text, author, clock.now(), agent=agent, origin="trigger", message_id=key)
-        await self.send(msgspec.structs.replace(prompt, tainted_by=tainted_by))
+        await self.send(prompt)
         return thread
+
+    def _connected(self, platform: str) -> ChatAdapter:
+        adapter = self._adapters.get(platform)
+        if adapter is None:
+            raise InvalidInput(f"Platform {platform!r} is not connected. Connected: {', '.join(self._adapters)}.")
+        return adapter
+
+    async def open(self, opening: Opening) -> bool:
+        """Have a prompt posted to the channel of its `unopened` thread and begin a thread there, once for its key.
+
+        Durable on return; False when that was so already. Raises InvalidInput for a platform that is not connected.
+        """
+        prompt = opening.prompt
+        self._connected(thread_address(prompt.thread).platform)
+        post = NewPost(prompt.key, prompt.thread, prompt.text, "opening", opening=opening)
+        fresh = await self._parts.store.outbox.put(post)
+        self._parts.poke_sender(prompt.thread)
+        return fresh
+
+    async def fate(self, key: str) -> Fate | None:
+        """What has become of what `open` was to post; None when there is none."""
+        return await self._parts.store.outbox.fate(key)
+
+    async def withdraw(self, key: str) -> str | None:
+        """Give up what `open` was to post, if it waits; what has kept it from it, None if it does not wait."""
+        return await self._parts.store.outbox.withdraw(key)
+
+    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
+        """Called by the sender: a post has opened this thread, and its prompt is accepted there."""
+        outbox, opening = self._parts.store.outbox, row.post.opening
+        if opening is None:
+            await outbox.opened(row, thread, rest)
+            return
+        prompt = await self._addressed(msgspec.structs.replace(opening.prompt, thread=thread))
+        receipt = await outbox.opened(row, thread, rest, prompt, self._prompts_max)
+        if receipt is not None and receipt.status == "accepted":
+            self._hurry(thread)
+            await self._engine.woken(thread)
+        elif receipt is not None and receipt.status == "busy":
+            await self._tell_trigger(opening)
+
+    async def gave_up(self, row: OutboxRow, error: str) -> None:
+        """Called by the sender: a post has failed for good."""
+        await self._parts.store.outbox.fail(row, error)
+        if row.post.opening is not None:
+            await self._tell_trigger(row.post.opening)
+
+    async def _tell_trigger(self, opening: Opening) -> None:
+        if opening.disables and self.triggers is not None:
+            await self.triggers.gave_up(opening.trigger)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval: who asked for it, an approver or the owner may.

@@ -12,15 +12,17 @@ Rows of one thread go one after the other; threads go at once, each post when th
 takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
 `row:part`, stable over retries. Where the platform forgets keys soon, a piece whose outcome is unknown is looked for
 before it goes out again; where it has none and tells nothing, it goes out again marked as a repeat. A reply whose
-preview stands edits that message instead of posting anew.
+preview stands edits that message instead of posting anew. A post that opens a thread ends together with what is to be
+in that thread: the rest of it, its note, and the prompt that it brings.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import msgspec
@@ -35,7 +37,7 @@ from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, TurnId, thread_address
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import Button, OutboundPost
+from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.store import Outbox
 
@@ -56,7 +58,28 @@ QUIET_SECONDS = 3.0
 SHORT_ID_CHARS = 8
 """How much of an approval's id, from its end, a person has to write."""
 
-REPEATED = "(possibly a repeat)\n"
+
+class Openings(Protocol):
+    """What the end of a row brings with it; the orchestrator, which has to know of new prompts."""
+
+    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
+        """An `opening` has opened this thread, where `rest` is to go; ends the row."""
+        ...
+
+    async def gave_up(self, row: OutboxRow, error: str) -> None:
+        """A row fails for good; ends it."""
+        ...
+
+
+class _Promptless:
+    """For posts that bring no prompts."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.gave_up = outbox.fail
+        self._outbox = outbox
+
+    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
+        await self._outbox.opened(row, thread, rest)
 
 
 class Sender:
@@ -69,12 +92,14 @@ class Sender:
         clock: Clock,
         previews: PreviewSource = NO_PREVIEWS,
         folders: Folders = STILL_FOLDERS,
+        openings: Openings | None = None,
     ) -> None:
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
         self._previews = previews
         self._folders = folders
+        self._openings = openings or _Promptless(outbox)
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
@@ -193,14 +218,17 @@ class Sender:
     async def _open_thread(self, row: OutboxRow) -> None:
         """Post to a channel, which opens a thread; what is left of the text and the file follow in that thread."""
         first, *rest = self._pieces(row.post.text or "…")
-        opened = await self._attempt(row, self._adapter.open_thread(thread_address(row.thread).channel, first))
+        post = self._post(row, 0, first)
+        channel = thread_address(row.thread).channel
+        posting = self._adapter.open_thread(channel, post.markdown, post.key, maybe_posted=post.maybe_posted)
+        opened = await self._attempt(row, posting)
         if opened is None:
             return
         thread = ThreadId(opened)
         follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
         if row.post.file:
             follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
-        await self._outbox.opened(row, thread, follow)
+        await self._openings.opened(row, thread, follow)
 
     async def _change_card(self, row: OutboxRow) -> None:
         """Edit the messages of an approval's card; nothing happens where there are none or none can be edited."""
@@ -251,7 +279,7 @@ class Sender:
         age = (self._clock.now() - row.created_at).total_seconds()
         if error.permanent or age > KEEP_SECONDS or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
             log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
-            await self._outbox.fail(row, str(error))
+            await self._openings.gave_up(row, str(error))
             return
         delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
         at = self._clock.now() + timedelta(seconds=delay)

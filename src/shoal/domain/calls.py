@@ -5,11 +5,6 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-DELIVERIES = "hook"
-"""The scope of the settings that hold which calls of webhooks were posted to channels, and when."""
-DELIVERY_DAYS = 30.0
-"""How long a call that comes again is known to have come."""
-
 
 class HttpAnswer(msgspec.Struct, frozen=True):
     """What a platform that called us gets back."""

@@ -50,6 +50,17 @@ class Lease(msgspec.Struct, frozen=True):
 PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "opening"]
 
 
+class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a post to a channel begins: `prompt`, whose thread is `unopened`, is accepted in the thread that opens.
+
+    How it went is noted with the `trigger` that wants it; one that fails `disables` it, if that was to be the last try.
+    """
+
+    prompt: Prompt
+    trigger: str = ""
+    disables: bool = False
+
+
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem.
 
@@ -65,6 +76,7 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str = ""
     approval: str = ""
     note: UserSaid | None = None
+    opening: Opening | None = None
 
 
 class NewApproval(msgspec.Struct, frozen=True):
@@ -215,6 +227,13 @@ class OutboxRow(msgspec.Struct, frozen=True):
     created_at: datetime
     maybe_sent: bool = False
     claims: int = 0
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What has become of a post, and why it was given up or put back last."""
+
+    state: Literal["pending", "sending", "sent", "failed"]
+    error: str = ""
 
 
 class Backlog(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ import msgspec
 from cronsim import CronSim, CronSimError
 
 from shoal.domain.clock import iso
-from shoal.domain.errors import InvalidInput
+from shoal.domain.errors import InvalidId, InvalidInput
+from shoal.domain.ids import unopened
 from shoal.domain.records import NewTrigger
 
 TEXT_CHARS_MAX = 20_000
@@ -74,6 +75,11 @@ def check(spec: NewTrigger) -> None:
         raise InvalidInput(f"A trigger's text has at most {TEXT_CHARS_MAX} characters; this one has {len(spec.text)}.")
     if (spec.thread is None) != bool(spec.platform and spec.channel):
         raise InvalidInput("A trigger goes either into a thread or into a platform's channel: give one of the two.")
+    if spec.thread is None:
+        try:
+            unopened(spec.platform, spec.channel)
+        except InvalidId as error:
+            raise InvalidInput(str(error)) from None
     zone = zone_named(spec.timezone)
     if spec.kind == "one-shot":
         single_time(spec.schedule, zone)

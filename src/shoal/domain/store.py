@@ -1,7 +1,6 @@
 """The store's port: one transaction a call, in views by concern. What a method writes is durable on return."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from shoal.domain.children import ChildStore
 from shoal.domain.events import Event, EventData, Scope, Verdict
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.outbox import Outbox
 from shoal.domain.processes import Processes
 from shoal.domain.records import (
     Approval,
@@ -20,8 +20,6 @@ from shoal.domain.records import (
     Commit,
     Committed,
     Lease,
-    NewPost,
-    OutboxRow,
     Revision,
     Settlement,
     Snapshot,
@@ -117,85 +115,6 @@ class Journal(Protocol):
 
     async def steps(self, thread: ThreadId) -> list[StoredStep]:
         """What the thread's turns spent their time on, oldest first."""
-        ...
-
-
-class Outbox(Protocol):
-    """Posts on their way to platforms; a row is pending, sending, sent or failed."""
-
-    async def put(self, post: NewPost) -> bool:
-        """Enqueue a post and journal its note, unless that waits for an opening; False when its id is known already."""
-        ...
-
-    async def claim(
-        self, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
-    ) -> list[OutboxRow]:
-        """Mark up to `limit` due rows as sending, oldest first and one a thread at a time, and return them.
-
-        Rows claimed longer than `claim_seconds` ago come back with `maybe_sent`, save those `held`: the caller is still
-        at work on them, and their claims last `claim_seconds` from now. Safe to cancel: all or none.
-        """
-        ...
-
-    async def release(self, platform: str) -> None:
-        """Make the claims of a platform's former sender due at once; they come back with `maybe_sent`.
-
-        For a sender that starts, and only while it is the one sender of the platform.
-        """
-        ...
-
-    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
-        """Piece `part` is on the platform as `message_id`; `last` ends the row."""
-        ...
-
-    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
-        """An `opening` has opened this thread: its note is journaled there, `rest` goes there. Ends the row."""
-        ...
-
-    async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
-        """Put it back until `at`; nothing when it was claimed anew or sent meanwhile."""
-        ...
-
-    async def fail(self, row: OutboxRow, error: str) -> None:
-        """Give it up; it stays visible with its error. Nothing when it was claimed anew or sent meanwhile."""
-        ...
-
-    async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
-        """When the next row is due, None when there is none."""
-        ...
-
-    async def posted_ids(self, post_id: str) -> list[str]:
-        """The platform's message ids of a post, part by part."""
-        ...
-
-    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str = "") -> None:
-        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it.
-
-        Without an id: it is about to be shown; `posted_ids` has an empty one until the message's is known.
-        """
-        ...
-
-    async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
-        """The preview that was about to be shown does not stand anywhere."""
-        ...
-
-    def underway(self, thread: ThreadId) -> AbstractContextManager[None]:
-        """While the block lasts, a message of the thread goes to the platform and its id is noted."""
-        ...
-
-    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """The thread, in a channel (`PLATFORM:CHANNEL:`), of one of our messages or of a prompt by its key.
-
-        A message that is not known may be one that is on its way just now: its end is awaited, some seconds at most.
-        """
-        ...
-
-    async def is_noted(self, platform: str, message_id: str) -> bool:
-        """Whether a message of a platform is known as a post's."""
-        ...
-
-    async def depth(self) -> int:
-        """How many posts are on their way, for metrics."""
         ...
 
 

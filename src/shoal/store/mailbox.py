@@ -23,7 +23,7 @@ class MailboxView:
 
     async def accept(self, prompt: Prompt, prompts_max: int) -> Receipt:
         """Store a prompt once, waking the engine in the same transaction."""
-        return await self._driver.write(_accept(prompt, prompts_max, self._clock.now()))
+        return await self._driver.write(accept_prompt(prompt, prompts_max, self._clock.now()))
 
     async def accept_now(self, message: Steer | FollowUp) -> Receipt:
         """Store it for the running turn, if there is one."""
@@ -53,7 +53,8 @@ def _platform(thread: ThreadId) -> str:
     return thread.split(":", 1)[0]
 
 
-def _accept(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
+def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
+    """Store a prompt once and wake its thread, unless `prompts_max` wait there already."""
     now, thread = to_micros(at), prompt.thread
     yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=now)
     rows = yield from query(

@@ -7,13 +7,16 @@ from datetime import datetime, timedelta
 
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.records import NewPost, OutboxRow
+from shoal.domain.messages import Prompt, Receipt
+from shoal.domain.records import Fate, NewPost, OutboxRow
 from shoal.store import rows as convert
 from shoal.store.appends import append_outside, put_post, title_of
+from shoal.store.mailbox import accept_prompt
 from shoal.store.script import Driver, Script, number, query, text
 
 UNDERWAY_SECONDS = 5.0
 """Longest wait for posts that are at the platform, when somebody names a message that is not known."""
+QUEUE_FULL = "The conversation's queue is full."
 UNNOTED_PART = 1
 """Where the empty id of a preview without one stands: behind the real one."""
 
@@ -47,9 +50,19 @@ class OutboxView:
         now = to_micros(self._clock.now())
         await self._driver.write(_posted(row, part, message_id, "outbox_sent" if last else "outbox_part", now))
 
-    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
-        """An `opening` has opened this thread."""
-        await self._driver.write(_opened(row, thread, rest, self._clock.now()))
+    async def opened(
+        self,
+        row: OutboxRow,
+        thread: ThreadId,
+        rest: Sequence[NewPost],
+        prompt: Prompt | None = None,
+        prompts_max: int = 0,
+    ) -> Receipt | None:
+        """An `opening` has opened this thread, where its prompt is accepted."""
+        at = self._clock.now()
+        if prompt is None:
+            return await self._driver.write(_opened(row, thread, rest, at))
+        return await self._driver.write(_arrived(row, rest, prompt, prompts_max, at))
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
         """Put it back until `at`."""
@@ -66,7 +79,17 @@ class OutboxView:
 
     async def fail(self, row: OutboxRow, error: str) -> None:
         """Give it up."""
-        await self._driver.write(query("outbox_fail", id=row.id, claims=row.claims, error=error))
+        await self._driver.write(_fail(row, error))
+
+    async def withdraw(self, post_id: str) -> str | None:
+        """Give up a post that waits to be tried."""
+        rows = await self._driver.write(query("outbox_withdraw", id=post_id))
+        return text(rows[0][0]) if rows else None
+
+    async def fate(self, post_id: str) -> Fate | None:
+        """What has become of a post."""
+        rows = await self._driver.read(query("outbox_fate", id=post_id))
+        return Fate(text(rows[0][0]), text(rows[0][1])) if rows else None  # pyright: ignore[reportArgumentType]
 
     async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
         """When the next row is due."""
@@ -82,7 +105,7 @@ class OutboxView:
 
     async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str = "") -> None:
         """A turn's answer is, or is about to be, shown in this message."""
-        row = {"platform": thread.split(":", 1)[0], "message_id": message_id, "thread": thread}
+        row = {"platform": _platform(thread), "message_id": message_id, "thread": thread}
         now = to_micros(self._clock.now())
         part = 0 if message_id else UNNOTED_PART
         await self._driver.write(query("posted_insert", **row, post=f"preview:{turn}", part=part, now=now))
@@ -90,7 +113,7 @@ class OutboxView:
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
         """The preview that was about to be shown does not stand anywhere."""
         await self._driver.write(
-            query("posted_nowhere", platform=thread.split(":", 1)[0], thread=thread, post=f"preview:{turn}")
+            query("posted_nowhere", platform=_platform(thread), thread=thread, post=f"preview:{turn}")
         )
 
     @contextmanager
@@ -140,9 +163,33 @@ class OutboxView:
 
 def _put(post: NewPost, at: datetime) -> Script[bool]:
     fresh = yield from put_post(post, to_micros(at))
+    if not fresh and post.opening is not None and not post.opening.trigger:
+        fresh = bool((yield from query("outbox_again", id=post.id, payload=convert.dump(post), now=to_micros(at))))
+        yield from query("due", what=_platform(post.thread))
     if fresh and post.kind != "opening":
         yield from _note(post, post.thread, at)
     return fresh
+
+
+def _arrived(
+    row: OutboxRow, rest: Sequence[NewPost], prompt: Prompt, prompts_max: int, at: datetime
+) -> Script[Receipt]:
+    """A thread was opened for a prompt, and the prompt is there with it, or has no room there."""
+    receipt = yield from accept_prompt(prompt, prompts_max, at)
+    if receipt.status == "busy":
+        yield from _fail(row, QUEUE_FULL)
+        return receipt
+    yield from _opened(row, prompt.thread, rest, at)
+    if row.post.opening is not None and row.post.opening.trigger:
+        yield from query("trigger_settle", id=row.post.opening.trigger, error="", disable=0)
+    return receipt
+
+
+def _fail(row: OutboxRow, error: str) -> Script[None]:
+    failed = yield from query("outbox_fail", id=row.id, claims=row.claims, error=error)
+    opening = row.post.opening
+    if failed and opening is not None and opening.trigger:
+        yield from query("trigger_settle", id=opening.trigger, error=error, disable=int(opening.disables))
 
 
 def _opened(row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost], at: datetime) -> Script[None]:
@@ -150,6 +197,10 @@ def _opened(row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost], at: datet
     for post in rest:
         yield from put_post(post, to_micros(at))
     yield from query("outbox_sent", id=row.id, part=1)
+
+
+def _platform(thread: ThreadId) -> str:
+    return thread.split(":", 1)[0]
 
 
 def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
@@ -173,7 +224,7 @@ def _claim(platforms: Sequence[str], limit: int, span: tuple[int, int], held: Se
 
 
 def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[None]:
-    platform = row.thread.split(":", 1)[0]
+    platform = _platform(row.thread)
     if message_id:
         yield from query(
             "posted_insert",

@@ -1,10 +1,9 @@
-"""What is kept for a time: whole results, the calls of webhooks, and the marks of files that are gone."""
+"""What is kept for a time: whole results, and the marks of files that are gone."""
 
 import logging
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from shoal.domain.calls import DELIVERIES, DELIVERY_DAYS
-from shoal.domain.clock import Clock, iso
+from shoal.domain.clock import Clock
 from shoal.domain.files import STILL_FOLDERS, Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.store import Store
@@ -18,7 +17,7 @@ CHECKS_A_DAY = 24
 
 
 class Retention:
-    """Forgets artifacts older than `days` (0: never), old calls of webhooks, and marks that mark no file any more.
+    """Forgets artifacts older than `days` (0: never), and marks that mark no file any more.
 
     Marks of directories that follow their work stay: what they mark may lie on another machine.
     """
@@ -33,7 +32,6 @@ class Retention:
     async def run(self) -> None:
         """Look for artifacts once an hour and for the rest once a day, for ever."""
         while True:
-            await self.forget_deliveries(self._clock.now() - timedelta(days=DELIVERY_DAYS))
             if self._marked is not None:
                 await self._marked.forget_unused()
             for _ in range(CHECKS_A_DAY):
@@ -52,11 +50,3 @@ class Retention:
             except OSError as error:
                 log.warning("an artifact could not be deleted", extra={"digest": digest, "why": str(error)})
         return gone
-
-    async def forget_deliveries(self, before: datetime) -> None:
-        """Forget the calls of webhooks that were taken before, and those that failed, which may come again anyway."""
-        settings, oldest, after = self._store.settings, iso(before), ""
-        while page := await settings.page(DELIVERIES, after):
-            for after, taken in page:
-                if taken < oldest or not taken[:1].isdigit():
-                    await settings.drop(DELIVERIES, after, taken)

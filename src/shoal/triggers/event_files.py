@@ -2,7 +2,8 @@
 
 type        what becomes of the file                         what starts the turn
 ----------  -----------------------------------------------  ------------------------------------------------------
-immediate   moves to done/ once the message is accepted      the scan that finds it; a full queue is tried again
+immediate   moves to done/ once the message is accepted, in  the scan that finds it; a full queue is tried again
+            a channel once it is posted
 one-shot    stays until its time, then moves to done/        a stored trigger named `file:NAME`
 periodic    stays; deleting it removes the trigger           a stored trigger named `file:NAME`
 any         moves to failed/ with a .reason.txt beside it    nothing: it is malformed, was missed, or sending failed
@@ -23,14 +24,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, ShoalError, StoreError
+from shoal.domain.errors import InvalidInput, ShoalError
 from shoal.domain.foreign import UNREADABLE
-from shoal.domain.ids import parse_thread_id
+from shoal.domain.ids import parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
-from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.records import NewTrigger, Opening, Trigger
 from shoal.domain.schedule import check, next_after, single_time, zone_named
 from shoal.domain.store import Triggers
-from shoal.triggers.service import Target
+from shoal.triggers.service import Target, key_of
 
 if TYPE_CHECKING:
     import anyio
@@ -178,29 +179,41 @@ class EventFiles:
             self._known[name] = stamp
         for trigger in stored:
             if trigger.spec.kind == "one-shot" and trigger.state == "done":
-                self._put_away(name, "done")
+                if not await self._is_on_its_way(trigger):
+                    self._put_away(name, "done")
             elif trigger.spec.kind == "one-shot" and trigger.state in ("missed", "failed"):
                 self._put_away(name, "failed", trigger.error or "Its time had passed while nothing ran here.")
 
+    async def _is_on_its_way(self, trigger: Trigger) -> bool:
+        """Whether what a trigger has to say waits for its platform."""
+        if trigger.spec.thread is not None or trigger.last_at is None:
+            return False
+        fate = await self._target.fate(key_of(trigger, trigger.last_at))
+        return fate is not None and fate.state in ("pending", "sending")
+
     async def _start(self, name: str, event: _EventFile, stamp: _Stamp) -> None:
         spec = _spec(name, event)
-        author = Author("shoal", f"event {Path(name).stem}")
-        if spec.thread is None:
-            self._put_away(name, "done")
-            try:
-                await self._target.send_to_channel(spec.platform, spec.channel, spec.text, author, spec.agent)
-            except StoreError:
-                raise
-            except ShoalError as error:
-                self._put_away(name, "failed", str(error), source=self._directory / "done" / name)
-            return
-        key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
+        thread = spec.thread or unopened(spec.platform, spec.channel)
+        key, author = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}", Author("shoal", f"event {Path(name).stem}")
         prompt = Prompt(
-            spec.thread, key, spec.text, author, self._clock.now(), agent=spec.agent, origin="trigger", message_id=key
+            thread, key, spec.text, author, self._clock.now(), agent=spec.agent, origin="trigger", message_id=key
         )
+        if spec.thread is None:
+            await self._open(name, prompt)
+            return
         receipt = await self._target.send(prompt)
         if receipt.status != "busy":
             self._put_away(name, "done")
+
+    async def _open(self, name: str, prompt: Prompt) -> None:
+        """Have a thread opened; the file is put away by the scan that finds how that went. Raises InvalidInput."""
+        fate = await self._target.fate(prompt.key)
+        if fate is None:
+            await self._target.open(Opening(prompt))
+        elif fate.state == "sent":
+            self._put_away(name, "done")
+        elif fate.state == "failed":
+            self._put_away(name, "failed", fate.error)
 
     async def _keep_in_step(self, name: str, event: _EventFile, stored: list[Trigger]) -> list[Trigger]:
         """Leave exactly one trigger that says what the file says; the oldest, should two processes have added one."""
@@ -215,11 +228,12 @@ class EventFiles:
         self._poke()
         return [added]
 
-    def _put_away(self, name: str, folder: str, reason: str = "", source: Path | None = None) -> None:
+    def _put_away(self, name: str, folder: str, reason: str = "") -> None:
         target = self._directory / folder / name
         target.parent.mkdir(exist_ok=True)
-        os.replace(source or self._directory / name, target)
+        os.replace(self._directory / name, target)
         if reason:
+            os.utime(target)  # brought back, it is another event
             target.with_name(_reason_name(name)).write_text(f"{reason}\n", "utf-8")
             log.warning("an event file was moved to failed/; its reason lies beside it", extra={"file": name})
         self._known.pop(name, None)

@@ -6,7 +6,10 @@ due, or late by less than catch_up_seconds   advanced and claimed, then sent wit
 a single time, later than that               recorded as missed
 a cron line that missed several              one is sent if the last of them is not too late, else all are missed
 claimed, but the process died before         sent again at the next start; the key makes it one message
-sending fails (mailbox full, platform)       tried again after 30 s, 2 min, 10 min, unless it comes again sooner
+the mailbox is full                          tried again after 30 s, 2 min, 10 min, unless it comes again sooner
+it leads into a channel                      sent means: put into the outbox as a post that opens a thread, where its
+                                             prompt is accepted with that. The outbox notes with the trigger how it
+                                             went. If the trigger comes again while the post waits, that one has failed
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
                                              switched off and somebody is told
 """
@@ -17,11 +20,13 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from shoal.domain.clock import Clock, iso, to_micros
-from shoal.domain.errors import InvalidInput, PlatformError, ShoalError, StoreError
-from shoal.domain.ids import ThreadId
+from shoal.domain.errors import InvalidInput, ShoalError, StoreError
+from shoal.domain.ids import unopened
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.records import Occurrence, Trigger
+from shoal.domain.records import Fate, Occurrence, Opening, Trigger
 from shoal.domain.schedule import next_after
 from shoal.domain.store import Triggers
 from shoal.triggers.alarm import Alarm
@@ -47,10 +52,16 @@ class Target(Protocol):
         """Accept a message durably."""
         ...
 
-    async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
-    ) -> ThreadId:
-        """Post to a channel, which opens a thread, and start a turn there."""
+    async def open(self, opening: Opening) -> bool:
+        """Have a prompt begin a thread in a channel, once for its key; durable. Raises InvalidInput if it cannot be."""
+        ...
+
+    async def fate(self, key: str) -> Fate | None:
+        """What has become of that; None when it was never asked for."""
+        ...
+
+    async def withdraw(self, key: str) -> str | None:
+        """Give that up if it waits for its platform; what has kept it from it, None if it does not wait."""
         ...
 
 
@@ -96,7 +107,7 @@ class TriggerService:
         now = self._clock.now()
         for trigger in await self._triggers.all():
             claimed_at = trigger.last_at
-            if trigger.spec.thread is None or claimed_at is None or trigger.state not in ("active", "done"):
+            if claimed_at is None or trigger.state not in ("active", "done"):
                 continue
             if now - claimed_at < self._late_max:
                 await self._deliver(Occurrence(trigger, claimed_at, key_of(trigger, claimed_at)), attempt=0)
@@ -110,8 +121,19 @@ class TriggerService:
             for trigger in due:
                 await self._fire(trigger)
 
+    async def gave_up(self, trigger: str) -> None:
+        """The last try of a trigger into a channel has failed, and is noted with it: tell of it."""
+        for found in await self._triggers.all():
+            if found.id == trigger and found.state == "failed":
+                await self._tell_end(found, found.error)
+
     async def _fire(self, trigger: Trigger) -> None:
         now = self._clock.now()
+        if trigger.spec.thread is None and trigger.last_at is not None:
+            kept_by = await self._target.withdraw(key_of(trigger, trigger.last_at))
+            if kept_by:
+                await self._fail(trigger, kept_by)
+                trigger = replace(trigger, failures=trigger.failures + 1)
         try:
             next_at = next_after(trigger.spec, now + _backoff(trigger.failures))
             is_late = not self._in_time(trigger, now)
@@ -141,10 +163,9 @@ class TriggerService:
         except StoreError:
             raise
         except ShoalError as error:
-            problem, can_retry = str(error), isinstance(error, PlatformError) and not error.permanent
-            can_retry = can_retry and not (isinstance(error, PlatformError) and error.outcome_unknown)
+            problem, can_retry = str(error), False
         if not problem:
-            if trigger.failures or trigger.error:
+            if trigger.spec.thread is not None and (trigger.failures or trigger.error):
                 await self._triggers.settle(trigger)
             log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
             return
@@ -170,11 +191,8 @@ class TriggerService:
         text = spec.text
         if now - occurrence.due_at > timedelta(seconds=LATE_TOLD_SECONDS):
             text += f"\n\n(This was due at {iso(occurrence.due_at)} and comes late.)"
-        if spec.thread is None:
-            await self._target.send_to_channel(spec.platform, spec.channel, text, author, spec.agent)
-            return ""
         prompt = Prompt(
-            spec.thread,
+            spec.thread or unopened(spec.platform, spec.channel),
             occurrence.key,
             text,
             author,
@@ -183,14 +201,20 @@ class TriggerService:
             origin=spec.origin,
             message_id=occurrence.key,
         )
+        if spec.thread is None:
+            await self._target.open(Opening(prompt, occurrence.trigger.id, _is_last(occurrence.trigger)))
+            return ""
         receipt = await self._target.send(prompt)
         return "The conversation's queue is full." if receipt.status == "busy" else ""
 
     async def _fail(self, trigger: Trigger, problem: str) -> None:
-        gives_up = trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"
+        gives_up = _is_last(trigger)
         await self._triggers.settle(trigger, error=problem, disable=gives_up)
         if gives_up:
-            await self._tell(trigger, f"The trigger {title(trigger)} was switched off, since it failed: {problem}")
+            await self._tell_end(trigger, problem)
+
+    async def _tell_end(self, trigger: Trigger, problem: str) -> None:
+        await self._tell(trigger, f"The trigger {title(trigger)} was switched off, since it failed: {problem}")
 
     async def _seconds_to_next(self) -> float:
         times = [self._retries[0][0]] if self._retries else []
@@ -208,6 +232,11 @@ def key_of(trigger: Trigger, due_at: datetime) -> str:
 def title(trigger: Trigger) -> str:
     """How a trigger is called: its name, else the end of its id."""
     return trigger.spec.name or trigger.id[-6:]
+
+
+def _is_last(trigger: Trigger) -> bool:
+    """Whether a trigger that fails once more is switched off."""
+    return trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"
 
 
 def _backoff(failures: int) -> timedelta:

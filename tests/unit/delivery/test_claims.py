@@ -10,9 +10,10 @@ import pytest
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import Previews
 from shoal.delivery.sender import CLAIM_SECONDS, Sender
-from shoal.domain.ids import TurnId, make_thread_id
-from shoal.domain.posts import WRITING, OutboundPost, Window
-from shoal.domain.records import NewPost, OutboxRow
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import TurnId, make_thread_id, unopened
+from shoal.domain.posts import REPEATED, WRITING, OutboundPost, Window
+from shoal.domain.records import Fate, NewPost, OutboxRow
 from shoal.store.outbox import OutboxView
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.chat import LIMITS, FakeChat
@@ -155,3 +156,29 @@ async def test_a_post_that_may_stand_is_found_unless_another_post_is_what_stands
     await sender.deliver(second)
     assert chat.texts(thread) == ["Done.", "Done."]
     assert len({*await outbox.posted_ids("first"), *await outbox.posted_ids("second")}) == 2
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_an_opening_whose_answer_was_lost_is_found_by_its_key_else_marked_as_a_repeat(
+    outbox: Outbox, clock: ManualClock, idempotent: bool
+) -> None:
+    chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
+    chat.troubles.append(PlatformError("The answer was lost.", outcome_unknown=True))
+    await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
+    for _ in range(2):
+        (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+        await Sender(chat, outbox, clock).deliver(row)
+        await clock.advance(CLAIM_SECONDS)
+    assert await outbox.depth() == 0
+    repeat = [] if idempotent else [f"{REPEATED}A storm is coming."]
+    assert [one.markdown for one in chat.posted] == ["A storm is coming.", *repeat]
+    assert len({one.post.thread for one in chat.posted}) == 1
+
+
+async def test_an_opening_that_is_refused_for_good_is_given_up(outbox: Outbox, clock: ManualClock) -> None:
+    chat = FakeChat(clock=clock)
+    chat.troubles.append(PlatformError("No such channel.", permanent=True))
+    await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock).deliver(row)
+    assert await outbox.fate("p") == Fate("failed", "No such channel.")

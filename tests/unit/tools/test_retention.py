@@ -2,13 +2,10 @@
 
 import shutil
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from shoal.domain.calls import DELIVERIES, DELIVERY_DAYS
-from shoal.domain.clock import iso
 from shoal.domain.files import STILL_FOLDERS
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
@@ -115,24 +112,12 @@ async def test_a_folder_with_too_many_files_keeps_its_marks(rooms: Rooms, monkey
     assert await rooms.marked.forget_unused() == 0
 
 
-async def test_calls_of_webhooks_are_known_for_their_time(rooms: Rooms) -> None:
-    now = rooms.clock.now()
-    times = {"old": iso(now - timedelta(days=DELIVERY_DAYS, seconds=1)), "young": iso(now), "broken": "failed"}
-    for key, at in times.items():
-        await rooms.store.settings.put(DELIVERIES, key, at)
-    retention = Retention(rooms.store, LocalFiles(rooms.home.data), STILL_FOLDERS, rooms.home, rooms.clock, 0)
-    await retention.forget_deliveries(now - timedelta(days=DELIVERY_DAYS))
-    assert [key for key, _ in await rooms.store.settings.page(DELIVERIES)] == ["young"]
-
-
 @pytest.mark.parametrize("follows", [False, True])
 async def test_a_running_app_forgets_but_not_what_may_lie_elsewhere(rooms: Rooms, follows: bool) -> None:
     files, settings = LocalFiles(rooms.home.data), rooms.store.settings
-    await settings.put(DELIVERIES, "broken", "failed")
     await settings.put(SCOPE, "agents/main/workspace", encode_marks(Marks((LONG_AGO,))))
     folders = SyncedFolders(files, settings, rooms.home, rooms.marked) if follows else STILL_FOLDERS
     retention = Retention(rooms.store, files, folders, rooms.home, OneRound(), 0)
     with pytest.raises(InterruptedError):
         await retention.run()
-    assert await settings.page(DELIVERIES) == []
     assert bool(await rooms.noted()) == follows

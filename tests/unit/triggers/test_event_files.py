@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.triggers.test_service import START, Inbox, Stand
 
-from shoal.domain.errors import PlatformError
+from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Inbound, Receipt
 from shoal.triggers.event_files import FILES_MAX, RETRY_SECONDS, EventFiles
@@ -102,17 +102,60 @@ async def test_an_immediate_file_that_was_sent_before_a_crash_is_a_duplicate(fil
 
 async def test_an_immediate_file_into_a_channel(files: Files) -> None:
     files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
+    files.stand.inbox.away = True
+    for _ in range(2):
+        await files.again().scan()
+        assert files.names() == ["hook.json"], "until it is posted"
+    files.stand.inbox.away = False
+    await files.stand.clock.advance(86_400)
+    await files.stand.inbox.deliver()
     await files.watching.scan()
-    assert files.stand.inbox.posts == [(START, "slack", "C1", "Look")]
+    assert [post[1:] for post in files.stand.inbox.posts] == [("slack", "C1", "Look")]
+    assert files.names("done") == ["hook.json"]
+    assert files.names() == []
+
+
+async def test_a_platform_that_is_not_there_fails_the_file(files: Files) -> None:
+    files.stand.inbox.fails = InvalidInput("Platform 'slack' is not connected.")
+    files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
+    await files.watching.scan()
+    assert files.reason("hook.json") == "Platform 'slack' is not connected.\n"
+
+
+async def test_a_channel_that_refuses_the_post_fails_the_file_which_may_be_brought_back(files: Files) -> None:
+    files.stand.inbox.refuses = "No such channel."
+    path = files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
+    for _ in range(2):
+        await files.watching.scan()
+    assert files.names("done") == []
+    assert files.reason("hook.json") == "No such channel.\n"
+    files.stand.inbox.refuses = ""
+    (files.directory / "failed" / "hook.json").rename(path)
+    for _ in range(2):
+        await files.watching.scan()
+    assert len(files.stand.inbox.posts) == 1
     assert files.names("done") == ["hook.json"]
 
 
-async def test_a_channel_that_cannot_be_reached_fails_the_file(files: Files) -> None:
-    files.stand.inbox.fails = PlatformError("No such channel.")
-    files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
+async def test_a_single_time_into_a_channel_is_put_away_when_it_is_posted(files: Files) -> None:
+    files.stand.inbox.away = True
+    files.put("once.json", {**ONCE, "schedule": "2026-10-25T01:00:00Z"})
     await files.watching.scan()
-    assert files.names("done") == []
-    assert files.reason("hook.json") == "No such channel.\n"
+    async with files.stand.running(files.stand.service()):
+        await files.stand.let_pass(3600)
+        await files.watching.scan()
+        assert files.names() == ["once.json"]
+        files.stand.inbox.refuses = "No such channel."
+        await files.stand.let_pass(86_400)
+        await files.stand.inbox.deliver()
+        await files.watching.scan()
+    assert files.reason("once.json") == "No such channel.\n"
+
+
+async def test_a_channel_of_no_name_fails_the_file(files: Files) -> None:
+    files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C" * 300, "text": "Look"})
+    await files.watching.scan()
+    assert "characters" in files.reason("hook.json")
 
 
 async def test_a_full_queue_leaves_the_file_for_the_next_scan(files: Files) -> None:

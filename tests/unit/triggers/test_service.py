@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shoal.domain.errors import InvalidInput, PlatformError, StoreUnavailable
-from shoal.domain.ids import ThreadId
+from shoal.domain.errors import InvalidInput, StoreUnavailable
+from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.outbox import Outbox
+from shoal.domain.records import Fate, NewPost, NewTrigger, Opening, Trigger
 from shoal.domain.schedule import next_after
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
@@ -26,10 +27,18 @@ START = datetime(2026, 10, 25, tzinfo=UTC)
 
 
 class Inbox:
-    """Takes messages as the orchestrator does: once a key. `fails` and `full` make it refuse."""
+    """Takes messages as the orchestrator does: once a key. `fails` and `full` make it refuse.
 
-    def __init__(self, clock: ManualClock) -> None:
+    What is to open a thread goes through `outbox` to a platform that posts it at once, refuses it for good (`refuses`)
+    or is away.
+    """
+
+    def __init__(self, clock: ManualClock, outbox: Outbox | None = None) -> None:
         self.clock = clock
+        self.outbox = outbox
+        self.refuses = ""
+        self.away = False
+        self.gave_up: list[str] = []
         self.keys: set[str] = set()
         self.prompts: list[Prompt] = []
         self.posts: list[tuple[datetime, str, str, str]] = []
@@ -51,15 +60,44 @@ class Inbox:
         self.fired.append((self.clock.now(), message.text))
         return Receipt("accepted")
 
-    async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
-    ) -> ThreadId:
-        """Post to a channel."""
-        self.fired.append((self.clock.now(), text))
+    async def open(self, opening: Opening) -> bool:
+        """Put it into the outbox, once."""
+        assert self.outbox is not None
         if self.fails:
             raise self.fails
-        self.posts.append((self.clock.now(), platform, channel, text))
-        return THREAD
+        prompt = opening.prompt
+        post = NewPost(prompt.key, prompt.thread, prompt.text, "opening", opening=opening)
+        if not await self.outbox.put(post):
+            return False
+        self.fired.append((self.clock.now(), prompt.text))
+        await self.deliver()
+        return True
+
+    async def deliver(self) -> None:
+        """Do what the sender does."""
+        assert self.outbox is not None
+        for row in await self.outbox.claim(["slack"], 10, 60):
+            opening = row.post.opening
+            assert opening is not None
+            if self.refuses:
+                await self.outbox.fail(row, self.refuses)
+                self.gave_up += [opening.trigger] if opening.disables else []
+            elif self.away:
+                await self.outbox.retry(row, self.clock.now() + timedelta(days=1), "Slack is away.")
+            else:
+                await self.outbox.opened(row, THREAD, [], replace(opening.prompt, thread=THREAD), 100)
+                where = thread_address(row.thread)
+                self.posts.append((self.clock.now(), where.platform, where.channel, row.post.text))
+
+    async def fate(self, key: str) -> Fate | None:
+        """What became of a post."""
+        assert self.outbox is not None
+        return await self.outbox.fate(key)
+
+    async def withdraw(self, key: str) -> str | None:
+        """Give a post up."""
+        assert self.outbox is not None
+        return await self.outbox.withdraw(key)
 
 
 class Stand:
@@ -68,7 +106,7 @@ class Stand:
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock(START)
         self.store = DatabaseStore(SqliteDriver(path / "shoal.db", synchronous="OFF"), self.clock)
-        self.inbox = Inbox(self.clock)
+        self.inbox = Inbox(self.clock, self.store.outbox)
         self.told: list[str] = []
 
     async def tell(self, trigger: Trigger, text: str) -> None:
@@ -245,13 +283,20 @@ async def test_what_was_claimed_and_not_sent_is_sent_at_the_next_start_and_never
     assert len(stand.inbox.prompts) == 1
 
 
-async def test_a_post_to_a_channel_is_not_repeated_after_a_crash(stand: Stand) -> None:
+@pytest.mark.parametrize("posted", [False, True])
+async def test_what_was_claimed_into_a_channel_is_posted_at_the_next_start_and_never_twice(
+    stand: Stand, posted: bool
+) -> None:
     trigger = await stand.add("0 * * * *", channel="C1")
     stand.clock.jump(3600)
+    stand.inbox.away = not posted
     assert await stand.store.triggers.claim(trigger, utc(25, 2))
-    async with stand.running(stand.service()):
-        pass
-    assert stand.inbox.posts == []
+    for _ in range(3):
+        async with stand.running(stand.service()):
+            pass
+    assert len(stand.inbox.fired) == 1
+    assert len(stand.inbox.posts) == posted
+    assert await stand.store.outbox.depth() == (not posted)
 
 
 # ---- failures ----
@@ -268,65 +313,99 @@ async def test_a_full_queue_is_tried_again(stand: Stand) -> None:
 
 
 async def test_a_single_time_that_keeps_failing_is_given_up_and_told(stand: Stand) -> None:
-    await stand.add("2026-10-25T01:00", channel="C1")
-    stand.inbox.fails = PlatformError("Slack is away.")
+    await stand.add("2026-10-25T01:00")
+    stand.inbox.full = True
     async with stand.running(stand.service()):
-        await stand.let_pass(3600 + sum(RETRY_SECONDS))
-    assert len(stand.inbox.fired) == 1 + len(RETRY_SECONDS)
+        await stand.let_pass(3600 + sum(RETRY_SECONDS) - 1)
+        assert (await stand.one()).error == ""
+        await stand.let_pass(1)
     trigger = await stand.one()
-    assert (trigger.state, trigger.error) == ("failed", "Slack is away.")
+    assert (trigger.state, trigger.error) == ("failed", "The conversation's queue is full.")
     assert len(stand.told) == 1
-    assert stand.told[0].endswith("was switched off, since it failed: Slack is away.")
+    assert stand.told[0].endswith("was switched off, since it failed: The conversation's queue is full.")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        PlatformError("No such channel.", permanent=True),
-        PlatformError("Maybe posted.", outcome_unknown=True),
-        InvalidInput("Platform 'slack' is not connected."),
-    ],
-)
-async def test_what_cannot_help_is_not_tried_again(stand: Stand, error: Exception) -> None:
+async def test_a_platform_that_is_not_there_fails_a_single_time_at_once(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00", channel="C1")
-    stand.inbox.fails = error
+    stand.inbox.fails = InvalidInput("Platform 'slack' is not connected.")
+    async with stand.running(stand.service()):
+        await stand.let_pass(3600)
+    assert (await stand.one()).state == "failed"
+    assert stand.told[0].endswith("since it failed: Platform 'slack' is not connected.")
+
+
+async def test_a_single_time_that_the_platform_refuses_is_switched_off_and_told(stand: Stand) -> None:
+    trigger = await stand.add("2026-10-25T01:00", channel="C1")
+    stand.inbox.refuses = "No such channel."
+    service = stand.service()
+    async with stand.running(service):
+        await stand.let_pass(3600)
+    assert stand.inbox.gave_up == [trigger.id]
+    await service.gave_up(trigger.id)
+    assert (await stand.one()).state == "failed"
+    assert stand.told[0].endswith("was switched off, since it failed: No such channel.")
+
+
+async def test_a_single_time_waits_for_its_platform(stand: Stand) -> None:
+    await stand.add("2026-10-25T01:00", channel="C1")
+    stand.inbox.away = True
     async with stand.running(stand.service()):
         await stand.let_pass(7200)
-    assert len(stand.inbox.fired) == 1
-    assert (await stand.one()).state == "failed"
+        assert ((await stand.one()).state, stand.inbox.posts) == ("done", [])
+        stand.inbox.away = False
+        await stand.let_pass(86_400)
+        await stand.inbox.deliver()
+    assert [at for at, *_ in stand.inbox.posts] == [utc(26, 2)]
 
 
 async def test_a_cron_line_that_keeps_failing_comes_less_often_and_is_switched_off(stand: Stand) -> None:
     await stand.add("* * * * *", channel="C1")
-    stand.inbox.fails = PlatformError("No such channel.", permanent=True)
+    stand.inbox.refuses = "No such channel."
     async with stand.running(stand.service()):
         await stand.let_pass(86_400)
     trigger = await stand.one()
     assert (trigger.state, trigger.failures) == ("failed", FAILURES_MAX)
+    assert stand.inbox.gave_up == [trigger.id]
     times = [at for at, _ in stand.inbox.fired]
     waits = [(later - at).total_seconds() / 60 for at, later in pairwise(times)]
     assert len(times) == FAILURES_MAX
     assert waits == sorted(waits)
     assert waits[-1] > 8
-    assert len(stand.told) == 1
 
 
 async def test_a_cron_line_is_not_tried_again_after_it_has_come_anew(stand: Stand) -> None:
-    await stand.add("* * * * *", channel="C1")
-    stand.inbox.fails = PlatformError("Slack is away.")
+    await stand.add("* * * * *")
+    stand.inbox.full = True
     async with stand.running(stand.service()):
-        await stand.let_pass(170)
+        await stand.let_pass(125)
+        assert (await stand.one()).failures == 1
+        stand.inbox.full = False
+        await stand.let_pass(170 - 125)
     seconds = [(at - START).total_seconds() for at, _ in stand.inbox.fired]
-    assert seconds == [60, 90, 120, 150]
+    assert seconds == [150], "what came at 60 s was given up when the next was nearer than its third try"
+
+
+async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_it(stand: Stand) -> None:
+    await stand.add("* * * * *", channel="C1")
+    stand.inbox.away = True
+    async with stand.running(stand.service()):
+        await stand.let_pass(240)
+        trigger = await stand.one()
+        assert (trigger.failures, trigger.error) == (1, "Slack is away.")
+        assert (len(stand.inbox.fired), await stand.store.outbox.depth()) == (2, 1)
+        await stand.let_pass(86_400)
+    assert (await stand.one()).state == "failed"
+    assert stand.told[0].endswith("since it failed: Slack is away.")
+    assert await stand.store.outbox.depth() == 0
 
 
 async def test_success_ends_the_count_of_failures(stand: Stand) -> None:
     await stand.add("0 * * * *", channel="C1")
-    stand.inbox.fails = PlatformError("No such channel.", permanent=True)
+    stand.inbox.refuses = "No such channel."
     async with stand.running(stand.service()):
         await stand.let_pass(3600)
         assert (await stand.one()).failures == 1
-        stand.inbox.fails = None
+        stand.inbox.refuses = ""
         await stand.let_pass(3600)
     trigger = await stand.one()
     assert (trigger.failures, trigger.error, trigger.state) == (0, "", "active")

@@ -64,7 +64,23 @@ where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_fail
 -- Give a post up, unless another sender has claimed or sent it meanwhile.
-update outbox set state = 'failed', error = :error where id = :id and state = 'sending' and claims = :claims;
+update outbox set state = 'failed', error = :error where id = :id and state = 'sending' and claims = :claims
+returning id;
+
+-- name: outbox_again
+-- Try a post anew that was given up.
+update outbox set state = 'pending', payload = :payload, part = 0, attempts = 0, maybe_sent = 0, error = '',
+    due_at = :now, created_at = :now
+where id = :id and state = 'failed'
+returning number;
+
+-- name: outbox_withdraw
+-- Give up a post that nobody holds.
+update outbox set state = 'failed' where id = :id and state = 'pending' returning error;
+
+-- name: outbox_fate
+-- What has become of a post.
+select state, error from outbox where id = :id;
 
 -- name: outbox_next_due
 -- When the next post of a platform is due; what stands behind another of its thread waits for that.

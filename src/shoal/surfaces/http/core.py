@@ -18,7 +18,7 @@ from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine
-from shoal.domain.records import NewTrigger, Snapshot, Trigger
+from shoal.domain.records import NewTrigger, Opening, Snapshot, Trigger
 from shoal.domain.store import Store
 
 if TYPE_CHECKING:
@@ -70,9 +70,13 @@ class Orchestrator(Protocol):
         ...
 
     async def send_to_channel(
-        self, platform: str, channel: str, text: str, author: Author, agent: str = "", tainted_by: str = ""
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
     ) -> ThreadId:
         """Post to a channel, which opens a thread, and let its agent answer."""
+        ...
+
+    async def open(self, opening: Opening) -> bool:
+        """Have a prompt begin a thread in a channel, once for its key; durable. Raises InvalidInput if it cannot be."""
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:

@@ -4,11 +4,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.domain.calls import DELIVERIES, Webhook
-from shoal.domain.clock import iso
-from shoal.domain.errors import NotFound, ShoalError
-from shoal.domain.ids import ThreadId, parse_thread_id
+from shoal.domain.calls import Webhook
+from shoal.domain.errors import NotFound
+from shoal.domain.ids import parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import Opening
 from shoal.domain.signing import is_genuine
 from shoal.surfaces.http.core import BODY_BYTES_MAX, Web
 from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint, json_answer
@@ -17,11 +17,10 @@ from shoal.surfaces.http.parse import bounded_body, path_part
 from shoal.triggers.webhook import delivery_key, render
 
 PREFIX = "/hooks/"
-_FAILED = "failed"
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
-    """The call was taken in, now or, a `duplicate`, before. `thread` is empty for a duplicate into a channel."""
+    """The call was taken in, now or, a `duplicate`, before. `thread` is empty into a channel: it is to be opened."""
 
     accepted: bool
     duplicate: bool
@@ -40,50 +39,28 @@ async def take_hook(web: Web, request: Request) -> Response:
         raise ApiError(401, "unauthorized", "The call does not prove that it knows the secret of this webhook.")
     text = render(hook.template, name, body)
     key = delivery_key(name, headers, body, web.core.clock.new_id())
-    if hook.thread:
-        return json_answer(await _into_thread(web, name, hook, key, text), 202)
-    return json_answer(await _into_channel(web, name, hook, key, text), 202)
+    return json_answer(await _send(web, name, hook, key, text), 202)
 
 
-async def _into_thread(web: Web, name: str, hook: Webhook, key: str, text: str) -> HookAnswer:
-    thread = parse_thread_id(hook.thread)
+async def _send(web: Web, name: str, hook: Webhook, key: str, text: str) -> HookAnswer:
     prompt = Prompt(
-        thread,
+        parse_thread_id(hook.thread) if hook.thread else unopened(hook.platform, hook.channel),
         key,
         text,
-        _author(name),
+        Author("shoal", f"webhook {name}"),
         web.core.clock.now(),
         agent=hook.agent,
         message_id=key,
         origin="trigger",
         tainted_by=f"webhook {name}",
     )
+    if not hook.thread:
+        fresh = await web.core.orchestrator.open(Opening(prompt))
+        return HookAnswer(True, not fresh, "")
     receipt = await web.core.orchestrator.send(prompt)
     if receipt.status == "busy":
         raise ApiError(429, "busy", "The conversation's queue is full; send it again later.", {"Retry-After": "30"})
-    return HookAnswer(True, receipt.status == "duplicate", thread)
-
-
-async def _into_channel(web: Web, name: str, hook: Webhook, key: str, text: str) -> HookAnswer:
-    """Post it, which opens a thread. The key is taken before, and given back when the platform takes nothing."""
-    settings, now = web.core.store.settings, iso(web.core.clock.now())
-    for before in (None, _FAILED, None):  # what failed may be forgotten between two looks
-        if await settings.swap(DELIVERIES, key, before, now):
-            break
-    else:
-        return HookAnswer(True, True, "")
-    try:
-        thread: ThreadId = await web.core.orchestrator.send_to_channel(
-            hook.platform, hook.channel, text, _author(name), hook.agent, f"webhook {name}"
-        )
-    except ShoalError:
-        await settings.swap(DELIVERIES, key, now, _FAILED)
-        raise
-    return HookAnswer(True, False, thread)
-
-
-def _author(name: str) -> Author:
-    return Author("shoal", f"webhook {name}")
+    return HookAnswer(True, receipt.status == "duplicate", prompt.thread)
 
 
 ENDPOINTS = (

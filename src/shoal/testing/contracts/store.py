@@ -13,6 +13,7 @@ from shoal.testing.contracts.store_children import ChildRules
 from shoal.testing.contracts.store_delivery import DeliveryRules
 from shoal.testing.contracts.store_journal import JournalRules
 from shoal.testing.contracts.store_mailbox import MailboxRules
+from shoal.testing.contracts.store_openings import OpeningRules
 from shoal.testing.contracts.store_processes import ProcessRules
 from shoal.testing.contracts.store_records import RecordRules
 from shoal.testing.contracts.store_registry import RegistryRules
@@ -24,6 +25,7 @@ class StoreContract(
     ProcessRules,
     JournalRules,
     DeliveryRules,
+    OpeningRules,
     ApprovalRules,
     BudgetRules,
     ChildRules,
