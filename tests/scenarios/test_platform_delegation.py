@@ -60,7 +60,7 @@ async def test_a_subagent_works_in_its_own_thread_and_its_answer_is_the_result(t
         assert result.text == f"[The subagent {child} has finished.]\nseven boats"
         assert len(model.requests[1].messages) == 1, "it knows nothing of the conversation"
         assert [seen.text for seen in stand.said()] == ["There are seven."], "the child says nothing itself"
-        assert await scene.app.store.outbox.next_due_at(["agent"]) is None
+        assert await scene.app.store.outbox.depth() == 0
 
 
 async def test_a_spawned_result_is_noted_without_a_model_call(tmp_path: Path, stand: Stand) -> None:

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -103,6 +103,8 @@ class Sender:
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
+        self._put_back: list[datetime] = []
+        """When rows are due again; those that others put back are found by looking every QUIET_SECONDS."""
         self._poked = asyncio.Event()
 
     def poke(self) -> None:
@@ -118,13 +120,14 @@ class Sender:
             while True:
                 self._poked.clear()
                 room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
-                slow, now = self._slow(), self._clock.monotonic()
+                slow, now, looked_at = self._slow(), self._clock.monotonic(), self._clock.now()
                 rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS, slow) if room or slow else []
                 self._at_work.update((id, now) for id in slow if id in self._at_work)
                 for row in (row for row in rows if row.id not in self._at_work):
                     self._at_work[row.id] = now
                     tasks.start_soon(self._work_on, row)
-                await self._wait(platforms)
+                self._put_back = [at for at in self._put_back if at > looked_at]
+                await self._wait()
 
     def _slow(self) -> list[str]:
         """What is at work for so long that its claim has to be extended."""
@@ -132,37 +135,41 @@ class Sender:
         return sorted(id for id, claimed_at in self._at_work.items() if claimed_at < before)
 
     async def _work_on(self, row: OutboxRow) -> None:
+        is_more = True
         try:
-            await self.deliver(row)
+            is_more = await self.deliver(row)
         finally:
+            is_full = len(self._at_work) >= ROWS_AT_ONCE_MAX
             self._at_work.pop(row.id, None)
-            self.poke()
+            if is_more or is_full:
+                self.poke()
 
-    async def _wait(self, platforms: tuple[str, ...]) -> None:
-        due = await self._outbox.next_due_at(platforms)
+    async def _wait(self) -> None:
+        due = min(self._put_back, default=None)
         seconds = QUIET_SECONDS
-        until_due = (due - self._clock.now()).total_seconds() if due is not None else QUIET_SECONDS
-        if until_due > 0 or not self._at_work:  # else what is due waits for a row at work, whose end pokes
-            seconds = min(seconds, max(0.0, until_due))
+        if due is not None:
+            seconds = min(seconds, max(0.0, (due - self._clock.now()).total_seconds()))
         await self._clock.wait(self._poked, seconds)
 
-    async def deliver(self, row: OutboxRow) -> None:
-        """Post what is left of a row and note how it went."""
+    async def deliver(self, row: OutboxRow) -> bool:
+        """Post what is left of a row and note how it went; whether another may be posted because of that."""
         if row.post.kind == "edit":
             await self._change_card(row)
-            return
+            return True
         if row.post.kind == "opening":
             await self._open_thread(row)
-            return
+            return True
         pieces = self._pieces(self._text(row))
         if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
-            await self._outbox.posted(row, row.part, "", last=True)
+            return await self._outbox.posted(row, row.part, "", last=True)
+        is_more = True
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
                 message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
                 if message_id is None:
-                    return
-                await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+                    return True
+                is_more = await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+        return is_more
 
     def _pieces(self, text: str) -> list[str]:
         limits = self._adapter.limits
@@ -284,6 +291,7 @@ class Sender:
         delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
         at = self._clock.now() + timedelta(seconds=delay)
         await self._outbox.retry(row, at, str(error), maybe_sent=row.maybe_sent or error.outcome_unknown)
+        self._put_back.append(at)
 
 
 def _buttons(approval: str) -> tuple[Button, ...]:

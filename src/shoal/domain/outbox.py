@@ -37,8 +37,8 @@ class Outbox(Protocol):
         """
         ...
 
-    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
-        """Piece `part` is on the platform as `message_id`; `last` ends the row."""
+    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> bool:
+        """Piece `part` is on the platform as `message_id`; `last` ends the row. Whether its thread has more to post."""
         ...
 
     async def opened(
@@ -73,10 +73,6 @@ class Outbox(Protocol):
 
     async def fate(self, post_id: str) -> Fate | None:
         """What has become of a post; None for an unknown one."""
-        ...
-
-    async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
-        """When the next row is due, None when there is none."""
         ...
 
     async def posted_ids(self, post_id: str) -> list[str]:

@@ -45,10 +45,10 @@ class OutboxView:
         """Make the claims of a platform's former sender due at once."""
         await self._driver.write(query("outbox_release", platform=platform, now=to_micros(self._clock.now())))
 
-    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> None:
+    async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> bool:
         """Piece `part` is on the platform."""
         now = to_micros(self._clock.now())
-        await self._driver.write(_posted(row, part, message_id, "outbox_sent" if last else "outbox_part", now))
+        return await self._driver.write(_posted(row, part, message_id, "outbox_sent" if last else "outbox_part", now))
 
     async def opened(
         self,
@@ -90,14 +90,6 @@ class OutboxView:
         """What has become of a post."""
         rows = await self._driver.read(query("outbox_fate", id=post_id))
         return Fate(text(rows[0][0]), text(rows[0][1])) if rows else None  # pyright: ignore[reportArgumentType]
-
-    async def next_due_at(self, platforms: Sequence[str]) -> datetime | None:
-        """When the next row is due."""
-        due = [
-            convert.moment((await self._driver.read(query("outbox_next_due", platform=platform)))[0][0])
-            for platform in platforms
-        ]
-        return min((at for at in due if at is not None), default=None)
 
     async def posted_ids(self, post_id: str) -> list[str]:
         """The platform's message ids of a post."""
@@ -223,7 +215,7 @@ def _claim(platforms: Sequence[str], limit: int, span: tuple[int, int], held: Se
     return found
 
 
-def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[None]:
+def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[bool]:
     platform = _platform(row.thread)
     if message_id:
         yield from query(
@@ -236,3 +228,4 @@ def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> 
             now=now,
         )
     yield from query(mark, id=row.id, part=part + 1)
+    return bool((yield from query("outbox_more", thread=row.thread)))

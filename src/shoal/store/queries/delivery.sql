@@ -82,12 +82,9 @@ update outbox set state = 'failed' where id = :id and state = 'pending' returnin
 -- What has become of a post.
 select state, error from outbox where id = :id;
 
--- name: outbox_next_due
--- When the next post of a platform is due; what stands behind another of its thread waits for that.
-select min(o.due_at) from outbox o
-where o.platform = :platform and o.state in ('pending', 'sending')
-    and not exists (select 1 from outbox e
-        where e.thread = o.thread and e.number < o.number and e.state in ('pending', 'sending'));
+-- name: outbox_more
+-- Whether a thread has posts that are to be made.
+select 1 from outbox where thread = :thread and state in ('pending', 'sending') limit 1;
 
 -- name: outbox_depth
 -- How many posts are on their way.

@@ -59,7 +59,8 @@ class DeliveryRules:
         first, other = await claimed(store)
         assert (first.id, other.id) == ("a", "c")
         assert await claimed(store) == []
-        await store.outbox.posted(first, 0, "p1", last=True)
+        assert await store.outbox.posted(first, 0, "p1", last=True), "b waits"
+        assert not await store.outbox.posted(other, 0, "p2", last=True), "nothing waits there"
         assert [row.id for row in await claimed(store)] == ["b"]
 
     async def test_a_claim_takes_the_oldest_within_its_limit(self, store: Store) -> None:
@@ -105,7 +106,6 @@ class DeliveryRules:
         at = clock.now() + timedelta(seconds=5)
         await store.outbox.retry(row, at, "slow down")
         assert await claimed(store) == []
-        assert await store.outbox.next_due_at(["web"]) is not None
         await clock.advance(5)
         (row,) = await claimed(store)
         assert (row.id, row.attempts, row.maybe_sent) == ("a", 1, False)
@@ -128,7 +128,6 @@ class DeliveryRules:
         assert len(await claimed(store)) == 1
         await clock.advance(CLAIM_SECONDS - 1)
         assert await claimed(store) == []
-        assert await store.outbox.next_due_at(["web"]) == clock.now() + timedelta(seconds=1)
         await clock.advance(1)
         (row,) = await claimed(store)
         assert row.maybe_sent
@@ -170,23 +169,6 @@ class DeliveryRules:
         (row,) = await claimed(store)
         await store.outbox.fail(row, "the channel is gone")
         assert [row.id for row in await claimed(store)] == ["b"]
-
-    async def test_the_next_due_time_is_of_the_platforms_asked_for(self, store: Store, clock: ManualClock) -> None:
-        """None when nothing waits there."""
-        assert await store.outbox.next_due_at(["web", "terminal"]) is None
-        await store.outbox.put(post("a"))
-        assert await store.outbox.next_due_at(["web", "terminal"]) == clock.now()
-        assert await store.outbox.next_due_at(["terminal"]) is None
-        assert await store.outbox.next_due_at([]) is None
-
-    async def test_what_waits_behind_another_of_its_thread_is_not_due(self, store: Store, clock: ManualClock) -> None:
-        """Else its sender would look again and again while the platform has the first one wait."""
-        await store.outbox.put(post("a"))
-        await store.outbox.put(post("b"))
-        (row,) = await claimed(store)
-        later = clock.now() + timedelta(seconds=5)
-        await store.outbox.retry(row, later, "slow down")
-        assert await store.outbox.next_due_at(["web"]) == later
 
     async def test_a_post_comes_back_as_it_was_put(self, store: Store) -> None:
         """With everything in it."""
