@@ -8,7 +8,7 @@ import errno
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -78,13 +78,9 @@ class KernelOpener(WalkingOpener):
             base = os.readlink(f"/proc/self/fd/{folder}")
             for kept in range(len(parts), 0, -1):
                 try:
-                    found = openat2(folder, "/".join(parts[:kept]), os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)
+                    real = _name_of(folder, "/".join(parts[:kept]))
                 except FileNotFoundError:
                     continue
-                try:
-                    real = Path(os.readlink(f"/proc/self/fd/{found}"))
-                finally:
-                    os.close(found)
                 return (*_below(real, base), *parts[kept:])
             return parts
         finally:
@@ -98,6 +94,25 @@ class KernelOpener(WalkingOpener):
             return openat2(folder, "/".join(parts), _DIRECTORY, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
         finally:
             os.close(folder)
+
+
+def _name_of(folder: int, path: str) -> Path:
+    """Where a path below a directory leads, tried again while somebody puts another file in its place."""
+    for _ in range(_TRIES):
+        found = openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)
+        try:
+            name = os.readlink(f"/proc/self/fd/{found}")  # of a file that was replaced: with " (deleted)" behind it
+            if _is_named(found, name):
+                return Path(name)
+        finally:
+            os.close(found)
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def _is_named(opened: int, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(opened))
+    return False
 
 
 def best_opener() -> WalkingOpener:

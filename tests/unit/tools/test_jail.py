@@ -246,6 +246,25 @@ def test_a_link_swapped_in_is_never_followed_out(jail: Jail, swapping: Path, tmp
     assert os.listdir(tmp_path / "trap") == ["outside.txt"]
 
 
+def test_a_file_that_is_replaced_all_the_time_keeps_its_name(jail: Jail, root: Path) -> None:
+    (root / "a.txt").write_text("first")
+    done = threading.Event()
+
+    def replace() -> None:
+        while not done.is_set():
+            (root / "new").write_text("next")
+            (root / "new").replace(root / "a.txt")
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        names = {jail.resolve("a.txt").shown for _ in range(RACES)}
+    finally:
+        done.set()
+        thread.join()
+    assert names == {"/workspace/a.txt"}
+
+
 def test_a_resolved_place_does_not_follow_a_link_put_there_later(jail: Jail, root: Path, outside: Path) -> None:
     (root / "a").mkdir()
     (root / "a" / "outside.txt").write_text("inside")

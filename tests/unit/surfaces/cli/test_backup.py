@@ -11,6 +11,7 @@ import pytest
 from tests.unit.surfaces.cli.conftest import Ran, Shoal
 
 from shoal.config.redact import without_secrets
+from shoal.store.statements import migrations
 
 CANARY = "sk-canary-4711"
 CONFIG = f"""\
@@ -184,7 +185,7 @@ def test_a_damaged_database_is_not_restored(shoal: Shoal, home: Path, file: Path
 
 
 def test_migrate_says_which_schema_there_is(shoal: Shoal, home: Path) -> None:
-    assert shoal("migrate").out == f"{home}/shoal.db has schema 1.\n"
+    assert shoal("migrate").out == f"{home}/shoal.db has schema {len(migrations('sqlite'))}.\n"
     home.rename(home.with_name("before"))
     shoal("init")
-    assert shoal("migrate").out == f"{home}/shoal.db: schema 0 → 1.\n"
+    assert shoal("migrate").out == f"{home}/shoal.db: schema 0 → {len(migrations('sqlite'))}.\n"
