@@ -248,6 +248,7 @@ async def test_an_idle_thread_leaves_memory_and_comes_back(tmp_path: Path) -> No
         await world.ada.says("hi")
         await world.ada.sees("hello")
         assert world.app.orchestrator.active == 1
+        await world.is_quiet()
         await clock.advance(400)
         assert world.app.orchestrator.active == 0
         await world.ada.says("me again")
