@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import Previews
-from shoal.delivery.sender import CLAIM_SECONDS, Sender
+from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, Sender
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import TurnId, make_thread_id, unopened
 from shoal.domain.posts import REPEATED, WRITING, OutboundPost, Window
@@ -30,6 +31,12 @@ class Outbox(OutboxView):
     def __init__(self, driver: SqliteDriver, clock: ManualClock) -> None:
         super().__init__(driver, clock)
         self.claimed: list[str] = []
+        self.put_back: list[datetime] = []
+
+    async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
+        """Put back and note when it is due."""
+        await super().retry(row, at, error, maybe_sent=maybe_sent)
+        self.put_back.append(at)
 
     async def claim(
         self, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
@@ -97,6 +104,23 @@ async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: Outbox, clo
         await clock.advance(1)
     assert outbox.claimed == ["p"]
     assert len(chat.posted) == 1
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
+async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look(
+    outbox: Outbox, clock: ManualClock
+) -> None:
+    chat = FakeChat(clock=clock)
+    chat.troubles.append(PlatformError("Busy.", retry_after_seconds=QUIET_SECONDS / 2))
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    async with asyncio.timeout(10):
+        while not outbox.put_back or clock.next_wake_at() not in outbox.put_back:
+            await outbox.depth()
+        await clock.advance_to(outbox.put_back[0])
+        await chat.sees(make_thread_id("fake", "harbour", "1"), "short")
+    assert outbox.put_back == [clock.now()]
     sending.cancel()
     await asyncio.wait([sending])
 
