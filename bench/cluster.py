@@ -1,7 +1,9 @@
-"""The engine for many machines: turns a second with 1, 2 and 4 workers, the time to a handler, what idle threads cost.
+"""The engine for many machines: turns a second with 1, 2 and 4 workers, the time to a handler, what idle threads cost,
+and how long after a worker's death another goes on.
 
-Server, client and workers share this machine. `python -m bench.cluster work URL` is one worker. A turn is its
-bookkeeping, as in bench/engine.py: a prompt accepted, a job, a lease, the turn opened, five steps, the turn finished.
+Server, client and workers share this machine. `python -m bench.cluster work URL` is one worker; with `hang` instead of
+`work` one that takes a thread and never comes back to it. A turn is its bookkeeping, as in bench/engine.py: a prompt
+accepted, a job, a lease, the turn opened, five steps, the turn finished.
 """
 
 import asyncio
@@ -38,6 +40,8 @@ IDLE_SECONDS = 5.0
 TURNS_A_SECOND_MIN = 100
 DELAY_MS_MAX = 15
 POLL_SECONDS = 0.02
+KILLS = 3
+RESCUE_SECONDS_MAX = EngineSettings().stalled_seconds + 3
 
 
 class Noting(Bookkeeper):
@@ -55,7 +59,21 @@ class Noting(Bookkeeper):
         await super().advance(thread)
 
 
-async def work(url: str) -> None:
+class Hanging(Noting):
+    """Takes a thread, says so, and stays there."""
+
+    async def advance(self, thread: ThreadId) -> None:
+        """Never returns."""
+        await self._store.journal.lease(thread)
+        sys.stdout.write("hangs\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+HANDLERS = {"work": Noting, "hang": Hanging}
+
+
+async def work(how: str, url: str) -> None:
     """One worker, until it is killed."""
     driver = await open_postgres(url, PoolSettings(connections_max=8))
     listener = Listener(address(url))
@@ -64,13 +82,13 @@ async def work(url: str) -> None:
         tasks.create_task(listener.run())
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        await engine.run(Noting(DatabaseStore(driver, SystemClock()), SystemClock()))
+        await engine.run(HANDLERS[how](DatabaseStore(driver, SystemClock()), SystemClock()))
 
 
 @contextmanager
-def workers(url: str, count: int) -> Generator[Sequence[subprocess.Popen[str]]]:
+def workers(url: str, count: int, how: str = "work") -> Generator[Sequence[subprocess.Popen[str]]]:
     """Worker processes, ended afterwards."""
-    argv = [sys.executable, "-m", "bench.cluster", "work", url]
+    argv = [sys.executable, "-m", "bench.cluster", how, url]
     with ExitStack() as stack:
         running = [
             stack.enter_context(subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True))
@@ -172,6 +190,24 @@ async def idle_cpu(url: str) -> float:
             return (cpu_seconds(process.pid) - before) * 1000 / IDLE_SECONDS
 
 
+async def rescued_seconds(url: str) -> float:
+    """From the SIGKILL of the worker that has a thread to the end of the turn by another."""
+    clock = SystemClock()
+    driver = await open_postgres(url, PoolSettings(connections_max=4))
+    store, thread = DatabaseStore(driver, clock), make_thread_id("bench", "rescued", clock.new_id())
+    with workers(url, 1, "hang") as (dying,):
+        await store.inbox.accept(Prompt(thread, clock.new_id(), "hello", PERSON, clock.now()), 5)
+        assert dying.stdout is not None
+        await asyncio.to_thread(dying.stdout.readline)
+        with workers(url, 1):
+            began = time.perf_counter()
+            dying.kill()
+            await at_rest(store)
+            seconds = time.perf_counter() - began
+    await driver.close()
+    return seconds
+
+
 def measure() -> list[Row]:
     """On a database of its own, on the server that runs here or on a private one."""
     from tests.postgres import database
@@ -185,6 +221,9 @@ def measure() -> list[Row]:
                 turns = asyncio.run(throughput(url))
             name = f"PostgreSQL: turns of {STEPS} steps, {count} worker{'s' if count > 1 else ''}"
             rows.append(Row(name, "a second", turns, bound=TURNS_A_SECOND_MIN, at_least=True))
+        kills = [asyncio.run(rescued_seconds(url)) for _ in range(KILLS)]
+        name = f"PostgreSQL: resumed after SIGKILL, the slowest of {KILLS}"
+        rows.append(Row(name, "s", max(kills), bound=RESCUE_SECONDS_MAX, note=f"{min(kills):.1f} the fastest"))
         empty = asyncio.run(idle_cpu(url))
         add_idle_threads(url)
         full = asyncio.run(idle_cpu(url))
@@ -197,4 +236,4 @@ def measure() -> list[Row]:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[2]))
+    asyncio.run(work(*sys.argv[1:]))
