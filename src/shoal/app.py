@@ -60,7 +60,7 @@ from shoal.factories import (
     window_of,
     with_ollama,
 )
-from shoal.office import info_of, open_office, others_at_work, running_processes, tell_of_trigger, watch_channels
+from shoal.office import doings, info_of, open_office, tell_of_trigger, watch_channels
 from shoal.permissions.access import AccessRules
 from shoal.permissions.rules import Profiles
 from shoal.servers import make_mcp, settled
@@ -316,8 +316,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     spending = Spending(store.budget, store.ledger, app.models, clock, ceilings_of(config), app.post, app.agents.budget)
     sources = Sources(
         profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
-        others=partial(others_at_work, store.registry, clock),
-        processes=partial(running_processes, store.processes, clock),
+        beside=partial(doings, store.registry, clock),
         spend_left=spending.left,
     )
     context = ContextBuilder(home, app.executor, app.prompts, clock, await window_of(config), sources)

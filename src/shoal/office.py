@@ -27,7 +27,6 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
-from shoal.domain.processes import Processes
 from shoal.domain.records import NewPost, NewTrigger, Trigger
 from shoal.domain.registry import Registry
 from shoal.domain.schedule import first_time
@@ -47,6 +46,7 @@ from shoal.tools.processes.telling import line_of
 from shoal.tools.registry import Registry as Tools
 from shoal.tools.standard import command_actions
 from shoal.triggers.command import RemindCommand
+from shoal.turn.context import Doings
 from shoal.turn.prompt import PromptBuilder
 
 log = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ log = logging.getLogger(__name__)
 CHANNELS_AFTER_SECONDS = 20.0
 """Bound channels are looked for when the platforms have had time to connect."""
 CHANNELS_TRIES = 5
-OTHERS_MAX = 30
-"""Threads at work that an agent is told of, at most."""
+DOINGS_MAX = 30
+"""Threads at work and running processes that an agent is told of, at most of each."""
 PLACE = make_thread_id("web", "lobby", "info")
 
 
@@ -172,15 +172,14 @@ async def _undo(app: Running, editor: SelfEditor, may: Callable[[Asker], bool], 
     return await editor.undo(agent, asked.author.id)
 
 
-async def others_at_work(registry: Registry, clock: Clock, beside: ThreadId, agent: AgentSpec) -> tuple[str, ...]:
-    """What the agent's other threads do now, on all machines, a line each."""
-    works = await registry.at_work(agent.name, OTHERS_MAX)
-    return tuple(f"{work.thread}: {describe_work(work, clock.now())}" for work in works if work.thread != beside)
-
-
-async def running_processes(rows: Processes, clock: Clock, agent: AgentSpec) -> tuple[str, ...]:
-    """What processes of the agent run now, on all machines, a line each."""
-    return tuple(line_of(process, clock.now()) for process in await rows.search(agent=agent.name, running=True))
+async def doings(registry: Registry, clock: Clock, thread: ThreadId, agent: AgentSpec) -> Doings:
+    """What the agent does now beside a thread, on all machines."""
+    works, processes = await registry.around(agent.name, DOINGS_MAX)
+    now = clock.now()
+    return Doings(
+        tuple(f"{work.thread}: {describe_work(work, now)}" for work in works if work.thread != thread),
+        tuple(line_of(process, now) for process in processes),
+    )
 
 
 async def watch_channels(app: Running) -> None:

@@ -138,7 +138,11 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         world.chat.troubles.extend([away] * 5)
         at = (clock.now() + timedelta(minutes=5)).isoformat()
         await world.app.add_trigger(NewTrigger("one-shot", at, "A storm.", platform="fake", channel="harbour"))
-        await clock.advance(3600)
+        await world.is_quiet()
+        await clock.advance(300)
+        while not world.chat.posted:
+            await clock.advance(0.5)
+            await world.app.store.outbox.depth()
         await world.is_quiet()
         posted, answer = world.chat.posted
         assert (posted.markdown, answer.markdown) == ("A storm.", "I take in sail.")

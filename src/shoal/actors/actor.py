@@ -22,7 +22,7 @@ import logging
 import anyio
 import msgspec
 
-from shoal.actors.last_channel import last_channel, note_channel
+from shoal.actors.last_channel import last_channel, noted_channel
 from shoal.actors.parts import Parts
 from shoal.domain.agents import within
 from shoal.domain.cards import card_edit
@@ -174,14 +174,19 @@ class Actor:
         notices = await self._parts.folders.pull(self.thread, session.who)
         await self._parts.backfill(session, prompt)
         prompt = await self._take_files(prompt)
-        if prompt.origin == "person" and prompt.history:
-            await note_channel(self._parts.store.settings, session.who.name, self.thread)
         opening = await self._parts.context.open(session, prompt)
         expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
-        await self._start(session, prompt, (*expired, started), opening.prompts)
+        is_conversation = prompt.origin == "person" and prompt.history
+        commit = Commit(
+            TurnId(self._parts.clock.new_id()),
+            (*expired, started),
+            prompts=opening.prompts,
+            settings=noted_channel(session.who.name, self.thread) if is_conversation else (),
+        )
+        await self._start(session, prompt, commit)
 
     async def _take_files(self, prompt: Prompt) -> Prompt:
         """The prompt with its files on this machine, and those that came with it on all others."""
@@ -213,13 +218,8 @@ class Actor:
             asker = asker_of(caller.root, caller.author, direct=caller.direct)
             session.asker = self._parts.people.asker(asker)
 
-    async def _start(
-        self,
-        session: Session,
-        prompt: Prompt,
-        opening: tuple[EventData, ...],
-        prompts: tuple[tuple[str, bytes], ...] = (),
-    ) -> None:
+    async def _start(self, session: Session, prompt: Prompt, opening: Commit) -> None:
+        """Open the turn with these events and what the prompt says."""
         said = UserSaid(
             text=prompt.text,
             author=prompt.author,
@@ -231,7 +231,7 @@ class Actor:
             tainted_by=prompt.tainted_by,
             direct=prompt.direct,
         )
-        await session.start(prompt, Commit(TurnId(self._parts.clock.new_id()), (*opening, said), prompts=prompts))
+        await session.start(prompt, msgspec.structs.replace(opening, events=(*opening.events, said)))
 
     async def _run_turn(self, session: Session) -> TurnOutcome:
         deadline = anyio.current_time() + self._parts.limits.timeout_seconds
@@ -250,7 +250,8 @@ class Actor:
             prompt = session.next_prompt
             assert prompt is not None, "a turn failed that nobody asked for"
             session.caller = prompt.caller
-            await self._start(session, prompt, (TurnStarted(prompt.agent or session.lease.agent, ""),))
+            started = TurnStarted(prompt.agent or session.lease.agent, "")
+            await self._start(session, prompt, Commit(TurnId(self._parts.clock.new_id()), (started,)))
         message = str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR
         message = self._parts.context.clean(message)
         failed = Failed("internal", message, self._parts.context.clean(f"{type(error).__name__}: {error}"))

@@ -8,12 +8,9 @@ _ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
 """Platforms whose people see a turn's answer and are gone then."""
 
 
-async def note_channel(settings: Settings, agent: str, thread: ThreadId) -> None:
-    """A person wrote to the agent here. Raises StoreError."""
-    if thread_address(thread).platform in _ANSWERS_ONLY:
-        return
-    if await settings.get(SCOPE, agent) != thread:
-        await settings.put(SCOPE, agent, thread)
+def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
+    """The setting (scope, key, value) by which it is known that a person wrote to the agent here, if it is one."""
+    return () if thread_address(thread).platform in _ANSWERS_ONLY else ((SCOPE, agent, thread),)
 
 
 async def last_channel(settings: Settings, agent: str) -> ThreadId:

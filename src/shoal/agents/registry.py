@@ -25,6 +25,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
 
 class _Read(NamedTuple):
+    path: Path
     stamp: tuple[int, int]
     file: AgentFile
     spec: AgentSpec
@@ -83,12 +84,12 @@ class Agents:
             return AgentBudget()
 
     def _current(self, name: str) -> _Read:
-        home = self._home.agent(name)
-        stamp = _stamp(home / FILE)
         kept = self._read.get(name)
+        path = kept.path if kept is not None else self._home.agent(name) / FILE
+        stamp = _stamp(path)
         if kept is None or kept.stamp != stamp or not kept.spec.workspace.is_dir():
-            file = read_agent(home)
-            kept = _Read(stamp, file, self._build(name, home, file))
+            file = read_agent(path.parent)
+            kept = _Read(path, stamp, file, self._build(name, path.parent, file))
             kept.spec.workspace.mkdir(parents=True, exist_ok=True)
             self._read[name] = kept
         return kept

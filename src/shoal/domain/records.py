@@ -144,6 +144,7 @@ class Commit(msgspec.Struct, frozen=True):
 
     `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
     `prompts` are system prompts by digest, stored once each. `report` is done by the commit that closes the turn.
+    `settings` are small durable values that hold from then on, each with its scope and key.
     """
 
     turn: TurnId
@@ -156,6 +157,7 @@ class Commit(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     void_approvals: bool = False
     prompts: tuple[tuple[str, bytes], ...] = ()
+    settings: tuple[tuple[str, str, str], ...] = ()
     report: Report | None = None
 
 

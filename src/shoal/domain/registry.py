@@ -1,11 +1,12 @@
 """Which agents there are, which channels they are bound to, and what their threads do: the store's view of them."""
 
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.processes import Process
 
 
 class AgentRow(msgspec.Struct, frozen=True):
@@ -50,6 +51,13 @@ class Work(msgspec.Struct, frozen=True):
     queued: int
 
 
+class Around(NamedTuple):
+    """What an agent does now, on all machines: its threads with something to do and its running processes."""
+
+    works: list[Work]
+    processes: list[Process]
+
+
 def servers_scope(platform: str) -> str:
     """The scope of the settings that hold the server of each channel of a platform's account."""
     return f"server:{platform}"
@@ -84,6 +92,10 @@ class Registry(Protocol):
 
     async def at_work(self, agent: str = "", limit: int = 100) -> list[Work]:
         """The agent's threads (empty: everybody's) that have something to do, the longest at work first."""
+        ...
+
+    async def around(self, agent: str, limit: int) -> Around:
+        """What the agent does, at most `limit` of each: its threads as by `at_work`, its processes newest first."""
         ...
 
     async def choices(self) -> dict[str, str]:

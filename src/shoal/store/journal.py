@@ -186,6 +186,8 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
             started_at=to_micros(step.started_at),
             duration_ms=step.duration_ms,
         )
+    for scope, key, value in commit.settings:
+        yield from query("setting_note", scope=scope, key=key, value=value)
     return Committed(events)
 
 

@@ -44,7 +44,7 @@ class ProcessesView:
                 now=to_micros(self._clock.now()),
             )
         )
-        return _process(rows[0]) if rows else None
+        return process_of(rows[0]) if rows else None
 
     async def kill(self, process: str, by: str) -> bool:
         """Ask whoever runs it to end it; False when it does not run."""
@@ -53,7 +53,7 @@ class ProcessesView:
     async def beat(self, owner: str) -> list[Process]:
         """Note that `owner` lives, and return what it is taken to run."""
         script = query("processes_beat", owner=owner, now=to_micros(self._clock.now()))
-        return [_process(row) for row in await self._driver.write(script)]
+        return [process_of(row) for row in await self._driver.write(script)]
 
     async def tell(self, process: str) -> None:
         """Note that its hooks know of its end."""
@@ -61,17 +61,17 @@ class ProcessesView:
 
     async def untold(self, limit: int = 100) -> list[Process]:
         """Those that ended and whose hooks do not know it yet, oldest first."""
-        return [_process(row) for row in await self._driver.read(query("processes_untold", limit=limit))]
+        return [process_of(row) for row in await self._driver.read(query("processes_untold", limit=limit))]
 
     async def get(self, process: str) -> Process | None:
         """One, or None."""
         rows = await self._driver.read(query("process_one", id=process))
-        return _process(rows[0]) if rows else None
+        return process_of(rows[0]) if rows else None
 
     async def search(self, *, agent: str = "", running: bool = False, limit: int = 100) -> list[Process]:
         """Those of an agent (empty: all), newest first."""
         script = query("processes_search", agent=agent, running=int(running), limit=limit)
-        return [_process(row) for row in await self._driver.read(script)]
+        return [process_of(row) for row in await self._driver.read(script)]
 
     async def depth(self, thread: ThreadId, turn: TurnId) -> int:
         """How many hooks led to a turn: 0 unless a process started it."""
@@ -80,7 +80,7 @@ class ProcessesView:
     async def forget(self, before: datetime) -> Sequence[Process]:
         """Drop the rows of those that ended before, and return them."""
         rows = await self._driver.write(query("processes_forget", before=to_micros(before)))
-        return [_process(row) for row in rows]
+        return [process_of(row) for row in rows]
 
 
 def _add(process: Process, running_max: int) -> Script[bool]:
@@ -110,10 +110,10 @@ def _depth(thread: ThreadId, turn: TurnId) -> Script[int]:
     if not isinstance(cause, UserSaid) or cause.origin != "trigger" or not cause.message_id.startswith(ORIGIN):
         return 0
     rows = yield from query("process_one", id=cause.message_id.split(":")[1])
-    return _process(rows[0]).spec.depth + 1 if rows else 1
+    return process_of(rows[0]).spec.depth + 1 if rows else 1
 
 
-def _process(row: Row) -> Process:
+def process_of(row: Row) -> Process:
     """The columns of `process_one`."""
     return Process(
         id=text(row[0]),

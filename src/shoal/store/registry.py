@@ -4,7 +4,8 @@ from shoal.domain.clock import Clock, from_micros, to_micros
 from shoal.domain.events import UserSaid, decode_data
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.registry import AgentRow, Binding, Work, servers_scope
+from shoal.domain.registry import AgentRow, Around, Binding, Work, servers_scope
+from shoal.store.processes import process_of
 from shoal.store.rows import moment
 from shoal.store.script import Driver, Row, Script, Value, number, query, text
 
@@ -59,6 +60,10 @@ class RegistryView:
         """The threads that have something to do, the longest at work first."""
         return [_work(row) for row in await self._driver.read(query("threads_at_work", agent=agent, limit=limit))]
 
+    async def around(self, agent: str, limit: int) -> Around:
+        """What the agent does, in one look."""
+        return await self._driver.read(_around(agent, limit))
+
     async def choices(self) -> dict[str, str]:
         """What was chosen for places."""
         rows = await self._driver.read(query("settings_of", scope=CHOICES, after="", limit=CHOICES_MAX))
@@ -75,6 +80,12 @@ class RegistryView:
             await self._driver.write(query("setting_put", scope=CHOICES, key=place, value=value))
         else:
             await self._driver.write(query("setting_delete", scope=CHOICES, key=place))
+
+
+def _around(agent: str, limit: int) -> Script[Around]:
+    works = yield from query("threads_at_work", agent=agent, limit=limit)
+    processes = yield from query("processes_search", agent=agent, running=1, limit=limit)
+    return Around([_work(row) for row in works], [process_of(row) for row in processes])
 
 
 def _put(name: str, digest: str, now: int) -> Script[bool]:

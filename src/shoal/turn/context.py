@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -25,7 +26,6 @@ from shoal.turn.skills import skill_mounts, skill_roots
 from shoal.turn.tokens import ESTIMATES, Calibration, Gauge, Meter
 from shoal.turn.volatile import volatile
 
-StatusLines = Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
 Profiles = Callable[[AgentSpec, Asker], Profile]
 
 
@@ -39,13 +39,19 @@ class Window(msgspec.Struct, frozen=True):
     meter: Meter = ESTIMATES
 
 
+class Doings(NamedTuple):
+    """What an agent does beside a turn, a line each: in its other threads, and by its processes."""
+
+    others: tuple[str, ...] = ()
+    processes: tuple[str, ...] = ()
+
+
 class Sources(msgspec.Struct, frozen=True):
-    """Where a turn's surroundings come from: the profile that holds, what the agent's other threads and its processes
-    do, and what is left to spend where that is little."""
+    """Where a turn's surroundings come from: the profile that holds, what the agent does beside the thread, and what
+    is left to spend where that is little."""
 
     profiles: Profiles
-    others: StatusLines
-    processes: Callable[[AgentSpec], Awaitable[tuple[str, ...]]]
+    beside: Callable[[ThreadId, AgentSpec], Awaitable[Doings]]
     spend_left: Callable[[ThreadId, str, Asker], Awaitable[str]]
 
 
@@ -58,7 +64,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class ContextBuilder:
-    """Builds requests and call contexts. `others` tells what the agent's other threads do."""
+    """Builds requests and call contexts. See `Sources`."""
 
     def __init__(
         self, home: Home, executor: Executor, prompts: PromptBuilder, clock: Clock, window: Window, sources: Sources
@@ -68,8 +74,7 @@ class ContextBuilder:
         self._prompts = prompts
         self._profiles = sources.profiles
         self._clock = clock
-        self._others = sources.others
-        self._processes = sources.processes
+        self._beside = sources.beside
         self._spend_left = sources.spend_left
         self.limits = window.budget
         self.meter = window.meter
@@ -87,10 +92,11 @@ class ContextBuilder:
         session.tools = None
         now = self._present(session)
         settled = settle(await self._stored(session, session.base), await self._stored(session, session.told), now)
+        beside = await self._beside(session.thread, agent)
         text = volatile(
             self._clock.now(),
-            others=await self._others(session.thread, agent),
-            processes=await self._processes(agent),
+            others=beside.others,
+            processes=beside.processes,
             spend_left=await self._spend_left(session.thread, agent.name, session.asker),
             memory_changes=settled.changes,
         )

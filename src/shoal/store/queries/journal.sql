@@ -98,6 +98,13 @@ select value from settings where scope = :scope and key = :key;
 insert into settings (scope, key, value) values (:scope, :key, :value)
 on conflict (scope, key) do update set value = excluded.value;
 
+-- name: setting_note
+-- Set a small durable value; nothing is locked or written when it is so already.
+insert into settings (scope, key, value)
+select :scope, :key, :value
+where not exists (select 1 from settings where scope = :scope and key = :key and value = :value)
+on conflict (scope, key) do update set value = excluded.value;
+
 -- name: setting_make
 -- Set a small durable value that is not set yet; nothing when it is.
 insert into settings (scope, key, value) values (:scope, :key, :value)

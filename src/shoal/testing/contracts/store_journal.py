@@ -40,6 +40,7 @@ def everything(clock: ManualClock) -> Commit:
         spend=Spend("T1:1", "main", "u1", "demo", Usage(10, 5), 0.25),
         steps=(Step(1, "model", clock.now(), 200),),
         prompts=(("sha", b"You are."),),
+        settings=(("last", "main", THREAD),),
     )
 
 
@@ -78,6 +79,7 @@ class JournalRules:
         assert await types(store) == ["turn_started", "user_message"]
         assert await store.outbox.claim(["web"], 10, 60) == []
         assert await store.approvals.search() == []
+        assert await store.settings.get("last", "main") is None
         assert (await leased(store)).prompt == prompt("next")
 
     async def test_one_of_racing_holders_advances_the_thread(self, store: Store) -> None:
@@ -145,6 +147,9 @@ class JournalRules:
         assert [(row.model, row.usage, row.usd) for row in await store.ledger.usage()] == [("demo", Usage(10, 5), 0.25)]
         assert [step.step.duration_ms for step in await store.journal.steps(THREAD)] == [200]
         assert await store.journal.prompt("sha") == b"You are."
+        for thread in (THREAD, OTHER, OTHER):
+            await store.journal.commit(lease, Commit(TurnId("T1"), settings=(("last", "main", thread),)))
+            assert await store.settings.get("last", "main") == thread
 
     async def test_nothing_of_a_failed_commit_is_stored(self, store: Store, clock: ManualClock) -> None:
         """Here its approval cannot be used."""
