@@ -48,14 +48,16 @@ from shoal.tools.standard import command_actions
 from shoal.triggers.command import RemindCommand
 from shoal.turn.context import Doings
 from shoal.turn.prompt import PromptBuilder
+from shoal.turn.volatile import LINES_MAX
 
 log = logging.getLogger(__name__)
 
 CHANNELS_AFTER_SECONDS = 20.0
 """Bound channels are looked for when the platforms have had time to connect."""
 CHANNELS_TRIES = 5
-DOINGS_MAX = 30
-"""Threads at work and running processes that an agent is told of, at most of each."""
+DOINGS_MAX = LINES_MAX + 2
+"""Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
+them, and one that stands for all more."""
 PLACE = make_thread_id("web", "lobby", "info")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 LINES_MAX = 12
-"""Most lines of one list; how many more there are is said."""
+"""Most lines of one list; that there are more is said, and not how many: nobody has to count them all for it."""
 LINE_CHARS_MAX = 240
 
 _HEAD = "<context>\n(From Shoal, not from the person: how things stand now.)"
@@ -39,7 +39,7 @@ def volatile(
 def _listed(title: str, lines: Sequence[str]) -> str:
     shown = [f"- {_line(line)}" for line in lines[:LINES_MAX]]
     if len(lines) > LINES_MAX:
-        shown.append(f"- and {len(lines) - LINES_MAX} more")
+        shown.append("- and more")
     return "\n".join([f"{title}:", *shown])
 
 
