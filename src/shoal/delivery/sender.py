@@ -127,7 +127,8 @@ class Sender:
                     self._at_work[row.id] = now
                     tasks.start_soon(self._work_on, row)
                 self._put_back = [at for at in self._put_back if at > looked_at]
-                await self._wait()
+                if not room or len(rows) < room:  # else more may be due
+                    await self._wait()
 
     def _slow(self) -> list[str]:
         """What is at work for so long that its claim has to be extended."""

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import Previews
-from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, Sender
+from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, ROWS_A_CLAIM, Sender
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import TurnId, make_thread_id, unopened
 from shoal.domain.posts import REPEATED, WRITING, OutboundPost, Window
@@ -121,6 +121,22 @@ async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look
         await clock.advance_to(outbox.put_back[0])
         await chat.sees(make_thread_id("fake", "harbour", "1"), "short")
     assert outbox.put_back == [clock.now()]
+    sending.cancel()
+    await asyncio.wait([sending])
+
+
+async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
+    outbox: Outbox, clock: ManualClock
+) -> None:
+    """As after an outage: no time passes here."""
+    chat = FakeChat(clock=clock)
+    for number in range(2 * ROWS_A_CLAIM + 1):
+        await outbox.put(NewPost(f"p{number}", make_thread_id("fake", "harbour", str(number)), "short"))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    async with asyncio.timeout(10):
+        while await outbox.depth():
+            pass
+    assert len(chat.posted) == 2 * ROWS_A_CLAIM + 1
     sending.cancel()
     await asyncio.wait([sending])
 
