@@ -170,6 +170,7 @@ class Sender:
                 if message_id is None:
                     return True
                 is_more = await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+            row = msgspec.structs.replace(row, part=part + 1, attempts=0, maybe_sent=False)
         return is_more
 
     def _pieces(self, text: str) -> list[str]:

@@ -17,7 +17,7 @@ from shoal.domain.posts import REPEATED, WRITING, OutboundPost, Window
 from shoal.domain.records import Fate, NewPost, OutboxRow
 from shoal.store.outbox import OutboxView
 from shoal.store.sqlite import SqliteDriver
-from shoal.testing.chat import LIMITS, FakeChat
+from shoal.testing.chat import LIMITS, FakeChat, Posted
 from shoal.testing.clock import ManualClock
 
 PAUSE_SECONDS = CLAIM_SECONDS * 0.9
@@ -222,3 +222,20 @@ async def test_an_opening_that_is_refused_for_good_is_given_up(outbox: Outbox, c
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     await Sender(chat, outbox, clock).deliver(row)
     assert await outbox.fate("p") == Fate("failed", "No such channel.")
+
+
+async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(outbox: Outbox, clock: ManualClock) -> None:
+    def refuse_what_follows_the_repeat(made: Posted) -> None:
+        if made.markdown.startswith(REPEATED):
+            chat.troubles.append(PlatformError("Busy."))
+
+    limits = msgspec.structs.replace(LIMITS, idempotent_posts=False)
+    chat = FakeChat(limits=limits, clock=clock, on_post=refuse_what_follows_the_repeat)
+    chat.troubles.append(PlatformError("The answer was lost.", outcome_unknown=True))
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "word " * 700))
+    for _ in range(3):
+        (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+        await Sender(chat, outbox, clock).deliver(row)
+        await clock.advance(CLAIM_SECONDS)
+    assert await outbox.depth() == 0
+    assert [one.markdown.startswith(REPEATED) for one in chat.posted] == [False, True, False]
