@@ -91,6 +91,32 @@ async def test_a_new_message_does_not_wait_for_a_background_summary(tmp_path: Pa
         gate.open()
 
 
+async def test_what_was_cleared_during_its_summary_stays_cleared(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." in seen.user_text:
+            return Reply("progress: much was said", gate=gate)
+        return f"noted: {PARAGRAPH}"
+
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model, settings={"model": {"context_tokens_max": 24_000}}) as world:
+        number = 0
+        while not gate.reached.is_set():
+            number += 1
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number)
+            await world.app.clock.sleep(0.02)
+        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        gate.open()
+        while world.app.orchestrator.running:
+            await world.app.clock.sleep(0.02)
+        await world.ada.says("Where were we?")
+        await world.happens(world.ada.thread, "turn_finished", number + 1)
+        (asked,) = conversation(list(model.requests))[-1].messages
+        assert "Where were we?" in asked.text
+
+
 async def test_an_overflow_is_answered_by_a_summary_and_one_retry(tmp_path: Path) -> None:
     refused: list[str] = []
 

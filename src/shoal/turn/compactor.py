@@ -7,7 +7,7 @@
     the provider says it overflows       in line, once a turn; without a summary this turn goes on with less of it
 
 A summary that fails changes nothing but a note in the journal: the request is then fitted by leaving the oldest out,
-and the next turn has it all again.
+and the next turn has it all again. One of what was cleared meanwhile is dropped.
 """
 
 import logging
@@ -60,9 +60,8 @@ class Compactor:
         if plan is None:
             return
         done = await self._summary(session, route, plan)
-        if isinstance(done, ModelDone) and done.message.text.strip():
-            events = await session.journal.append(session.thread, [compacted(plan, done.message.text, "near")])
-            session.take(events)
+        if isinstance(done, ModelDone) and done.message.text.strip() and await _still_has(session, plan):
+            await session.note(compacted(plan, done.message.text, "near"))
 
     def _urgency(self, session: Session, route: Route) -> str:
         room = self._context.room(session, route)
@@ -84,7 +83,8 @@ class Compactor:
         else:
             done = await self._summary(session, route, plan)
             if isinstance(done, ModelDone) and done.message.text.strip():
-                await session.commit(compacted(plan, done.message.text, reason))
+                if await _still_has(session, plan):
+                    await session.commit(compacted(plan, done.message.text, reason))
                 return True
             why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
         log.warning("a conversation could not be summarised", extra={"thread_id": session.thread, "why": why})
@@ -103,3 +103,9 @@ class Compactor:
         who, id = session.who, f"summary:{self._clock.new_id()}"
         charge = Charge(id, who.model, session.thread, turn, who.name, session.asker, session.line)
         return await self._spending.ask(charge, route, request, self._context.gauge(route))
+
+
+async def _still_has(session: Session, plan: Plan) -> bool:
+    """Whether what a plan covers is in the window now: it may have been cleared while the summary was written."""
+    await session.catch_up()
+    return any(entry.seq <= plan.upto_seq for entry in session.transcript.entries)

@@ -226,6 +226,10 @@ class Session:
             self.take(events, fresh=False)
             after = events[-1].seq
 
+    async def catch_up(self) -> None:
+        """Take in what others have journaled meanwhile."""
+        self.take(await self._read(self.transcript.last_seq), fresh=False)
+
     def take(self, events: list[Event] | tuple[Event, ...], *, fresh: bool = True) -> None:
         """Take journaled events into memory; `fresh` ones are shown to watchers too."""
         if self.lease.open_turn and (self.state is None or self.state.turn != self.lease.open_turn):
