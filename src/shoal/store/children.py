@@ -74,7 +74,10 @@ def _enqueue(prompt: Prompt, now: int) -> Script[None]:
 
 
 def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
-    """Do to the parent what its child's end asks for, in the transaction of that end; returns what was journaled."""
+    """Do to the parent what its child's end asks for, in the transaction of that end; returns what was journaled.
+
+    That transaction has locked the parent, so that the parent's next lease sees the end.
+    """
     note, now = wanted.note, to_micros(at)
     if note is None:
         yield from query("wake", thread=wanted.thread)
@@ -82,6 +85,5 @@ def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
     if not wanted.starts_turn:
         return (yield from append_outside(wanted.thread, TurnId(""), (note,), at))
     key = f"child:{note.message_id}"
-    yield from query("thread_lock", thread=wanted.thread)
     yield from _enqueue(Prompt(wanted.thread, key, note.text, note.author, at, message_id=key, origin=note.origin), now)
     return ()

@@ -263,6 +263,8 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
 def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     outcome = next(data.outcome for data in commit.events if isinstance(data, TurnFinished))
     yield from _hold(lease)
+    if commit.report is not None:
+        yield from query("thread_lock", thread=commit.report.thread)
     if outcome in ("done", "limit"):
         kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
         taken = yield from _interrupt_finish(lease, commit, kept, at)

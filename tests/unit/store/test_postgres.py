@@ -4,7 +4,9 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import psycopg
 import pytest
@@ -12,9 +14,12 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 from tests.postgres import SCRIPT, database, empty, private_server
 
+from shoal.domain.budget import Ceiling, Reservation
 from shoal.domain.errors import Conflict, InvalidInput, StoreNewer, StoreUnavailable
+from shoal.domain.events import TurnFinished, UserSaid
 from shoal.domain.ids import TurnId
-from shoal.domain.records import NewTrigger
+from shoal.domain.messages import Abort, Usage
+from shoal.domain.records import Commit, NewTrigger, Report, Spend
 from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, open_postgres
 from shoal.store.postgres_schema import tables
 from shoal.store.script import Row, Script, query, text
@@ -22,9 +27,12 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.statements import migrations
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened, post, prompt, steer
+from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, leased, opened, opening, post, prompt, steer
+from shoal.testing.contracts.store_children import called
 
 pytestmark = pytest.mark.xdist_group("postgres")
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -77,10 +85,10 @@ async def waiters(connection: AsyncConnection) -> int:
     return int(row[0])
 
 
-async def until_someone_waits(connection: AsyncConnection) -> None:
-    """Return once a connection waits for a lock."""
+async def until_someone_waits(connection: AsyncConnection, count: int = 1) -> None:
+    """Return once so many connections wait for a lock."""
     async with asyncio.timeout(10):
-        while not await waiters(connection):
+        while await waiters(connection) < count:
             pass
 
 
@@ -140,6 +148,79 @@ async def test_a_steer_that_meets_the_end_of_the_turn_is_taken(store: DatabaseSt
             await until_someone_waits(watcher)
         await other.execute("update inbox set state = 'pending' where key = 's0'")
     assert [event.type for event in (await finishing).events] == ["steered"]
+
+
+class Held:
+    """A driver whose transactions set a value last, which may be locked."""
+
+    def __init__(self, driver: PostgresDriver) -> None:
+        self._driver = driver
+        self.read = driver.read
+        self.close = driver.close
+
+    async def write(self, script: Script[T]) -> T:
+        """Run it, and set the value."""
+
+        def held() -> Script[T]:
+            done = yield from script
+            yield from put("held")
+            return done
+
+        return await self._driver.write(held())
+
+
+@pytest.mark.parametrize("ends", ["by itself", "stopped before it began"])
+async def test_a_parent_that_is_woken_already_sees_its_childs_end(
+    store: DatabaseStore, driver: PostgresDriver, other: AsyncConnection, ends: str
+) -> None:
+    """The job that wakes it may begin while the child's end is on its way: a wake beside it makes no other."""
+    await opened(store)
+    child = called()
+    await store.children.begin(child, 2)
+    await driver.write(put("held"))
+    slow = DatabaseStore(Held(driver), ManualClock())
+    if ends == "by itself":
+        lease = await leased(store, child.thread)
+        await store.journal.open_turn(lease, child, opening("C1", child))
+        finished = Commit(TurnId("C1"), (TurnFinished("done", "seven"),), report=Report(THREAD))
+        end = slow.journal.finish_turn(lease, finished)
+    else:
+        end = slow.inbox.abort(Abort(child.thread, PERSON, all_queued=True))
+    async with await AsyncConnection.connect(other.info.dsn, autocommit=True) as watcher:
+        async with other.transaction():
+            await other.execute("select * from settings for update")
+            ending = asyncio.ensure_future(end)
+            await until_someone_waits(watcher)
+            parent = asyncio.ensure_future(store.journal.lease(THREAD))
+            await until_someone_waits(watcher, 2)
+        await asyncio.gather(ending, parent)
+
+
+NOTE = UserSaid("seven", PERSON, message_id="child", origin="system")
+
+
+@pytest.mark.parametrize("report", [Report(THREAD), Report(THREAD, NOTE), Report(THREAD, NOTE, starts_turn=True)])
+async def test_a_childs_end_waits_for_its_parent_before_it_touches_what_both_spend(
+    store: DatabaseStore, other: AsyncConnection, report: Report
+) -> None:
+    """Else each would wait for the other: the child for the thread, and the parent for the budget."""
+    await opened(store)
+    child, clock = called(), ManualClock()
+    await store.children.begin(child, 2)
+    lease = await leased(store, child.thread)
+    await store.journal.open_turn(lease, child, opening("C1", child))
+    ceilings = (Ceiling("total", "", usd_max=10.0),)
+    await store.budget.reserve(Reservation("r", ceilings, 1.0, 10, clock.now() + timedelta(hours=1)))
+    spend = Spend("s", "main", "u1", "demo", Usage(5, 5), 0.5, reservation="r")
+    finished = Commit(TurnId("C1"), (TurnFinished("done", "seven"),), spend=spend, report=report)
+    async with await AsyncConnection.connect(other.info.dsn, autocommit=True) as watcher:
+        async with other.transaction():
+            await other.execute("select * from threads where thread = %s for update", [THREAD])
+            ending = asyncio.ensure_future(store.journal.finish_turn(lease, finished))
+            await until_someone_waits(watcher)
+            await other.execute("update budget set usd = usd")
+        await ending
+    assert [standing.usd for standing in await store.budget.standings()] == [0.5]
 
 
 async def test_a_transaction_that_stands_still_is_ended(driver: PostgresDriver) -> None:

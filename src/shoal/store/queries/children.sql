@@ -24,5 +24,7 @@ select case when t.open_turn <> '' or exists (
 from threads t where t.thread = :thread;
 
 -- name: wake_parent
--- Tell the engine that the parent of a thread may go on, in the transaction that made it so.
-/*pg: select 1 from threads t, shoal_wake(t.parent) where t.thread = :thread and t.parent <> '' */;
+-- Tell the engine that the parent of a thread may go on, in the transaction that made it so; locks the parent first.
+/*pg: select shoal_wake(parent.thread) from ( */
+/*pg: select p.thread from threads t join threads p on p.thread = t.parent where t.thread = :thread for update of p */
+/*pg: ) parent */;
