@@ -208,10 +208,11 @@ def make_pool(url: str, settings: PoolSettings) -> AsyncConnectionPool[AsyncConn
 
 
 async def prepare(connection: AsyncConnection, statement_seconds: float) -> None:
-    """Give a fresh connection Shoal's schema and limits."""
+    """Give a fresh connection Shoal's schema, isolation and limits."""
     connection.adapters.register_dumper(int, Int8Dumper)  # one plan a query, whatever the number's size
     limits = {
         "search_path": SCHEMA,
+        "default_transaction_isolation": "read committed",
         "statement_timeout": f"{round(statement_seconds * 1000)}ms",
         "lock_timeout": f"{round(statement_seconds * 1000)}ms",
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",

@@ -137,6 +137,23 @@ async def test_a_lease_sees_what_is_accepted_in_that_moment(store: DatabaseStore
     assert taken.prompt is not None
 
 
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_writers_take_turns_whatever_the_databases_default_isolation(
+    postgres_database: str, driver: PostgresDriver, other: AsyncConnection, isolation: str
+) -> None:
+    options = f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}"
+    strict = await open_postgres(make_conninfo(postgres_database, options=options))
+    await driver.write(put("a", "0"))
+    async with await AsyncConnection.connect(other.info.dsn, autocommit=True) as watcher:
+        async with other.transaction():
+            await other.execute("update settings set value = '1'")
+            writing = asyncio.ensure_future(strict.write(put("a", "2")))
+            await until_someone_waits(watcher)
+        await writing
+    assert await value(driver, "a") == "2"
+    await strict.close()
+
+
 async def test_a_steer_that_meets_the_end_of_the_turn_is_taken(store: DatabaseStore, other: AsyncConnection) -> None:
     lease = await opened(store)
     await store.inbox.accept_now(steer("s0"))
