@@ -1,0 +1,152 @@
+"""Whatever fails, is cancelled or finds the disk full in a batch: what was told to be done is there, and no more."""
+
+import asyncio
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.domain.errors import Conflict, InvalidInput, StoreError, StoreFull
+from shoal.store.script import Script, query, text
+from shoal.store.sqlite import SqliteDriver
+
+Ending: TypeAlias = Literal["well", "refused", "known", "unstorable"]
+BIG = "x" * 60_000
+TROUBLES = (Conflict, InvalidInput, StoreError)
+
+
+class Work(NamedTuple):
+    """A script: what it adds to a key, says and enqueues, how it ends, and whether its caller stops waiting for it."""
+
+    key: str
+    post: str
+    ending: Ending
+    cancelled: bool = False
+    big: bool = False
+
+
+class Rows(NamedTuple):
+    """What a database holds of the scripts' work."""
+
+    values: dict[str, str]
+    said: list[str]
+    posts: list[str]
+
+
+def script(number: int, work: Work) -> Script[tuple[str, bool]]:
+    """Reads what is there, changes it in four tables, then ends as it should; tells what it saw."""
+    found = yield from query("setting_get", scope="s", key=work.key)
+    before = text(found[0][0]) if found else ""
+    if work.ending == "refused" and not before:
+        raise Conflict("before anything was changed")
+    yield from query("setting_put", scope="s", key=work.key, value=f"{before}.{number}")
+    yield from query("search_insert", thread="t", seq=number, said=f"said {number}")
+    fresh = yield from query("outbox_insert", id=work.post, platform="p", thread="t", payload=str(number), now=number)
+    if work.ending == "refused":
+        raise Conflict("after all of it")
+    if work.ending == "known":
+        yield from query("trigger_insert", id="known", spec="", next_at=None, now=0)
+    if work.ending == "unstorable":
+        yield from query("setting_put", scope="s", key="half \ud800", value="v")
+    if work.big:
+        yield from query("setting_put", scope="big", key=str(number), value=BIG)
+    return before, bool(fresh)
+
+
+class Model:
+    """What the scripts do, one after the other."""
+
+    def __init__(self) -> None:
+        self.rows = Rows({}, [], [])
+
+    def run(self, number: int, work: Work) -> tuple[str, bool]:
+        """Do one that ends well, and tell what it saw."""
+        before, fresh = self.rows.values.get(work.key, ""), work.post not in self.rows.posts
+        self.rows.values[work.key] = f"{before}.{number}"
+        self.rows.said.append(f"said {number}")
+        if fresh:
+            self.rows.posts.append(work.post)
+        return before, fresh
+
+
+def rows_of(path: Path) -> Rows:
+    """Read the file itself."""
+    with closing(sqlite3.connect(path)) as connection:
+        values = dict(connection.execute("select key, value from settings where scope = 's'").fetchall())
+        said = [str(row[0]) for row in connection.execute("select words from search order by rowid").fetchall()]
+        posts = [str(row[0]) for row in connection.execute("select id from outbox order by number").fetchall()]
+        connection.execute("insert into search (search, rank) values ('integrity-check', 1)")
+        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+    return Rows(values, said, posts)
+
+
+async def handed_in(path: Path, batches: Sequence[Sequence[Work]], room_pages: int = 0) -> list[object]:
+    """Hand in each batch in a turn of the loop of its own, close at once, and return how each script ended."""
+    driver = SqliteDriver(path, synchronous="OFF")
+    await driver.write(query("trigger_insert", id="known", spec="", next_at=None, now=0))
+    if room_pages:
+        pages = driver._writer.execute("pragma page_count").fetchone()[0]
+        driver._writer.execute(f"pragma max_page_count = {pages + room_pages}")
+    tasks: list[asyncio.Task[tuple[str, bool]]] = []
+    for batch in batches:
+        begun = len(tasks)
+        tasks += [asyncio.create_task(driver.write(script(begun + index, work))) for index, work in enumerate(batch)]
+        await asyncio.sleep(0)
+        for task, work in zip(tasks[begun:], batch, strict=True):
+            if work.cancelled:
+                task.cancel()
+    ended = asyncio.gather(*tasks, return_exceptions=True)
+    await driver.close()
+    return list(await ended)
+
+
+def works(*, cancelled: bool, big: bool) -> st.SearchStrategy[list[list[Work]]]:
+    """Batches, some of whose scripts may be cancelled or too big."""
+    one = st.builds(
+        Work,
+        key=st.sampled_from("abc"),
+        post=st.sampled_from("uvwxyz"),
+        ending=st.sampled_from(["well", "well", "well", "refused", "known", "unstorable"]),
+        cancelled=st.booleans() if cancelled else st.just(value=False),
+        big=st.booleans() if big else st.just(value=False),
+    )
+    return st.lists(st.lists(one, max_size=12), max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(works(cancelled=True, big=False))
+def test_scripts_that_fail_leave_nothing_and_all_others_do_what_they_do_alone(batches: list[list[Work]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, model = Path(folder) / "shoal.db", Model()
+        outcomes = asyncio.run(handed_in(path, batches))
+        for number, (work, outcome) in enumerate(zip(chain(*batches), outcomes, strict=True)):
+            expected = model.run(number, work) if work.ending == "well" else None
+            if work.cancelled:
+                assert isinstance(outcome, asyncio.CancelledError)
+            elif expected is None:
+                assert isinstance(outcome, TROUBLES)
+            else:
+                assert outcome == expected
+        assert rows_of(path) == model.rows
+
+
+@settings(max_examples=40, deadline=None)
+@given(works(cancelled=False, big=True), st.integers(1, 60))
+def test_on_a_full_disk_what_was_told_to_be_done_is_there_and_nothing_else(
+    batches: list[list[Work]], room_pages: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, model = Path(folder) / "shoal.db", Model()
+        outcomes = asyncio.run(handed_in(path, batches, room_pages))
+        for number, (work, outcome) in enumerate(zip(chain(*batches), outcomes, strict=True)):
+            if work.ending != "well":
+                assert isinstance(outcome, TROUBLES)
+            elif not isinstance(outcome, StoreFull):
+                assert outcome == model.run(number, work)
+        assert rows_of(path) == model.rows
