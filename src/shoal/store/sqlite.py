@@ -40,6 +40,7 @@ from shoal.store.statements import PARAMETER, migrations, statements
 BATCH_SCRIPTS_MAX = 256
 READERS_MAX = 2
 BUSY_SECONDS = 10.0
+CLOSED = "The database is closed: Shoal is stopping."
 CACHE_KIB = 512
 """Pages each connection keeps; the operating system keeps them anyway, and a long journal fills what it is given."""
 
@@ -98,7 +99,7 @@ class SqliteDriver:
     async def write(self, script: Script[T]) -> T:
         """Run a script in the next group commit; durable on return. Cancelling does not undo it."""
         if self._closed:
-            raise StoreUnavailable("The database is closed: Shoal is stopping.")
+            raise StoreUnavailable(CLOSED)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self._handing or self._handing[-1].future.get_loop() is not loop:
@@ -108,6 +109,8 @@ class SqliteDriver:
 
     async def read(self, script: Script[T]) -> T:
         """Run a script of reads in a reader thread."""
+        if self._closed:
+            raise StoreUnavailable(CLOSED)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, script)
 
     async def close(self) -> None:
@@ -187,7 +190,7 @@ class SqliteDriver:
         with contextlib.suppress(queue.Empty):
             while True:
                 late += self._jobs.get_nowait() or ()
-        refused = _Done(error=StoreUnavailable("The database is closed: Shoal is stopping."))
+        refused = _Done(error=StoreUnavailable(CLOSED))
         _reply((job, refused) for job in late)
 
     def _commit(self, batch: list[_Job]) -> None:

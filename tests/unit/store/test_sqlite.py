@@ -191,6 +191,8 @@ async def test_what_was_handed_in_is_committed_before_closing(tmp_path: Path) ->
     await writes
     with pytest.raises(StoreUnavailable):
         await driver.write(put("late"))
+    with pytest.raises(StoreUnavailable):
+        await value(driver, "late")
     again = SqliteDriver(tmp_path / "shoal.db")
     assert await value(again, "19") == "v"
     await again.close()
