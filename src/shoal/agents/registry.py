@@ -58,7 +58,7 @@ class Agents:
         """The named agent, or the one that the thread's channel is bound to, or the default one, with what was chosen
         for the channel. Raises InvalidInput for a broken file, StoreError."""
         name = name or await self.meant(thread, "")
-        kept = self._current(name if name and self.exists(name) else self.defaults.agent)
+        kept = self._ready(name if name and self.exists(name) else self.defaults.agent)
         if self.places is None:
             return kept.spec
         wide, narrow = await self.places.chosen(thread)
@@ -74,7 +74,7 @@ class Agents:
 
     def spec(self, name: str) -> AgentSpec:
         """The agent as its file is now; the same object while it does not change. Raises InvalidInput."""
-        return self._current(name).spec
+        return self._ready(name).spec
 
     def budget(self, name: str) -> AgentBudget:
         """An agent's own ceilings; none for one that is gone or broken."""
@@ -83,14 +83,20 @@ class Agents:
         except InvalidInput:
             return AgentBudget()
 
+    def _ready(self, name: str) -> _Read:
+        """As its file is now, with a directory to work in."""
+        found = self._current(name)
+        if not found.spec.workspace.is_dir():
+            found.spec.workspace.mkdir(parents=True, exist_ok=True)
+        return found
+
     def _current(self, name: str) -> _Read:
         kept = self._read.get(name)
         path = kept.path if kept is not None else self._home.agent(name) / FILE
         stamp = _stamp(path)
-        if kept is None or kept.stamp != stamp or not kept.spec.workspace.is_dir():
+        if kept is None or kept.stamp != stamp:
             file = read_agent(path.parent)
             kept = _Read(path, stamp, file, self._build(name, path.parent, file))
-            kept.spec.workspace.mkdir(parents=True, exist_ok=True)
             self._read[name] = kept
         return kept
 

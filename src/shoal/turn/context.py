@@ -22,7 +22,7 @@ from shoal.turn.budget import BudgetLimits, Room, fit, room_for
 from shoal.turn.prompt import PromptBuilder
 from shoal.turn.sections import SystemPrompt, decode_prompt, encode_prompt, settle
 from shoal.turn.session import Session
-from shoal.turn.skills import skill_mounts, skill_roots
+from shoal.turn.skills import skill_mounts, skill_places, skill_roots
 from shoal.turn.tokens import ESTIMATES, Calibration, Gauge, Meter
 from shoal.turn.volatile import volatile
 
@@ -201,7 +201,8 @@ class ContextBuilder:
 
     def _present(self, session: Session) -> SystemPrompt:
         agent = session.who
-        mounts = self.mounts(agent, session.thread)
+        skills = skill_places(skill_roots(self._home, agent.home, session.thread))
+        mounts = (Mount(agent.workspace, "/workspace", writable=True), *skills)
 
         def inside(path: Path) -> str:
             return self._executor.sandbox.inside(path, mounts)

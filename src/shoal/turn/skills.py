@@ -82,9 +82,14 @@ def skill_roots(home: Home, agent_home: Path | None = None, thread: ThreadId | N
     return tuple(roots)
 
 
+def skill_places(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
+    """Where a sandbox has each root, `/skills/SCOPE`, read-only, whether it exists or not."""
+    return tuple(Mount(root.path, f"/skills/{root.scope}") for root in roots)
+
+
 def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
-    """Read-only mounts for a sandbox: each root that exists, at `/skills/SCOPE`."""
-    return tuple(Mount(root.path, f"/skills/{root.scope}") for root in roots if root.path.is_dir())
+    """The places of those that exist: what can be mounted."""
+    return tuple(place for place in skill_places(roots) if place.host.is_dir())
 
 
 class SkillReader:

@@ -183,7 +183,7 @@ class Spending:
 
     async def left(self, thread: ThreadId, agent: str, asker: Asker) -> str:
         """What is left where little is, for the model; empty while there is enough."""
-        bounds = self._bounds(TurnId(""), thread, agent, asker)
+        bounds = self._bounds(TurnId(""), thread, asker, agent, self._own(agent))
         if not bounds:
             return ""
         found = await self._budget.standings([(bound.scope, bound.day) for bound in bounds])
@@ -209,16 +209,22 @@ class Spending:
         places = ((charge.thread, charge.turn), *charge.line)
         own = self._own(charge.agent)
         found = (
-            self._bounds(turn, thread, charge.agent, charge.asker, own if turn == charge.turn else NO_BUDGET)
+            self._bounds(turn, thread, charge.asker, charge.agent, own, own if turn == charge.turn else NO_BUDGET)
             for thread, turn in places
         )
         return tuple(dict.fromkeys(bound for bounds in found for bound in bounds))
 
     def _bounds(
-        self, turn: TurnId, thread: ThreadId, agent: str, asker: Asker, of_turn: AgentBudget = NO_BUDGET
+        self,
+        turn: TurnId,
+        thread: ThreadId,
+        asker: Asker,
+        agent: str,
+        own: AgentBudget,
+        of_turn: AgentBudget = NO_BUDGET,
     ) -> tuple[Ceiling, ...]:
-        """The ceilings of a turn. `of_turn` is the budget of the agent whose turn it is."""
-        wanted, own = self._ceilings, self._own(agent)
+        """The ceilings of a turn. `own` is the agent's budget, `of_turn` that of the agent whose turn it is."""
+        wanted = self._ceilings
         today = self._clock.now().date().isoformat()
         found = (
             Ceiling(

@@ -44,7 +44,9 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 
 
 def _line(text: str) -> str:
-    words = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    words = " ".join(text.split())
     return _contained(words if len(words) <= LINE_CHARS_MAX else f"{words[: LINE_CHARS_MAX - 1]}…")
 
 

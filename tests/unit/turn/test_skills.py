@@ -18,6 +18,7 @@ from shoal.turn.skills import (
     SkillRoot,
     parse_skill,
     skill_mounts,
+    skill_places,
     skill_roots,
 )
 
@@ -205,6 +206,7 @@ def test_mounts_are_read_only_and_by_scope(tmp_path: Path) -> None:
     roots = (SkillRoot("builtin", BUILTIN_SKILLS), SkillRoot("channel", tmp_path / "missing"))
     (mount,) = skill_mounts(roots)
     assert (mount.host, mount.inside, mount.writable) == (BUILTIN_SKILLS, "/skills/builtin", False)
+    assert [place.inside for place in skill_places(roots)] == ["/skills/builtin", "/skills/channel"]
 
 
 def test_the_skills_that_come_with_shoal_are_whole() -> None:
