@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -18,7 +19,7 @@ from shoal.sandbox.host import HostSandbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
-from shoal.tools.processes.service import BEAT_SECONDS, STALE_SECONDS, ProcessService, ProcessSettings
+from shoal.tools.processes.service import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings
 
 THREAD = ThreadId("web:lobby:a")
 SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),))
@@ -155,3 +156,15 @@ async def test_a_full_mailbox_is_tried_again(stand: Stand) -> None:
         stand.full = False
         await stand.until(process.id, lambda one: one.told)
     assert len(stand.sent) == 1
+
+
+async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: Stand) -> None:
+    old, young = [await stand.left_behind("gone 7 1 1") for _ in range(2)]
+    await stand.store.processes.end(old.id, Ending("exited", told=True))
+    async with running(stand.service("here 8 1 1")):
+        await stand.clock.sleepers()
+        await stand.clock.leap_to(stand.clock.now() + timedelta(days=KEEP_DAYS))
+        await stand.until(young.id, lambda one: one.state == "lost")
+        await stand.clock.leap_to(stand.clock.now() + timedelta(days=2))
+    assert await stand.store.processes.get(old.id) is None
+    assert await stand.store.processes.get(young.id) is not None

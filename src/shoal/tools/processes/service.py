@@ -59,6 +59,7 @@ RUNNING_MAX = 8
 LIFE_SECONDS = 7 * 86_400.0
 KEEP_DAYS = 14
 """How long the row and the log of an ended process are kept."""
+FORGET_SECONDS = 86_400.0
 DEPTH_MAX = 3
 TAIL_LINES, TAIL_CHARS = 20, 3000
 STOPPED = "Shoal stopped while it ran"
@@ -121,6 +122,7 @@ class ProcessService:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._news = asyncio.Event()
         self._is_pending = False
+        self._forgets_at = 0.0
 
     # ---- what tools and people ask for ----
 
@@ -226,17 +228,24 @@ class ProcessService:
             if not self._settings.alone:
                 await self._lose_stale()
             await self._tell_ends()
+            await self._forget()
         except StoreUnavailable as error:
             log.warning("processes run on while the database is away", extra={"why": str(error)})
             self._is_pending = True
 
     async def _recover(self) -> None:
-        """Account for what a Shoal that died has left, and drop what is old."""
+        """Account for what a Shoal that died has left."""
         for process in await self.rows.search(running=True, limit=1000):
             if process.id not in self._live and self._has_died(process):
                 await self._lose(process)
+
+    async def _forget(self) -> None:
+        """Drop what is old, with the first look and then once a day."""
+        if self._clock.monotonic() < self._forgets_at:
+            return
         for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
             await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+        self._forgets_at = self._clock.monotonic() + FORGET_SECONDS
 
     def _has_died(self, process: Process) -> bool:
         host, _, identity = process.owner.partition(" ")
