@@ -18,7 +18,7 @@ class Triggers(Protocol):
         ...
 
     async def remove(self, trigger: str) -> bool:
-        """Delete it; False when there is none."""
+        """Delete it, and give up its post that still waits to open a thread; False when there is none."""
         ...
 
     async def next_due_at(self) -> datetime | None:

@@ -143,8 +143,8 @@ class TriggersView:
         return [convert.trigger(row) for row in await self._driver.read(query("triggers_all"))]
 
     async def remove(self, trigger: str) -> bool:
-        """Delete it; False when there is none."""
-        return bool(await self._driver.write(query("trigger_delete", id=trigger)))
+        """Delete it, and give up what it said and still waits; False when there is none."""
+        return bool(await self._driver.write(_remove(trigger)))
 
     async def next_due_at(self) -> datetime | None:
         """When the next one is due."""
@@ -180,6 +180,11 @@ def _add_trigger(made: Trigger, next_at: datetime) -> Script[None]:
     spec, now = convert.dump(made.spec), to_micros(made.created_at)
     yield from query("trigger_insert", id=made.id, spec=spec, next_at=to_micros(next_at), now=now)
     yield from query("due", what="triggers")
+
+
+def _remove(trigger: str) -> Script[list[Row]]:
+    yield from query("trigger_hush", id=trigger)
+    return (yield from query("trigger_delete", id=trigger))
 
 
 def _resume(trigger: str, next_at: int) -> Script[list[Row]]:

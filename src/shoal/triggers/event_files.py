@@ -119,7 +119,7 @@ class EventFiles:
         stored = self._stored(await self._triggers.all())
         for name in stored.keys() - present.keys():
             for trigger in stored.pop(name):
-                if trigger.state in ("active", "paused"):
+                if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
                     await self._triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
         left = await self._settle(present, stored)

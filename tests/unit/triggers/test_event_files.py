@@ -152,6 +152,21 @@ async def test_a_single_time_into_a_channel_is_put_away_when_it_is_posted(files:
     assert files.reason("once.json") == "No such channel.\n"
 
 
+@pytest.mark.parametrize("kind", ["one-shot", "periodic"])
+async def test_a_deleted_file_takes_its_waiting_post_along(files: Files, kind: str) -> None:
+    files.stand.inbox.away = True
+    schedule = "0 1 * * *" if kind == "periodic" else "2026-10-25T01:00:00Z"
+    path = files.put("said.json", {**ONCE, "type": kind, "schedule": schedule, "timezone": "UTC"})
+    await files.watching.scan()
+    async with files.stand.running(files.stand.service()):
+        await files.stand.let_pass(7200)
+    assert await files.stand.store.outbox.depth() == 1
+    path.unlink()
+    await files.watching.scan()
+    assert await files.stand.store.outbox.depth() == 0
+    assert await files.stand.store.triggers.all() == []
+
+
 async def test_a_channel_of_no_name_fails_the_file(files: Files) -> None:
     files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C" * 300, "text": "Look"})
     await files.watching.scan()

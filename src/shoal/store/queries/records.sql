@@ -39,6 +39,11 @@ insert into triggers (id, spec, next_at, created_at) values (:id, :spec, :next_a
 select id, spec, state, next_at, created_at, last_at, failures, error from triggers
 order by case when next_at is null then 1 else 0 end, next_at, id;
 
+-- name: trigger_hush
+-- Give up the post of a trigger's last occurrence that waits for its platform.
+update outbox set state = 'failed' where state = 'pending' and id in (
+    select id || '@' || cast(last_at as text) from triggers where id = :id);
+
 -- name: trigger_delete
 -- Remove a trigger.
 delete from triggers where id = :id returning id;

@@ -1,5 +1,7 @@
 """Rules of posts that open threads for prompts: the prompt is there with the post, once, and its trigger knows."""
 
+from datetime import timedelta
+
 from msgspec.structs import replace
 
 from shoal.domain.ids import ThreadId, unopened
@@ -10,6 +12,7 @@ from shoal.testing.contracts.steps import OTHER, THREAD, post, prompt
 
 PLACE = unopened("web", "lobby")
 SAID = prompt("k1", PLACE)
+AWAY_DAYS = 900
 
 
 def beginning(trigger: str = "", *, disables: bool = False) -> NewPost:
@@ -42,6 +45,18 @@ async def known(store: Store) -> Trigger:
     """The trigger as it is now."""
     (trigger,) = await store.triggers.all()
     return trigger
+
+
+async def into_channel(store: Store, clock: ManualClock) -> str:
+    """A trigger that has come once, and whose post waits for its platform; the key of that."""
+    spec = NewTrigger("one-shot", "2026-01-05", "hello", platform="web", channel="lobby")
+    trigger = await store.triggers.add(spec, clock.now())
+    occurrence = await store.triggers.claim(trigger, None)
+    assert occurrence is not None
+    said = prompt(occurrence.key, PLACE)
+    await store.outbox.put(NewPost(said.key, PLACE, said.text, "opening", opening=Opening(said, trigger.id)))
+    await store.outbox.retry(await claimed_one(store), clock.now() + timedelta(days=AWAY_DAYS), "away")
+    return said.key
 
 
 class OpeningRules:
@@ -121,3 +136,16 @@ class OpeningRules:
         assert [await store.outbox.withdraw(SAID.key) for _ in range(2)] == ["slow down", None]
         assert await store.outbox.depth() == 0
         assert await store.outbox.fate("unknown") is None
+
+    async def test_a_removed_trigger_takes_its_waiting_post_along(self, store: Store, clock: ManualClock) -> None:
+        """What is at the platform, or was posted, stays as it is."""
+        waits = await into_channel(store, clock)
+        (trigger,) = await store.triggers.all()
+        assert await store.triggers.remove(trigger.id)
+        assert await store.outbox.fate(waits) == Fate("failed", "away")
+        goes = await into_channel(store, clock)
+        (trigger,) = await store.triggers.all()
+        await clock.advance((AWAY_DAYS + 1) * 86_400)
+        assert (await claimed_one(store)).id == goes
+        assert await store.triggers.remove(trigger.id)
+        assert await store.outbox.fate(goes) == Fate("sending", "away")
