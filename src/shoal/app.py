@@ -54,6 +54,7 @@ from shoal.factories import (
     make_files,
     make_folders,
     make_profiles,
+    make_row_retention,
     make_sandbox,
     make_sender,
     turn_limits,
@@ -211,6 +212,7 @@ class App:
         found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self.attachments.run()]
         seconds = self.config.permissions.ask_expires_seconds
         found.append(run_service(lasting(partial(watch_approvals, self.orchestrator, self.clock, seconds))))
+        self.backend.alone("row retention", make_row_retention(self.config, self.store, self.clock).run)
         if self.role != "worker":
             anchors = partial(anchor_audit, self.store.audit, self.clock)
             found += [run_service(lasting(self.triggers.run)), run_service(lasting(anchors))]

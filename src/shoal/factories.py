@@ -37,6 +37,7 @@ from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sand
 from shoal.sandbox.disk import DiskLimits
 from shoal.sandbox.limits import Limits
 from shoal.store.files import LocalFiles
+from shoal.store.retention import RowRetention
 from shoal.store.views import DatabaseStore
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.builtin.subagent import subagent_tools
@@ -52,11 +53,24 @@ from shoal.turn.tokens import ESTIMATES, Meter, encoding_of, exact
 
 OLLAMA_SECONDS = 0.3
 """How long a running Ollama may take to accept a connection."""
+REPEATED_DAYS = 7.0
+"""The longest that a platform delivers again what it thinks was not taken in. Source: Pub/Sub's message retention."""
+MARGIN_DAYS = 1.0
+"""What the clocks of platforms may be off, and more."""
+KEPT_DAYS_MAX = 10_000.0
+"""The longest that can be asked for; a date that far back still is one of a computer's."""
 
 
 def turn_limits(config: Config) -> TurnLimits:
     """[turns]."""
     return msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits)
+
+
+def make_row_retention(config: Config, store: Store, clock: Clock) -> RowRetention:
+    """[database] bookkeeping_days; a row that tells what was taken in stays as long as that may come again."""
+    days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
+    longest = max(REPEATED_DAYS, again, config.triggers.catch_up_seconds / 86_400) + MARGIN_DAYS
+    return RowRetention(store.bookkeeping, clock, min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0)
 
 
 async def window_of(config: Config) -> Window:

@@ -56,12 +56,13 @@ class Database(Section, frozen=True, kw_only=True):
     """Where journals and queues are kept."""
 
     url: Secret = NO_SECRET
-    """Address of a database for many machines, postgresql://USER:PASSWORD@HOST/NAME; empty keeps all in SQLite in the
-    home directory."""
+    """Database of many machines, postgresql://USER:PASSWORD@HOST/NAME; empty is SQLite in the home directory."""
     synchronous: Literal["full", "normal"] = "full"
     """SQLite: full survives a power cut, normal only a crash of the process, and is faster."""
     connections_max: Annotated[int, Meta(ge=2, le=1000)] = 10
     """PostgreSQL connections of one process."""
+    bookkeeping_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
+    """How long rows that only served delivery are kept once they are done, in days; 0 is without end."""
 
 
 class Files(Section, frozen=True, kw_only=True):
@@ -78,8 +79,7 @@ class Files(Section, frozen=True, kw_only=True):
     secret_key: Secret = NO_SECRET
     """The key."""
     workspace_sync: bool = True
-    """With a url: whether agents' workspaces and threads' files follow their work through the store; false where they
-    are on a shared volume."""
+    """With a url: whether workspaces and threads' files follow their work; false where they are on a shared volume."""
 
 
 class Turns(Section, frozen=True, kw_only=True):

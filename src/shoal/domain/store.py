@@ -1,6 +1,6 @@
 """The store's port: one transaction a call, in views by concern. What a method writes is durable on return."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -255,6 +255,18 @@ class Settings(Protocol):
         ...
 
 
+class Bookkeeping(Protocol):
+    """Rows that only served delivery, once they are done."""
+
+    def forget(self, before: datetime, batch_rows: int = 500) -> AsyncGenerator[int]:
+        """Delete those that have been done since before this time, at most `batch_rows` a step, each durable by itself.
+
+        Yields how many rows each step deleted; whoever asks pauses between them. What waits, and what may still be
+        asked for, stays whatever its age. Several processes may do so at once.
+        """
+        ...
+
+
 class Store(Protocol):
     """All views over one database."""
 
@@ -302,6 +314,9 @@ class Store(Protocol):
 
     @property
     def processes(self) -> Processes: ...
+
+    @property
+    def bookkeeping(self) -> Bookkeeping: ...
 
     async def close(self) -> None:
         """Finish what was handed in, then close."""

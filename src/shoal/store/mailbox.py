@@ -111,9 +111,10 @@ def _revise(message: Edit | Deletion, at: datetime) -> Script[Revision]:
     if not rows:
         return Revision(Receipt("dropped"))
     yield from query("thread_lock", thread=rows[0][3])
-    ((row, state, payload, thread),) = yield from query(
-        "inbox_one", platform=_platform(message.thread), key=message.key
-    )
+    rows = yield from query("inbox_one", platform=_platform(message.thread), key=message.key)
+    if not rows:  # it was old, and has just been forgotten
+        return Revision(Receipt("dropped"))
+    row, state, payload, thread = rows[0]
     said = inbound(payload)
     if said.author.id != message.author.id or state == "dropped":
         return Revision(Receipt("dropped"))

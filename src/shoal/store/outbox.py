@@ -154,10 +154,12 @@ class OutboxView:
 
 
 def _put(post: NewPost, at: datetime) -> Script[bool]:
-    fresh = yield from put_post(post, to_micros(at))
-    if not fresh and post.opening is not None and not post.opening.trigger:
-        fresh = bool((yield from query("outbox_again", id=post.id, payload=convert.dump(post), now=to_micros(at))))
+    again = False
+    if post.opening is not None and not post.opening.trigger:
+        again = bool((yield from query("outbox_again", id=post.id, payload=convert.dump(post), now=to_micros(at))))
+    if again:
         yield from query("due", what=_platform(post.thread))
+    fresh = again or (yield from put_post(post, to_micros(at)))
     if fresh and post.kind != "opening":
         yield from _note(post, post.thread, at)
     return fresh

@@ -30,6 +30,7 @@ from shoal.store.mailbox import MailboxView
 from shoal.store.outbox import OutboxView
 from shoal.store.processes import ProcessesView
 from shoal.store.registry import RegistryView
+from shoal.store.retention import BookkeepingView
 from shoal.store.script import Driver, Row, Script, number, query, text
 from shoal.store.search import SearchView
 from shoal.store.snapshots import SnapshotsView
@@ -82,7 +83,7 @@ def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: d
         "approval_settle", id=approval, state=verdict, scope=scope, decided_by=by, now=to_micros(at)
     )
     rows = yield from query("approval_one", id=approval)
-    found = convert.approval(rows[0])
+    found = convert.approval((rows or asked)[0])
     if not settled:
         if found.state in ("pending", "expired"):
             raise Gone(f"Approval {approval} has expired. Ask the agent again.")
@@ -295,6 +296,7 @@ class DatabaseStore:
         self.search = SearchView(driver)
         self.processes = ProcessesView(driver, clock)
         self.snapshots = SnapshotsView(driver, clock)
+        self.bookkeeping = BookkeepingView(driver)
 
     async def close(self) -> None:
         """Finish what was handed in, then close."""

@@ -8,9 +8,11 @@ class TestMine(StoreContract):
 """
 
 from shoal.testing.contracts.store_approvals import ApprovalRules
+from shoal.testing.contracts.store_bookkeeping import BookkeepingRules
 from shoal.testing.contracts.store_budget import BudgetRules
 from shoal.testing.contracts.store_children import ChildRules
 from shoal.testing.contracts.store_delivery import DeliveryRules
+from shoal.testing.contracts.store_expiry import ExpiryRules
 from shoal.testing.contracts.store_journal import JournalRules
 from shoal.testing.contracts.store_mailbox import MailboxRules
 from shoal.testing.contracts.store_openings import OpeningRules
@@ -27,7 +29,9 @@ class StoreContract(
     DeliveryRules,
     OpeningRules,
     ApprovalRules,
+    BookkeepingRules,
     BudgetRules,
+    ExpiryRules,
     ChildRules,
     RecordRules,
     RegistryRules,

@@ -1,0 +1,115 @@
+-- name: inbox_page
+-- The next messages by number, and when they came.
+select id, at from inbox where id > :after order by id limit :limit;
+
+-- name: inbox_forget
+-- Delete messages that wait for nothing. A subagent's stays while its caller's turn is open, which may call for it again;
+-- the newest of all stays too, else SQLite would give its number out anew.
+delete from inbox where id in (
+    select i.id from inbox i
+    where i.id > :after and i.id <= :upto and i.at < :before and i.state <> 'pending'
+        and i.id < (select max(id) from inbox)
+        and not exists (select 1 from threads c join threads p on p.thread = c.parent
+            where c.thread = i.thread and p.open_turn <> '')
+    /*pg: for update of i skip locked */)
+returning id;
+
+-- name: outbox_page
+-- The next posts by number, and when they were made.
+select number, created_at from outbox where number > :after order by number limit :limit;
+
+-- name: outbox_forget
+-- Delete posts that were sent or given up; `due_at` is when that was tried last. That little is left in all is told once
+-- for ever, and the newest post keeps its number.
+delete from outbox where number in (
+    select number from outbox
+    where number > :after and number <= :upto and due_at < :before and state in ('sent', 'failed')
+        and number < (select max(number) from outbox) and id <> 'budget:total:'
+    /*pg: for update skip locked */)
+returning number;
+
+-- name: occurrences_page
+-- The next occurrences of triggers, and when they were taken.
+select key, at from occurrences where key > :after order by key limit :limit;
+
+-- name: occurrences_forget
+-- Delete occurrences: a trigger has moved on with each, and does not come back to it.
+delete from occurrences where key in (
+    select key from occurrences where key > :after and key <= :upto and at < :before
+    /*pg: for update skip locked */)
+returning key;
+
+-- name: triggers_page
+-- The next triggers, and when they were made.
+select id, created_at from triggers where id > :after order by id limit :limit;
+
+-- name: triggers_forget
+-- Delete triggers that do not come again, unless what one of them says still waits for its platform.
+delete from triggers where id in (
+    select t.id from triggers t
+    where t.id > :after and t.id <= :upto and t.last_at < :before and t.state in ('done', 'missed')
+        and not exists (select 1 from outbox o
+            where o.id = t.id || '@' || cast(t.last_at as text) and o.state in ('pending', 'sending'))
+    /*pg: for update of t skip locked */)
+returning id;
+
+-- name: approvals_page
+-- The next approvals, and when they were asked for.
+select id, created_at from approvals where id > :after order by id limit :limit;
+
+-- name: approvals_forget
+-- Delete approvals of turns that are over; what was allowed for a whole thread stays allowed.
+delete from approvals where id in (
+    select a.id from approvals a
+    where a.id > :after and a.id <= :upto and a.decided_at < :before and a.state <> 'pending'
+        and not (a.scope = 'thread' and a.state in ('allow', 'used'))
+        and not exists (select 1 from threads t where t.thread = a.thread and t.open_turn = a.turn)
+    /*pg: for update of a skip locked */)
+returning id;
+
+-- name: steps_page
+-- The next steps of threads.
+select thread, started_at from thread_steps where (thread, started_at) > (:after, :after_at)
+order by thread, started_at limit :limit;
+
+-- name: steps_forget
+-- Delete how long steps took, of turns that are over.
+delete from thread_steps where /*pg: ctid */ /*sqlite: rowid */ in (
+    select /*pg: s.ctid */ /*sqlite: s.rowid */ from thread_steps s
+    where (s.thread, s.started_at) > (:after, :after_at) and (s.thread, s.started_at) <= (:upto, :upto_at)
+        and s.started_at < :before
+        and not exists (select 1 from threads t where t.thread = s.thread and t.open_turn = s.turn)
+    /*pg: for update of s skip locked */)
+returning thread;
+
+-- name: conversations_page
+-- The next beginnings by which the API knows its conversations, and when their threads were last active.
+select s.key, coalesce(t.updated_at, 0)
+from settings s left join threads t on t.thread = s.value
+where s.scope = 'openai' and s.key > :after order by s.key limit :limit;
+
+-- name: conversations_forget
+-- Delete beginnings of conversations that nobody went on with: one that goes on after all brings its own past along.
+delete from settings where scope = 'openai' and key in (
+    select s.key from settings s left join threads t on t.thread = s.value
+    where s.scope = 'openai' and s.key > :after and s.key <= :upto and coalesce(t.updated_at, 0) < :before
+    /*pg: for update of s skip locked */)
+returning key;
+
+-- name: budget_days_forget
+-- Delete what stood spent under ceilings of days that are over.
+with old as materialized (
+    select scope, day from budget where day > '' and day < :day order by day limit :limit
+    /*pg: for update skip locked */)
+delete from budget where (scope, day) in (select scope, day from old)
+returning scope;
+
+-- name: budget_turns_forget
+-- Delete what stood spent under the ceilings of turns that began before one of this id and are over.
+with old as materialized (
+    select b.scope from budget b
+    where b.day = '' and b.scope > 'turn:' and b.scope < :turn
+        and not exists (select 1 from threads t where t.open_turn <> '' and t.open_turn = substr(b.scope, 6))
+    order by b.scope limit :limit /*pg: for update of b skip locked */)
+delete from budget where day = '' and scope in (select scope from old)
+returning scope;

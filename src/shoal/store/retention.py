@@ -1,0 +1,124 @@
+"""Which rows go once they are done, and when: those that only served delivery.
+
+rows                          go when they are old, unless
+---------------------------   ----------------------------------------------------------------------
+inbox                         it is pending, or a subagent's whose caller's turn is open
+outbox                        it is pending or at its platform
+occurrences                   -
+triggers                      it may come again, or what it said still waits for its platform
+approvals                     it is pending, its turn is open, or it holds for the whole thread
+thread_steps                  its turn is open
+settings, scope `openai`      its thread was active since
+budget                        it is of no day and no turn, or of a turn that is open
+
+Tables are walked by their keys, a page a step, which is read beside the writer; only a page that holds something old
+is written to. Where keys sort by time, a walk ends with the first page that is young. What another process has locked
+is skipped: it is in use, or that process deletes it.
+"""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from shoal.domain.clock import Clock, to_micros
+from shoal.domain.ids import format_ulid
+from shoal.domain.store import Bookkeeping
+from shoal.store.script import Driver, Row, Value, number, query
+
+log = logging.getLogger(__name__)
+
+BATCH_ROWS = 500
+"""Most rows that one statement deletes."""
+PAUSE_SECONDS = 0.1
+"""Between two batches, for everybody else."""
+FIRST_SECONDS = 600.0
+"""Time after the start in which whatever its end had cut off comes again, and is known."""
+EVERY_SECONDS = 86_400.0
+_EARLIEST = b"\0" * 10
+
+
+class _Walk(NamedTuple):
+    """Through a table from the key `first`; `by_time` when later rows have higher keys."""
+
+    page: str
+    forget: str
+    first: tuple[Value, ...]
+    by_time: bool
+
+
+_WALKS = (
+    _Walk("inbox_page", "inbox_forget", (0,), by_time=True),
+    _Walk("outbox_page", "outbox_forget", (0,), by_time=True),
+    _Walk("occurrences_page", "occurrences_forget", ("",), by_time=False),
+    _Walk("triggers_page", "triggers_forget", ("",), by_time=True),
+    _Walk("approvals_page", "approvals_forget", ("",), by_time=True),
+    _Walk("steps_page", "steps_forget", ("", 0), by_time=False),
+    _Walk("conversations_page", "conversations_forget", ("",), by_time=False),
+)
+
+
+class BookkeepingView:
+    """Implements `domain.store.Bookkeeping` over either dialect."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:
+        """Delete what has been done since before this time, a batch a step."""
+        for walk in _WALKS:
+            async with aclosing(self._walk(walk, to_micros(before), batch_rows)) as steps:
+                async for gone in steps:
+                    yield gone
+        day = before.date().isoformat()
+        turn = f"turn:{format_ulid(to_micros(before) // 1000, _EARLIEST)}"
+        for name, where in (("budget_days_forget", {"day": day}), ("budget_turns_forget", {"turn": turn})):
+            gone = batch_rows
+            while gone == batch_rows:
+                gone = len(await self._driver.write(query(name, **where, limit=batch_rows)))
+                yield gone
+
+    async def _walk(self, walk: _Walk, before: int, batch_rows: int) -> AsyncGenerator[int]:
+        after = walk.first
+        while page := await self._driver.read(query(walk.page, **_named("after", after), limit=batch_rows)):
+            upto = page[-1][: len(walk.first)]
+            has_old = any(number(row[-1]) < before for row in page)
+            if walk.by_time and not has_old:
+                return
+            span = {**_named("after", after), **_named("upto", upto)}
+            yield len(await self._driver.write(query(walk.forget, **span, before=before))) if has_old else 0
+            after = upto
+
+
+def _named(name: str, key: Row) -> dict[str, Value]:
+    """A key as parameters: the first part by that name, the time in it, if any, as `NAME_at`."""
+    return dict(zip((name, f"{name}_at"), key, strict=False))
+
+
+class RowRetention:
+    """Deletes rows that have been done for longer than `days` (0: never)."""
+
+    def __init__(self, rows: Bookkeeping, clock: Clock, days: float) -> None:
+        self._rows = rows
+        self._clock = clock
+        self.days = days
+
+    async def run(self) -> None:
+        """Look some minutes after the start and then once a day, for ever. Raises StoreError."""
+        seconds = FIRST_SECONDS
+        while self.days:
+            await self._clock.sleep(seconds)
+            await self.expire()
+            seconds = EVERY_SECONDS
+
+    async def expire(self) -> int:
+        """Delete what is old now, with pauses; returns how many rows went."""
+        total = 0
+        async with aclosing(self._rows.forget(self._clock.now() - timedelta(days=self.days))) as batches:
+            async for gone in batches:
+                total += gone
+                await self._clock.sleep(PAUSE_SECONDS)
+        if total:
+            log.info("old rows were deleted", extra={"rows": total})
+        return total

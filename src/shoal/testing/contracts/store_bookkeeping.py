@@ -1,0 +1,309 @@
+"""Rules of old rows: what only served delivery goes once it is long done, and all that may be asked for stays."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+from shoal.domain.budget import Ceiling, Reservation
+from shoal.domain.events import Steered
+from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.domain.messages import Deletion, Edit, Usage
+from shoal.domain.records import Fate, Spend
+from shoal.domain.store import Store
+from shoal.store.retention import RowRetention
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import (
+    OTHER,
+    PERSON,
+    THREAD,
+    closed,
+    leased,
+    opened,
+    opening,
+    post,
+    prompt,
+    steer,
+)
+from shoal.testing.contracts.store_approvals import asked
+from shoal.testing.contracts.store_children import begun, called, ended
+from shoal.testing.contracts.store_openings import claimed_one
+
+DAYS = 30
+DAY_SECONDS = 86_400.0
+CHANNEL = "web:lobby:"
+
+
+async def forgotten(store: Store, clock: ManualClock, batch_rows: int = 500) -> list[int]:
+    """Forget what is older than DAYS; returns how many rows went with each step that deleted something."""
+    before = clock.now() - timedelta(days=DAYS)
+    return [gone async for gone in store.bookkeeping.forget(before, batch_rows) if gone]
+
+
+async def months(clock: ManualClock, days: float = DAYS + 1) -> None:
+    """Let time pass."""
+    await clock.advance(days * DAY_SECONDS)
+
+
+async def answered(store: Store, name: str, thread: ThreadId = THREAD) -> None:
+    """Have a turn answer a message `m-NAME`."""
+    await closed(store, await opened(store, name, thread), name)
+
+
+async def sent(store: Store, post_id: str, message_id: str = "", thread: ThreadId = THREAD) -> None:
+    """Put a post and deliver it."""
+    assert await store.outbox.put(post(post_id, thread))
+    await delivered(store, post_id, message_id)
+
+
+async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
+    """Deliver all that is due, among it this post."""
+    found: list[str] = []
+    while rows := await store.outbox.claim(["web"], 10, 60.0):
+        for row in rows:
+            await store.outbox.posted(row, 0, message_id or f"p-{row.id}", last=True)
+            found.append(row.id)
+    assert post_id in found
+
+
+async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str], tokens: int = 10) -> list[int]:
+    """Set tokens aside under ceilings, and leave them there; returns how many stand there now."""
+    bounds = tuple(Ceiling(scope, day, 10.0, 1000) for scope, day in ceilings)
+    found = await store.budget.reserve(
+        Reservation(clock.new_id(), bounds, 0.0, tokens, clock.now() + timedelta(days=900))
+    )
+    assert found.blocked is None
+    return [one.tokens for one in found.standings]
+
+
+async def until(clock: ManualClock, at: datetime) -> None:
+    """Let time pass for somebody who sleeps now and then, and works in between as long as the database takes."""
+    await clock.sleepers()
+    while (wakes_at := clock.next_wake_at()) is not None and wakes_at <= at:
+        await clock.advance_to_next()
+        await clock.sleepers()
+    await clock.advance_to(at)
+
+
+@asynccontextmanager
+async def running(retention: RowRetention) -> AsyncGenerator[None]:
+    """Run it while the block lasts."""
+    task = asyncio.ensure_future(retention.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+class BookkeepingRules:
+    """`domain.store.Bookkeeping`."""
+
+    # ---- mailbox ----
+
+    async def test_old_messages_are_forgotten_and_young_ones_known(self, store: Store, clock: ManualClock) -> None:
+        """One that is delivered again is a duplicate for as long as that."""
+        await answered(store, "T1")
+        await months(clock, 2)
+        await answered(store, "T2")
+        await months(clock, DAYS - 1)
+        await answered(store, "T3")
+        await forgotten(store, clock)
+        receipts = [await store.inbox.accept(prompt(f"m-{name}"), 9) for name in ("T1", "T2", "T3")]
+        assert [receipt.status for receipt in receipts] == ["accepted", "duplicate", "duplicate"]
+
+    async def test_messages_that_wait_stay_whatever_their_age_and_in_order(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Prompts, and what is for a turn that is still open."""
+        await answered(store, "T1")
+        lease = await opened(store, "T2")
+        for key in ("a", "b"):
+            await store.inbox.accept(prompt(key), 9)
+        await store.inbox.accept_now(steer("s"))
+        await months(clock)
+        await forgotten(store, clock)
+        await store.inbox.accept(prompt("c"), 9)
+        events = (await store.journal.take_steers(lease, TurnId("T2"))).events
+        assert [event.data for event in events] == [Steered("wait", PERSON, "s")]
+        waiting = (await closed(store, lease, "T2")).prompt
+        for key in ("a", "b", "c"):
+            assert waiting is not None
+            assert waiting.key == key
+            again = await leased(store)
+            await store.journal.open_turn(again, waiting, opening(f"T-{key}", waiting))
+            waiting = (await closed(store, again, f"T-{key}")).prompt
+        assert waiting is None
+
+    async def test_a_change_of_a_forgotten_message_is_dropped(self, store: Store, clock: ManualClock) -> None:
+        """As of any unknown one."""
+        await answered(store, "T1")
+        await answered(store, "T2")
+        await months(clock)
+        await forgotten(store, clock)
+        for change in (Edit(THREAD, "m-T1", "new", PERSON, "m-T1"), Deletion(THREAD, "m-T1", PERSON, "m-T1")):
+            assert (await store.inbox.revise(change)).receipt.status == "dropped"
+
+    async def test_a_call_begins_no_second_child_however_long_it_waits(self, store: Store, clock: ManualClock) -> None:
+        """Only when the turn is over, nobody calls again."""
+        lease = await opened(store)
+        await begun(store, called())
+        await ended(store, called())
+        await months(clock)
+        await store.inbox.accept(prompt("newer", OTHER), 9)
+        await forgotten(store, clock)
+        assert (await begun(store, called())).status == "duplicate"
+        await closed(store, lease)
+        await months(clock)
+        await forgotten(store, clock)
+        assert (await begun(store, called())).status == "dropped"
+
+    async def test_what_was_read_in_is_not_read_in_twice(self, store: Store, clock: ManualClock) -> None:
+        """A platform's history names messages that came days ago, and our own."""
+        await sent(store, "a", "p-own")
+        await months(clock, DAYS - 2)
+        lease = await opened(store)
+        missed = [prompt("h1"), prompt("p-own")]
+        assert len((await store.journal.backfill(lease, missed)).events) == 1
+        await months(clock, 3)
+        await store.inbox.accept(prompt("newer"), 9)
+        await forgotten(store, clock)
+        assert (await store.journal.backfill(lease, missed)).events == ()
+
+    # ---- outbox ----
+
+    async def test_old_posts_are_forgotten_and_young_ones_known(self, store: Store, clock: ManualClock) -> None:
+        """Sent ones, and those that were given up; what waits stays, and leaves first."""
+        await sent(store, "sent")
+        await store.outbox.put(post("refused", OTHER))
+        await store.outbox.fail(await claimed_one(store), "no such channel")
+        await store.outbox.put(post("waits", OTHER))
+        await store.outbox.retry(await claimed_one(store), clock.now() + timedelta(days=DAYS + 2), "away")
+        await months(clock)
+        await sent(store, "young")
+        await store.outbox.put(post("newer", OTHER))
+        assert sum(await forgotten(store, clock)) == 2
+        fates = [await store.outbox.fate(one) for one in ("sent", "refused", "waits", "young")]
+        assert fates == [None, None, Fate("pending", "away"), Fate("sent")]
+        assert not await store.outbox.put(post("young"))
+        await months(clock, 1)
+        assert [(await claimed_one(store)).id, await store.outbox.depth()] == ["waits", 2]
+
+    async def test_posts_that_wait_stay_whatever_their_age_and_in_order(self, store: Store, clock: ManualClock) -> None:
+        """As when nobody delivered for a month: those that were never tried, and one whose sender has died."""
+        await store.outbox.put(post("held", OTHER))
+        await claimed_one(store)
+        for name in ("a", "b"):
+            await store.outbox.put(post(name))
+        await months(clock)
+        await store.outbox.put(post("newer"))
+        assert await forgotten(store, clock) == []
+        assert [(row.id, row.maybe_sent) for row in await store.outbox.claim(["web"], 10, 60.0)] == [
+            ("held", True),
+            ("a", False),
+        ]
+        assert await store.outbox.depth() == 4
+
+    async def test_a_post_that_left_late_is_known_as_long_as_others(self, store: Store, clock: ManualClock) -> None:
+        """What counts is when it was done."""
+        await store.outbox.put(post("late"))
+        row = await claimed_one(store)
+        await store.outbox.retry(row, clock.now() + timedelta(days=DAYS), "away")
+        await months(clock)
+        await delivered(store, "late")
+        await sent(store, "newer")
+        await months(clock, 2)
+        assert await forgotten(store, clock) == []
+        assert await store.outbox.fate("late") == Fate("sent")
+
+    async def test_what_is_told_once_for_ever_is_told_once(self, store: Store, clock: ManualClock) -> None:
+        """That little is left of what may be spent in all."""
+        await sent(store, "budget:total:")
+        await sent(store, "budget:day:2026-01-05")
+        await sent(store, "newer")
+        await months(clock)
+        await forgotten(store, clock)
+        assert not await store.outbox.put(post("budget:total:"))
+        assert await store.outbox.fate("budget:day:2026-01-05") is None
+
+    async def test_an_old_post_still_leads_to_its_thread(self, store: Store, clock: ManualClock) -> None:
+        """Whoever answers it means that conversation, and a card that is decided late is changed."""
+        await sent(store, "a", "p1")
+        await sent(store, "b", "p2", OTHER)
+        await months(clock)
+        assert sum(await forgotten(store, clock)) == 1
+        assert await store.outbox.thread_of(CHANNEL, "p1") == THREAD
+        assert await store.outbox.posted_ids("a") == ["p1"]
+        assert await store.outbox.is_noted("web", "p1")
+
+    # ---- what has no age ----
+
+    async def test_the_journal_the_audit_log_and_the_ledger_are_kept(self, store: Store, clock: ManualClock) -> None:
+        """And numbers go on where they were."""
+        lease = await asked(store, clock)
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await closed(store, lease)
+        await store.ledger.record(THREAD, TurnId("T1"), Spend("1", "main", "u1", "known", Usage(100, 20), 0.5))
+        events, audit = await store.journal.events(THREAD), await store.audit.rows(THREAD)
+        await months(clock)
+        await answered(store, "T2", OTHER)
+        assert sum(await forgotten(store, clock)) > 0
+        assert (await store.journal.events(THREAD), await store.audit.rows(THREAD)) == (events, audit)
+        assert [row.usd for row in await store.ledger.usage(900)] == [0.5]
+        assert [event.thread for event in await store.search.said("hello", within=THREAD)] == [THREAD]
+        await answered(store, "T3")
+        numbers = [event.seq for event in await store.journal.events(THREAD)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert len(numbers) > len(events)
+
+    # ---- how ----
+
+    async def test_no_step_is_larger_than_a_batch_and_none_is_left_out(self, store: Store, clock: ManualClock) -> None:
+        """However many rows stay between them."""
+        for number in range(11):
+            thread = make_thread_id("web", "lobby", str(number))
+            if number % 3:
+                await answered(store, f"T{number}", thread)
+            else:
+                await store.inbox.accept(prompt(f"w{number}", thread), 9)
+            await sent(store, f"p{number}", "", thread)
+            await reserved(store, clock, (f"thread:{number}", "2026-01-05"), (f"turn:{clock.new_id()}", ""))
+        await months(clock)
+        await sent(store, "newest")
+        await store.inbox.accept(prompt("newest"), 9)
+        steps = await forgotten(store, clock, 3)
+        assert max(steps) <= 3
+        assert sum(steps) == 7 + 7 + 11 + 11 + 11, "messages, replies, posts, ceilings of days and of turns"
+        assert await forgotten(store, clock, 3) == []
+        assert len(await store.inbox.waiting()) == 5
+
+    async def test_several_may_forget_at_once_while_others_write(self, store: Store, clock: ManualClock) -> None:
+        """Each row goes once, and nobody waits for another for ever."""
+        for number in range(20):
+            await sent(store, f"p{number}", "", make_thread_id("web", "lobby", str(number)))
+        await months(clock)
+        await sent(store, "newest")
+        arriving = asyncio.gather(*(store.inbox.accept(prompt(f"k{number}"), 99) for number in range(20)))
+        steps = [*await asyncio.gather(*(forgotten(store, clock, 4) for _ in range(4))), await forgotten(store, clock)]
+        await arriving
+        total = sum(map(sum, steps))
+        assert total == 20
+        assert (await store.inbox.backlog()).prompts == 20
+
+    async def test_days_pass_and_the_rows_do_not_grow(self, store: Store, clock: ManualClock) -> None:
+        """Two messages a day, each answered; the last DAYS of them are known."""
+        days, kept = 9, 4
+        async with running(RowRetention(store.bookkeeping, clock, kept)):
+            for day in range(days):
+                await answered(store, f"T{day}")
+                await delivered(store, f"T{day}:reply")
+                await until(clock, clock.now() + timedelta(days=1))
+        known = [(await store.outbox.fate(f"T{day}:reply")) is not None for day in range(days)]
+        assert known == [False] * (days - kept) + [True] * kept
+        again = [(await store.inbox.accept(prompt(f"m-T{day}"), 99)).status for day in range(days)]
+        assert again == ["accepted"] * (days - kept) + ["duplicate"] * kept
+
+    async def test_without_days_all_is_kept(self, store: Store, clock: ManualClock) -> None:
+        """The run ends at once."""
+        await sent(store, "old")
+        await RowRetention(store.bookkeeping, clock, 0).run()
+        assert await store.outbox.fate("old") == Fate("sent")

@@ -1,0 +1,142 @@
+"""Rules of old decisions, schedules, sums and measurements: what nothing can ask for any more goes."""
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+from msgspec.structs import replace
+
+from shoal.domain.ids import ApprovalId, TurnId
+from shoal.domain.records import Commit, NewTrigger, Step, Trigger
+from shoal.domain.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened
+from shoal.testing.contracts.store_approvals import asked, question, use
+from shoal.testing.contracts.store_bookkeeping import DAYS, answered, forgotten, months, reserved
+from shoal.testing.contracts.store_openings import into_channel
+
+
+async def added(store: Store, at: datetime, kind: Literal["one-shot", "periodic"] = "one-shot") -> Trigger:
+    """A trigger that is due then."""
+    return await store.triggers.add(NewTrigger(kind, at.isoformat(), "hello", thread=THREAD), at)
+
+
+def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
+    """A commit of this turn that asks a person, with so many days to answer."""
+    found = question(clock, name)
+    assert found.approval is not None
+    return replace(
+        found, turn=TurnId(turn), approval=replace(found.approval, expires_at=clock.now() + timedelta(days=days))
+    )
+
+
+def timed(clock: ManualClock, turn: str, number: int) -> Commit:
+    """A commit that tells how long a step took."""
+    return Commit(TurnId(turn), steps=(Step(number, "model", clock.now(), 200),))
+
+
+class ExpiryRules:
+    """`domain.store.Bookkeeping`, beside delivery."""
+
+    # ---- approvals ----
+
+    async def test_old_decisions_are_forgotten_but_what_holds_for_a_thread_holds(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Of a turn that is over."""
+        lease = await asked(store, clock, "A1", "d1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1")
+        await store.journal.commit(lease, use("A1"))
+        await closed(store, lease)
+        again = await opened(store, "T2")
+        for name in ("A2", "A3"):
+            await store.journal.commit(again, question_of(clock, "T2", name))
+        await store.approvals.settle(ApprovalId("A2"), "deny", "thread", "u1")
+        await closed(store, again, "T2")
+        await months(clock)
+        await forgotten(store, clock)
+        left = [one.id for one in await store.approvals.search(pending=False)]
+        assert left == ["A1"]
+        assert await store.approvals.granted(THREAD, "d1")
+
+    async def test_approvals_of_an_open_turn_stay(self, store: Store, clock: ManualClock) -> None:
+        """Asked or decided: what was allowed may still run, once."""
+        lease = await opened(store)
+        for name in ("A1", "A2"):
+            await store.journal.commit(lease, question_of(clock, "T1", name, days=900))
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await months(clock)
+        await forgotten(store, clock)
+        await store.journal.commit(lease, use("A1"))
+        assert [one.id for one in await store.approvals.search()] == ["A2"]
+
+    # ---- triggers ----
+
+    async def test_triggers_that_came_are_forgotten_and_the_others_come(self, store: Store, clock: ManualClock) -> None:
+        """A periodic one goes on, once each time."""
+        once = await added(store, clock.now())
+        often = await added(store, clock.now(), "periodic")
+        rests = await added(store, clock.now() + timedelta(days=1))
+        assert await store.triggers.pause(rests.id)
+        assert await store.triggers.claim(once, None) is not None
+        later = clock.now() + timedelta(days=DAYS)
+        assert await store.triggers.claim(often, later) is not None
+        await months(clock)
+        assert sum(await forgotten(store, clock)) == 3, "two occurrences, and what is over"
+        assert {one.id: one.state for one in await store.triggers.all()} == {often.id: "active", rests.id: "paused"}
+        assert await store.triggers.claim(often, None) is None, "it was due then"
+        (due,) = await store.triggers.due()
+        claims = [await store.triggers.claim(due, later + timedelta(days=DAYS)) for _ in range(2)]
+        assert [claim is not None for claim in claims] == [True, False]
+
+    async def test_a_trigger_stays_while_its_post_waits(self, store: Store, clock: ManualClock) -> None:
+        """So that it learns how that went."""
+        key = await into_channel(store, clock)
+        await months(clock)
+        await forgotten(store, clock)
+        assert [one.state for one in await store.triggers.all()] == ["done"]
+        assert await store.outbox.withdraw(key) == "away"
+        await forgotten(store, clock)
+        assert await store.triggers.all() == []
+
+    # ---- the rest ----
+
+    async def test_old_steps_are_forgotten_but_not_of_an_open_turn(self, store: Store, clock: ManualClock) -> None:
+        """The console counts those."""
+        lease = await opened(store, "T1")
+        await store.journal.commit(lease, timed(clock, "T1", 1))
+        await closed(store, lease, "T1")
+        lease = await opened(store, "T2")
+        await store.journal.commit(lease, timed(clock, "T2", 2))
+        await months(clock)
+        await store.journal.commit(lease, timed(clock, "T2", 3))
+        await forgotten(store, clock)
+        assert [one.step.number for one in await store.journal.steps(THREAD)] == [2, 3]
+        await closed(store, lease, "T2")
+        await forgotten(store, clock)
+        assert [one.step.number for one in await store.journal.steps(THREAD)] == [3]
+
+    async def test_ceilings_of_old_days_and_turns_are_forgotten(self, store: Store, clock: ManualClock) -> None:
+        """What was spent in all, and by a turn that is still open, counts on."""
+        day = clock.now().date().isoformat()
+        over, open_turn = clock.new_id(), clock.new_id()
+        await opened(store, open_turn)
+        old = [("agent:main", day), ("day", day), (f"turn:{over}", ""), (f"turn:{open_turn}", ""), ("total", "")]
+        await reserved(store, clock, *old)
+        await months(clock)
+        young = [("day", clock.now().date().isoformat()), (f"turn:{clock.new_id()}", "")]
+        await reserved(store, clock, *young)
+        assert sum(await forgotten(store, clock)) == 3
+        left = [await reserved(store, clock, key, tokens=0) for key in (*old, *young)]
+        assert left == [[0], [0], [0], [10], [10], [10], [10]]
+
+    async def test_conversations_of_the_api_are_known_while_they_go_on(self, store: Store, clock: ManualClock) -> None:
+        """Other settings have no age."""
+        for name, thread in (("a", THREAD), ("b", OTHER)):
+            await answered(store, f"T{name}", thread)
+            await store.settings.put("openai", name, thread)
+            await store.settings.put("elsewhere", name, thread)
+        await months(clock)
+        await answered(store, "T3", OTHER)
+        await forgotten(store, clock)
+        assert await store.settings.page("openai") == [("b", OTHER)]
+        assert len(await store.settings.page("elsewhere")) == 2

@@ -1,0 +1,44 @@
+"""How long rows that only served delivery are kept: as the configuration says, and as long as they are needed."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shoal.config import load_config
+from shoal.domain.errors import ConfigError
+from shoal.factories import make_row_retention
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing.clock import ManualClock, in_time
+
+
+@pytest.mark.parametrize(
+    ("settings", "days"),
+    [
+        ({}, 30),
+        ({"database": {"bookkeeping_days": 0}}, 0),
+        ({"database": {"bookkeeping_days": 90.5}}, 90.5),
+        ({"database": {"bookkeeping_days": 1}}, 8),
+        ({"context": {"backfill_hours": 960}}, 41),
+        ({"triggers": {"catch_up_seconds": 86_400 * 35}}, 36),
+        ({"triggers": {"catch_up_seconds": 10**12}}, 10_000),
+        ({"database": {"bookkeeping_days": 0}, "context": {"backfill_hours": 960}}, 0),
+    ],
+)
+async def test_rows_are_kept_while_what_they_are_for_may_come_again(
+    tmp_path: Path, settings: dict[str, object], days: float
+) -> None:
+    clock = ManualClock()
+    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    retention = make_row_retention(load_config(tmp_path, {}, settings), store, clock)
+    assert retention.days == days
+    async with asyncio.timeout(20):
+        assert await in_time(clock, retention.expire()) == 0
+    await store.close()
+
+
+@pytest.mark.parametrize("days", [-1, 1e6])
+def test_a_number_of_days_that_no_clock_has_is_refused(tmp_path: Path, days: float) -> None:
+    with pytest.raises(ConfigError, match=r"bookkeeping_days"):
+        load_config(tmp_path, {}, {"database": {"bookkeeping_days": days}})
