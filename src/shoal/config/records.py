@@ -131,7 +131,7 @@ class Context(Section, frozen=True, kw_only=True):
     """Tool results longer than this are stored whole and shown as an excerpt, in characters."""
     artifact_excerpt_chars: Annotated[int, Meta(ge=200, le=100_000)] = 2000
     """How much of a stored result the model sees, in characters: its beginning and its end."""
-    artifact_days: Annotated[float, Meta(ge=0)] = 30.0
+    artifact_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
     """How long stored results are kept, in days; 0 is without end."""
     backfill_messages_max: Annotated[int, Meta(ge=0, le=1000)] = 50
     """How many messages of the platform that were missed are read in before a turn; 0 is off."""

@@ -38,7 +38,8 @@ async def test_rows_are_kept_while_what_they_are_for_may_come_again(
     await store.close()
 
 
+@pytest.mark.parametrize(("section", "key"), [("database", "bookkeeping_days"), ("context", "artifact_days")])
 @pytest.mark.parametrize("days", [-1, 1e6])
-def test_a_number_of_days_that_no_clock_has_is_refused(tmp_path: Path, days: float) -> None:
-    with pytest.raises(ConfigError, match=r"bookkeeping_days"):
-        load_config(tmp_path, {}, {"database": {"bookkeeping_days": days}})
+def test_a_number_of_days_that_no_calendar_has_is_refused(tmp_path: Path, section: str, key: str, days: float) -> None:
+    with pytest.raises(ConfigError, match=key):
+        load_config(tmp_path, {}, {section: {key: days}})
