@@ -1,15 +1,19 @@
 """What the model sees over a long conversation: a stable beginning, summaries in time, a window that rolls."""
 
+import asyncio
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from shoal.domain.events import Compacted, Failed, TurnFinished
+from shoal.domain.events import Compacted, Event, Failed, TurnFinished
+from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ModelMessage, ModelRequest, ToolMessage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+from shoal.turn.session import Projector
 
 PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
 
@@ -80,15 +84,66 @@ async def test_a_new_message_does_not_wait_for_a_background_summary(tmp_path: Pa
     async with scenario(
         tmp_path, FakeModel(script=script), settings={"model": {"context_tokens_max": 24_000}}
     ) as world:
-        number = 0
-        while not gate.reached.is_set():
-            number += 1
-            await world.ada.says(f"part {number}: {PARAGRAPH}")
-            await world.happens(world.ada.thread, "turn_finished", number)
-            await world.app.clock.sleep(0.02)
+        await filled(world, gate)
         await world.ada.says("urgent")
         await world.ada.sees("here")
         gate.open()
+
+
+class Slow:
+    """A projector that waits."""
+
+    def __init__(self, inner: Projector) -> None:
+        self.reached, self.gate = asyncio.Event(), asyncio.Event()
+        self._inner = inner
+
+    async def project(self, thread: ThreadId, events: list[Event]) -> None:
+        """Write them down when the gate opens."""
+        self.reached.set()
+        await self.gate.wait()
+        await self._inner.project(thread, events)
+
+
+async def test_a_message_that_comes_right_before_a_background_summary_does_not_wait_for_it(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." in seen.user_text:
+            return Reply("too late", gate=gate)
+        return "here" if "urgent" in seen.user_text else f"noted: {PARAGRAPH}"
+
+    small = {"model": {"context_tokens_max": 24_000}}
+    async with scenario(tmp_path / "first", FakeModel(script=script), settings=small) as world:
+        turns = await filled(world, gate)
+        gate.open()
+    gate = Gate()
+    async with scenario(tmp_path / "second", FakeModel(script=script), settings=small) as world:
+        for number in range(1, turns):
+            await world.ada.says(f"part {number}: {PARAGRAPH}")
+            await world.happens(world.ada.thread, "turn_finished", number)
+        while world.app.orchestrator.running:
+            await world.app.clock.sleep(0.02)
+        parts = world.app.orchestrator._parts
+        slow = Slow(parts.projector)
+        world.app.orchestrator._actors.clear()
+        world.app.orchestrator._parts = msgspec.structs.replace(parts, projector=slow)
+        await world.ada.says(f"part {turns}: {PARAGRAPH}")
+        await slow.reached.wait()
+        await world.ada.says("urgent")
+        slow.gate.set()
+        await world.ada.sees("here")
+        gate.open()
+
+
+async def filled(world: World, gate: Gate) -> int:
+    """Talk until a summary is asked for, after so many turns."""
+    number = 0
+    while not gate.reached.is_set():
+        number += 1
+        await world.ada.says(f"part {number}: {PARAGRAPH}")
+        await world.happens(world.ada.thread, "turn_finished", number)
+        await world.app.clock.sleep(0.02)
+    return number
 
 
 async def test_what_was_cleared_during_its_summary_stays_cleared(tmp_path: Path) -> None:
@@ -101,12 +156,7 @@ async def test_what_was_cleared_during_its_summary_stays_cleared(tmp_path: Path)
 
     model = FakeModel(script=script)
     async with scenario(tmp_path, model, settings={"model": {"context_tokens_max": 24_000}}) as world:
-        number = 0
-        while not gate.reached.is_set():
-            number += 1
-            await world.ada.says(f"part {number}: {PARAGRAPH}")
-            await world.happens(world.ada.thread, "turn_finished", number)
-            await world.app.clock.sleep(0.02)
+        number = await filled(world, gate)
         await world.app.orchestrator.clear(world.ada.thread, "ada")
         gate.open()
         while world.app.orchestrator.running:

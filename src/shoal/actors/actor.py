@@ -58,7 +58,7 @@ TIMED_OUT = "I stopped: this took longer than I may work on one message."
 class Actor:
     """Advances one thread in this process."""
 
-    __slots__ = ("_parts", "_scope", "_settling", "last_used", "running", "session", "thread")
+    __slots__ = ("_hurried", "_parts", "_scope", "_settling", "last_used", "running", "session", "thread")
 
     def __init__(self, thread: ThreadId, parts: Parts) -> None:
         self.thread = thread
@@ -68,6 +68,7 @@ class Actor:
         self._parts = parts
         self._scope: anyio.CancelScope | None = None
         self._settling: anyio.CancelScope | None = None
+        self._hurried = False
 
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.
@@ -101,13 +102,15 @@ class Actor:
                 self._scope.cancel()
 
     def hurry(self) -> None:
-        """A prompt waits: leave what can wait."""
+        """A prompt waits: leave what can wait, or do not begin it."""
+        self._hurried = True
         if self._settling is not None:
             self._settling.cancel()
 
     async def _run(self, lease: Lease) -> None:
         session = await self._activate(lease)
         while session.lease.open_turn or session.next_prompt is not None:
+            self._hurried = False
             if await self._step(session) == "parked":
                 self._parts.poke_sender(session.chat)
                 return
@@ -121,7 +124,7 @@ class Actor:
 
     async def _settle(self, session: Session) -> None:
         """What can wait is done while nothing else is to do; a new prompt ends it (`hurry`)."""
-        if session.agent is None:
+        if session.agent is None or self._hurried:
             return
         with anyio.CancelScope() as scope:
             self._settling = scope
