@@ -7,10 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.events import Compacted, Event, Failed, TurnFinished
+from shoal.domain.errors import StoreFull
+from shoal.domain.events import Compacted, Event, Failed, TurnFinished, TurnStarted
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ModelMessage, ModelRequest, ToolMessage
-from shoal.testing.clock import ManualClock
+from shoal.domain.messages import ModelMessage, ModelRequest, Prompt, ToolMessage
+from shoal.domain.records import Commit, Committed, Lease
+from shoal.store.journal import JournalView
+from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
 from shoal.turn.session import Projector
@@ -272,3 +275,27 @@ async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> Non
         usages = [event.data.usage for event in await world.journal() if isinstance(event.data, TurnFinished)]
         cached, sent = sum(one.cached_tokens for one in usages), sum(one.input_tokens for one in usages)
         assert cached / sent >= 0.95
+
+
+class FullOnce(JournalView):
+    """A journal whose disk is full when the first turn is to be opened."""
+
+    is_full = True
+
+    async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
+        """Open it the next time."""
+        if self.is_full:
+            self.is_full = False
+            raise StoreFull("The disk is full.")
+        return await super().open_turn(lease, prompt, commit)
+
+
+async def test_a_prompt_is_stored_though_the_first_turn_that_has_it_could_not_be_opened(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel("hello"), clock=clock) as world:
+        store = world.app.store
+        store.journal = FullOnce(store.driver, clock)
+        await world.ada.says("hi")
+        await in_time(clock, world.ada.sees("hello"))
+        (started,) = [event.data for event in await world.journal() if isinstance(event.data, TurnStarted)]
+        assert await store.journal.prompt(started.system) is not None

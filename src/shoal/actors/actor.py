@@ -190,6 +190,7 @@ class Actor:
             settings=noted_channel(session.who.name, self.thread) if is_conversation else (),
         )
         await self._start(session, prompt, commit)
+        self._parts.context.opened(opening)
 
     async def _take_files(self, prompt: Prompt) -> Prompt:
         """The prompt with its files on this machine, and those that came with it on all others."""

@@ -60,7 +60,12 @@ class Opening(msgspec.Struct, frozen=True):
 
     started: TurnStarted
     expired_seq: int
-    prompts: tuple[tuple[str, bytes], ...]
+    new: tuple[SystemPrompt, ...]
+
+    @property
+    def prompts(self) -> tuple[tuple[str, bytes], ...]:
+        """What is not known to be stored, by its digest."""
+        return tuple((one.digest, encode_prompt(one)) for one in self.new)
 
 
 class ContextBuilder:
@@ -101,7 +106,6 @@ class ContextBuilder:
             memory_changes=settled.changes,
         )
         new = {one.digest: one for one in (settled.system, settled.told) if one.digest not in self._known}
-        self._known.update(new)
         session.system = settled.system
         started = TurnStarted(
             agent=agent.name,
@@ -111,7 +115,11 @@ class ContextBuilder:
             system=settled.system.digest,
             told=settled.told.digest,
         )
-        return Opening(started, expired_seq, tuple((digest, encode_prompt(one)) for digest, one in new.items()))
+        return Opening(started, expired_seq, tuple(new.values()))
+
+    def opened(self, opening: Opening) -> None:
+        """Told when an opening is durable, and its prompts with it."""
+        self._known.update({one.digest: one for one in opening.new})
 
     async def resume(self, session: Session) -> None:
         """Find the system text of a turn that another process opened."""
