@@ -1,9 +1,15 @@
-"""The project's files as the tidy tests see them: paths, syntax trees, and the limits of ratchets.toml."""
+"""The project's files as the tidy tests see them: paths, texts, syntax trees, and the limits of ratchets.toml.
+
+A file is read, parsed and walked once a process. The tests that look at all files stand in the group GROUP, so that
+pytest-xdist gives them to one process.
+"""
 
 import ast
+import gc
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +17,7 @@ import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "shoal"
+GROUP = "tidy"
 
 type_of_function = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -80,14 +87,39 @@ def package_files() -> list[Path]:
 
 
 @cache
+def text(path: Path) -> str:
+    """What a file says."""
+    return path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def without_collector() -> Generator[None]:
+    """Without the garbage collector, which would look through all trees each time one more is made."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@cache
 def tree(path: Path) -> ast.Module:
     """The syntax tree of a file."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    with without_collector():
+        return ast.parse(text(path), filename=str(path))
+
+
+@cache
+def nodes(module: ast.Module) -> tuple[ast.AST, ...]:
+    """Every node of a tree, in the order of ast.walk."""
+    return tuple(ast.walk(module))
 
 
 def functions(path: Path) -> Iterator[Function]:
     """Every function and method of a file, nested ones too."""
-    return (node for node in ast.walk(tree(path)) if isinstance(node, type_of_function))
+    return (node for node in nodes(tree(path)) if isinstance(node, type_of_function))
 
 
 def where(path: Path, node: ast.expr | ast.stmt | ast.excepthandler | None = None, name: str = "") -> str:

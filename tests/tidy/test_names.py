@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import shoal
 from shoal import testing
-from tests.tidy.source import PACKAGE, RATCHETS, Function, python_files, tree, type_of_function, where
+from tests.tidy.source import GROUP, PACKAGE, RATCHETS, Function, nodes, python_files, tree, type_of_function, where
+
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 UNDOCUMENTED_STATEMENTS_MAX = 1  # a method of one statement may speak for itself
@@ -24,7 +28,7 @@ def words(name: str) -> set[str]:
 def named(path: Path) -> Iterator[str]:
     """The names a file gives: its own, and those of its classes and functions, each with its place."""
     yield path.stem
-    for node in ast.walk(tree(path)):
+    for node in nodes(tree(path)):
         if isinstance(node, (*type_of_function, ast.ClassDef)):
             yield node.name
 
@@ -52,7 +56,7 @@ def port_methods() -> frozenset[str]:
         node
         for path in python_files("src")
         if PACKAGE / "domain" in path.parents
-        for node in ast.walk(tree(path))
+        for node in nodes(tree(path))
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
     )
     return frozenset(

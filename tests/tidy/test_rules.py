@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.source import PACKAGE, RATCHETS, ROOT, package_files, python_files, tree, where
+from tests.tidy.source import GROUP, PACKAGE, RATCHETS, ROOT, nodes, package_files, python_files, tree, where
+
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 COUNTS = RATCHETS.counts
 BROAD = {"Exception", "BaseException", "builtins.Exception", "builtins.BaseException"}
@@ -33,7 +35,7 @@ def ends_in_raise(handler: ast.ExceptHandler) -> bool:
 
 def broad_excepts(module: ast.Module) -> Iterator[ast.expr | ast.excepthandler]:
     """Places that swallow every error."""
-    for node in ast.walk(module):
+    for node in nodes(module):
         match node:
             case ast.ExceptHandler() if is_broad(node.type) and not ends_in_raise(node):
                 yield node
@@ -45,14 +47,14 @@ def broad_excepts(module: ast.Module) -> Iterator[ast.expr | ast.excepthandler]:
 
 def calls(module: ast.Module, *names: str) -> Iterator[ast.Call]:
     """Calls of a function or method of one of these last names."""
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
             yield node
 
 
 def imports(module: ast.Module) -> Iterator[str]:
     """Full names of the modules that a module imports, anywhere in it."""
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

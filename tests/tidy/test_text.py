@@ -1,11 +1,14 @@
 """What no file of the project may contain: paths of a machine, hosts of package indexes, outside files."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.tidy.source import ROOT, project_files, where
+from tests.tidy.source import GROUP, ROOT, project_files, where
+
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 # Written in parts, so that this file does not contain them.
 INDEX_HOSTS = (
@@ -38,6 +41,7 @@ def offences(text: str) -> list[str]:
     ]
 
 
+@cache
 def read(path: Path) -> str:
     """A file's text; empty for a file that is not text."""
     content = path.read_bytes()

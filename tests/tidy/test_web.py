@@ -3,7 +3,12 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import shoal.tools
+from tests.tidy.source import GROUP, nodes, tree
+
+pytestmark = pytest.mark.xdist_group(GROUP)
 
 ROOT = Path(shoal.tools.__file__).parent
 GUARDED = {"fetch.py", "pinned.py"}
@@ -15,10 +20,10 @@ CLIENTS = {
 CALLS = {"urlopen", "open_connection", "create_connection", "getaddrinfo", "open_unix_connection"}
 
 
-def reaches_out(source: str) -> list[str]:
+def reaches_out(module: ast.Module) -> list[str]:
     """What of a module could open a connection."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names if alias.name.split(".")[0] in CLIENTS]
             found += [alias.name for alias in node.names if alias.name == "urllib.request"]
@@ -31,7 +36,7 @@ def reaches_out(source: str) -> list[str]:
 
 def test_only_the_guarded_client_reaches_the_web() -> None:
     found = {
-        str(path.relative_to(ROOT)): reaches_out(path.read_text("utf-8"))
+        str(path.relative_to(ROOT)): reaches_out(tree(path))
         for path in ROOT.rglob("*.py")
         if path.name not in GUARDED and str(path.relative_to(ROOT)) not in OF_THE_OWNER
     }
@@ -39,6 +44,6 @@ def test_only_the_guarded_client_reaches_the_web() -> None:
 
 
 def test_a_connection_is_seen() -> None:
-    assert reaches_out("import httpx2") == ["httpx2"]
-    assert reaches_out("from urllib.request import urlopen") == ["urllib.request"]
-    assert reaches_out("import asyncio\nasyncio.open_connection()") == ["open_connection"]
+    assert reaches_out(ast.parse("import httpx2")) == ["httpx2"]
+    assert reaches_out(ast.parse("from urllib.request import urlopen")) == ["urllib.request"]
+    assert reaches_out(ast.parse("import asyncio\nasyncio.open_connection()")) == ["open_connection"]
