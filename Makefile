@@ -1,6 +1,9 @@
 # The developer's commands. Everything runs from .venv, which `make setup` makes from pinned requirements.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+# Byte code is kept even where the environment forbids it: without it every test worker, and every Shoal that a test
+# starts, compiles all of its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run test check fmt types bench chaos fuzz lock
 
