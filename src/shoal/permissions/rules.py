@@ -1,6 +1,7 @@
 """Turns the lists of a profile into something that decides; every mistake is reported when it is loaded, none later."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -129,20 +130,26 @@ def compile_profile(name: str, source: ProfileSource, others: Mapping[str, Profi
     return Profile(name, _layers(name, source, others or {}))
 
 
+@cache
+def _built_in(name: str) -> Profile:
+    """A built-in profile: compiled when it is first asked for, once a process."""
+    return compile_profile(name, BUILTIN_PROFILES[name])
+
+
 class Profiles:
     """All profiles of an installation, with the overrides laid over them. Compiled once; safe to share."""
 
     def __init__(self, sources: Mapping[str, ProfileSource] | None = None, overrides: Sequence[Override] = ()) -> None:
-        """Compile everything. Raises ConfigError with all problems; a built-in profile cannot be replaced."""
+        """Compile all but the built-in ones, which cannot be replaced. Raises ConfigError with all problems."""
         self._sources = dict(sources or {})
         self._overrides = tuple(overrides)
-        problems = [
-            f"permission profile {name!r} is built in; give yours another name and set extends = {name!r}."
-            for name in self._sources
-            if name in BUILTIN_PROFILES
-        ]
+        problems: list[str] = []
         self._profiles: dict[str, Profile] = {}
-        for name, source in {**self._sources, **BUILTIN_PROFILES}.items():
+        for name, source in self._sources.items():
+            if name in BUILTIN_PROFILES:
+                said = "is built in; give yours another name and set extends ="
+                problems.append(f"permission profile {name!r} {said} {name!r}.")
+                continue
             try:
                 self._profiles[name] = compile_profile(name, source, self._sources)
             except ConfigError as error:
@@ -159,11 +166,11 @@ class Profiles:
     @property
     def names(self) -> tuple[str, ...]:
         """The names that can be used, sorted."""
-        return tuple(sorted(self._profiles))
+        return tuple(sorted({*BUILTIN_PROFILES, *self._profiles}))
 
     def get(self, name: str) -> Profile:
         """A profile without overrides. Raises ConfigError when there is none of this name."""
-        found = self._profiles.get(name)
+        found = _built_in(name) if name in BUILTIN_PROFILES else self._profiles.get(name)
         if found is None:
             raise ConfigError([f"there is no permission profile {name!r}; known: {', '.join(self.names)}."])
         return found
