@@ -16,7 +16,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.signing import proof, signature
 from shoal.surfaces.http.core import WebOptions
 from shoal.surfaces.http.server import serve
-from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 
 SECRET = "a secret that both of us know"
@@ -141,11 +141,12 @@ async def test_other_calls_start_nothing(
 
 
 async def test_a_full_queue_is_told(tmp_path: Path) -> None:
-    gate = Reply(calls=(Call("bash", json.dumps({"command": "sleep 30"})),))
-    async with site(tmp_path, FakeModel(gate)) as found:
+    gate = Gate()
+    async with site(tmp_path, FakeModel(script=lambda _: Reply("done", gate=gate))) as found:
         await found.call("raw", b"first")
-        await found.world.happens(THREAD, "tool_started")
+        await gate.reached.wait()
         answers = [(await found.call("raw", b"next")).status_code for _ in range(6)]
+        gate.open()
         assert answers == [202] * 5 + [429]
 
 

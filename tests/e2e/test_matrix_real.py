@@ -17,7 +17,7 @@ from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
 from shoal.domain.posts import Button, OutboundPost
 from shoal.testing.contracts.chat_peer import Inbox, Kept, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]
 APPROVAL = "01" + "K" * 24
 
 

@@ -87,16 +87,16 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
         retention = Retention(world.app.store, files, world.app.folders, world.app.home, clock, days=2)
         await world.ada.says("go")
         await world.ada.sees("done")
-        await clock.advance(86_400)
+        clock.jump(86_400)
         await bob.says("go")
         await bob.sees("done")
         digest = (await results(world))[0].artifact
         assert [path.name for path in world.app.home.artifacts.rglob("*") if path.is_file()] == [digest]
         os.utime(files.path(digest), (0, 0))
-        await clock.advance(1.5 * 86_400)
+        clock.jump(1.5 * 86_400)
         assert await retention.expire() == 0
         assert await world.app.store.artifacts.of_thread(world.ada.thread) == []
         assert files.path(digest).exists()
-        await clock.advance(86_400)
+        clock.jump(86_400)
         assert await retention.expire() == 1
         assert not files.path(digest).exists()
