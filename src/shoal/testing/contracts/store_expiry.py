@@ -53,9 +53,12 @@ class ExpiryRules:
         await store.approvals.settle(ApprovalId("A2"), "deny", "thread", "u1")
         await closed(store, again, "T2")
         await months(clock)
+        young = await opened(store, "T3")
+        await store.journal.commit(young, question_of(clock, "T3", "A4"))
+        await closed(store, young, "T3")
         await forgotten(store, clock)
         left = [one.id for one in await store.approvals.search(pending=False)]
-        assert left == ["A1"]
+        assert left == ["A4", "A1"]
         assert await store.approvals.granted(THREAD, "d1")
 
     async def test_approvals_of_an_open_turn_stay(self, store: Store, clock: ManualClock) -> None:
@@ -81,8 +84,11 @@ class ExpiryRules:
         later = clock.now() + timedelta(days=DAYS)
         assert await store.triggers.claim(often, later) is not None
         await months(clock)
-        assert sum(await forgotten(store, clock)) == 3, "two occurrences, and what is over"
-        assert {one.id: one.state for one in await store.triggers.all()} == {often.id: "active", rests.id: "paused"}
+        young = await added(store, clock.now())
+        assert await store.triggers.claim(young, None) is not None
+        assert sum(await forgotten(store, clock)) == 3, "two old occurrences, and what is over"
+        left = {one.id: one.state for one in await store.triggers.all()}
+        assert left == {often.id: "active", rests.id: "paused", young.id: "done"}
         assert await store.triggers.claim(often, None) is None, "it was due then"
         (due,) = await store.triggers.due()
         claims = [await store.triggers.claim(due, later + timedelta(days=DAYS)) for _ in range(2)]
