@@ -29,6 +29,11 @@ async def outcome(scene: Scene, thread: ThreadId) -> str:
     return ended.outcome
 
 
+async def all_is_sent(scene: Scene) -> bool:
+    """Whether every post is noted as sent, which is a moment after people see the last."""
+    return await scene.app.store.outbox.depth() == 0
+
+
 # ---- changing itself ----
 
 
@@ -59,8 +64,8 @@ async def test_a_subagent_works_in_its_own_thread_and_its_answer_is_the_result(t
         (result,) = await results(scene)
         assert result.text == f"[The subagent {child} has finished.]\nseven boats"
         assert len(model.requests[1].messages) == 1, "it knows nothing of the conversation"
+        await scene.comes(lambda: all_is_sent(scene))
         assert [seen.text for seen in stand.said()] == ["There are seven."], "the child says nothing itself"
-        assert await scene.app.store.outbox.depth() == 0
 
 
 async def test_a_spawned_result_is_noted_without_a_model_call(tmp_path: Path, stand: Stand) -> None:
