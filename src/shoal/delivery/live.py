@@ -19,6 +19,7 @@ from typing import Protocol
 import anyio
 import anyio.abc
 
+from shoal.delivery.ending import Ending
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.render import pieces_of
@@ -127,12 +128,15 @@ class Previews:
         self._open: dict[ThreadId, _Preview] = {}
         self._ending: dict[TurnId, _Preview] = {}
         self._asked: dict[ThreadId, str] = {}
+        self._begun = Ending()
 
     async def run(self, pacer: Pacer) -> None:
         """Show previews until cancelled."""
+        self._begun = Ending()
         async with anyio.create_task_group() as tasks:
-            while await self._watch(tasks, pacer):
-                pass  # fell behind: what was missed only makes a preview shorter
+            with self._begun.watched():
+                while await self._watch(tasks, pacer):
+                    pass  # fell behind: what was missed only makes a preview shorter
 
     async def _watch(self, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> bool:
         """Follow the hub until it closes (False) or this fell behind (True)."""
@@ -260,7 +264,7 @@ class Previews:
         text = piece + WRITING
         post = OutboundPost(thread, preview_key(turn), text, reply_to=preview.reply_to, maybe_posted=maybe)
         try:
-            with self._outbox.underway(thread):
+            with self._begun.finishing(), self._outbox.underway(thread):
                 preview.message_id = await post_once(self._adapter, self._outbox, post)
                 await self._outbox.previewed(thread, turn, preview.message_id)
         except PlatformError as error:

@@ -4,7 +4,8 @@
     ---------   ----------------------------------   ---------------------------------------------------------------
     pending     to be posted when due                claim -> sending
     sending     a sender holds it for claim_seconds  every piece posted -> sent; refused -> pending with a later time,
-                                                     or failed; the holder died -> claimed again, marked maybe_sent
+                                                     or failed; the holder ends before it begins -> pending; the
+                                                     holder died -> claimed again, marked maybe_sent
     sent        all pieces are on the platform       -
     failed      given up, with its error             -
 
@@ -25,15 +26,17 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
+import anyio.abc
 import msgspec
 
+from shoal.delivery.ending import ENDING_SECONDS, Ending
 from shoal.delivery.live import NO_PREVIEWS, PreviewSource, post_once, preview_key
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.render import pieces_of
 from shoal.domain.backoff import retry_delay
 from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock
-from shoal.domain.errors import PlatformError, StoreUnavailable
+from shoal.domain.errors import PlatformError, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, TurnId, thread_address
 from shoal.domain.ports import ChatAdapter
@@ -106,29 +109,39 @@ class Sender:
         self._put_back: list[datetime] = []
         """When rows are due again; those that others put back are found by looking every QUIET_SECONDS."""
         self._poked = asyncio.Event()
+        self._ending = Ending()
 
     def poke(self) -> None:
         """Something was put into the outbox."""
         self._poked.set()
 
     async def run(self) -> None:
-        """Deliver until cancelled."""
-        platforms = (self._adapter.platform,)
+        """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back."""
+        self._ending = Ending()
         await self._outbox.release(self._adapter.platform)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._previews.run, self._pacer)
-            while True:
-                self._poked.clear()
-                room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
-                slow, now, looked_at = self._slow(), self._clock.monotonic(), self._clock.now()
-                rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS, slow) if room or slow else []
-                self._at_work.update((id, now) for id in slow if id in self._at_work)
-                for row in (row for row in rows if row.id not in self._at_work):
-                    self._at_work[row.id] = now
-                    tasks.start_soon(self._work_on, row)
-                self._put_back = [at for at in self._put_back if at > looked_at]
-                if not room or len(rows) < room:  # else more may be due
-                    await self._wait()
+            with self._ending.watched():
+                await self._look_on(tasks)
+
+    async def _look_on(self, tasks: anyio.abc.TaskGroup) -> None:
+        while True:
+            if not await self._look(tasks):
+                await self._wait()
+
+    async def _look(self, tasks: anyio.abc.TaskGroup) -> bool:
+        """Claim what is due and begin with it; whether more may be due."""
+        self._poked.clear()
+        room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
+        slow, now, looked_at = self._slow(), self._clock.monotonic(), self._clock.now()
+        platforms = (self._adapter.platform,)
+        rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS, slow) if room or slow else []
+        self._at_work.update((id, now) for id in slow if id in self._at_work)
+        for row in (row for row in rows if row.id not in self._at_work):
+            self._at_work[row.id] = now
+            tasks.start_soon(self._work_on, row)
+        self._put_back = [at for at in self._put_back if at > looked_at]
+        return 0 < room <= len(rows)
 
     def _slow(self) -> list[str]:
         """What is at work for so long that its claim has to be extended."""
@@ -139,11 +152,22 @@ class Sender:
         is_more = True
         try:
             is_more = await self.deliver(row)
+        except anyio.get_cancelled_exc_class():
+            await self._give_back(row)
+            raise
         finally:
             is_full = len(self._at_work) >= ROWS_AT_ONCE_MAX
             self._at_work.pop(row.id, None)
             if is_more or is_full:
                 self.poke()
+
+    async def _give_back(self, row: OutboxRow) -> None:
+        """What was cancelled before it began is nobody's repeat; without the database it counts as one."""
+        with anyio.move_on_after(ENDING_SECONDS, shield=True):
+            try:
+                await self._outbox.give_back(row)
+            except StoreError as error:
+                log.info("a post could not be put back", extra={"post": row.id, "why": str(error)})
 
     async def _wait(self) -> None:
         due = min(self._put_back, default=None)
@@ -163,22 +187,29 @@ class Sender:
         pieces = self._pieces(self._text(row))
         if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
             return await self._outbox.posted(row, row.part, "", last=True)
-        is_more = True
+        is_more: bool | None = True
         for part in range(row.part, len(pieces)):
-            with ExitStack() as way:
-                message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
-                if message_id is None:
-                    return True
-                is_more = await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+            is_more = await self._deliver_piece(row, part, pieces)
+            if is_more is None:
+                return True
             row = msgspec.structs.replace(row, part=part + 1, attempts=0, maybe_sent=False)
         return is_more
+
+    async def _deliver_piece(self, row: OutboxRow, part: int, pieces: Sequence[str]) -> bool | None:
+        """Whether another row may be posted because of it; None when it was put back, given up or cut off."""
+        with ExitStack() as way:
+            message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
+            if message_id is not None:
+                return await self._outbox.posted(row, part, message_id, last=part == len(pieces) - 1)
+        return None
 
     def _pieces(self, text: str) -> list[str]:
         limits = self._adapter.limits
         return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
 
     async def _put(self, row: OutboxRow, part: int, piece: str, way: ExitStack) -> str:
-        """Post a piece, or make the preview of a reply its first piece. Until `way` ends, a new one is underway."""
+        """Post a piece, or make the preview of a reply its first piece. Until `way` ends, a new one is underway and
+        is not cut off."""
         preview = await self._previews.take(row) if part == 0 and row.post.kind == "text" else ""
         if preview is None:
             preview = await self._found_preview(row, piece)
@@ -194,6 +225,7 @@ class Sender:
         if row.post.file:
             post = msgspec.structs.replace(post, file=await self._file(row))
         await self._pacer.turn(row.thread)
+        way.enter_context(self._ending.finishing())
         way.enter_context(self._outbox.underway(row.thread))
         return await post_once(self._adapter, self._outbox, post)
 
@@ -229,11 +261,13 @@ class Sender:
         first, *rest = self._pieces(row.post.text or "…")
         post = self._post(row, 0, first)
         channel = thread_address(row.thread).channel
-        posting = self._adapter.open_thread(channel, post.markdown, post.key, maybe_posted=post.maybe_posted)
-        opened = await self._attempt(row, posting)
-        if opened is None:
-            return
-        thread = ThreadId(opened)
+        with self._ending.finishing():
+            posting = self._adapter.open_thread(channel, post.markdown, post.key, maybe_posted=post.maybe_posted)
+            opened = await self._attempt(row, posting)
+            if opened is not None:
+                await self._note_opened(row, ThreadId(opened), rest)
+
+    async def _note_opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[str]) -> None:
         follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
         if row.post.file:
             follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))

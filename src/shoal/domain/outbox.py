@@ -37,6 +37,10 @@ class Outbox(Protocol):
         """
         ...
 
+    async def give_back(self, row: OutboxRow) -> None:
+        """A claimed post was not begun: it is due at once, and no repeat. Nothing when it was claimed anew or sent."""
+        ...
+
     async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> bool:
         """Piece `part` is on the platform as `message_id`; `last` ends the row. Whether its thread has more to post."""
         ...

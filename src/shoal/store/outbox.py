@@ -45,6 +45,11 @@ class OutboxView:
         """Make the claims of a platform's former sender due at once."""
         await self._driver.write(query("outbox_release", platform=platform, now=to_micros(self._clock.now())))
 
+    async def give_back(self, row: OutboxRow) -> None:
+        """It was not begun."""
+        now = to_micros(self._clock.now())
+        await self._driver.write(query("outbox_give_back", id=row.id, claims=row.claims, now=now))
+
     async def posted(self, row: OutboxRow, part: int, message_id: str, *, last: bool) -> bool:
         """Piece `part` is on the platform."""
         now = to_micros(self._clock.now())

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.delivery import ending
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import Previews
 from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, ROWS_A_CLAIM, Sender
@@ -239,3 +240,60 @@ async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(outbox:
         await clock.advance(CLAIM_SECONDS)
     assert await outbox.depth() == 0
     assert [one.markdown.startswith(REPEATED) for one in chat.posted] == [False, True, False]
+
+
+async def test_a_post_that_has_begun_when_the_sender_ends_is_noted(outbox: Outbox, clock: ManualClock) -> None:
+    gate, thread = asyncio.Event(), make_thread_id("fake", "harbour", "1")
+    chat = SlowChat(gate, clock)
+    await outbox.put(NewPost("p", thread, "short"))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    await chat.asked.wait()
+    sending.cancel()
+    await outbox.depth()
+    gate.set()
+    await asyncio.wait([sending])
+    assert chat.texts(thread) == ["short"]
+    assert await outbox.fate("p") == Fate("sent", "")
+
+
+async def test_an_opening_that_has_begun_when_the_sender_ends_is_noted(outbox: Outbox, clock: ManualClock) -> None:
+    gate = asyncio.Event()
+    chat = SlowChat(gate, clock)
+    await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    await chat.asked.wait()
+    sending.cancel()
+    await outbox.depth()
+    gate.set()
+    await asyncio.wait([sending])
+    assert [one.markdown for one in chat.posted] == ["A storm is coming."]
+    assert await outbox.fate("p") == Fate("sent", "")
+
+
+async def test_a_post_without_an_end_is_cut_off_and_may_be_a_repeat(
+    outbox: Outbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "ENDING_SECONDS", 0.0)
+    chat = SlowChat(asyncio.Event(), clock)
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    await chat.asked.wait()
+    sending.cancel()
+    await asyncio.wait([sending])
+    await outbox.release("fake")
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    assert row.maybe_sent
+
+
+async def test_what_has_not_begun_when_the_sender_ends_is_no_repeat_for_the_next(
+    outbox: Outbox, clock: ManualClock
+) -> None:
+    chat, thread = FakeChat(limits=SLOW, clock=clock), make_thread_id("fake", "harbour", "1")
+    await outbox.put(NewPost("p", thread, "word " * 790))
+    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    await chat.sees(thread, "word")  # the second piece waits for its time
+    sending.cancel()
+    await asyncio.wait([sending])
+    await outbox.release("fake")
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    assert (row.part, row.maybe_sent) == (1, False)

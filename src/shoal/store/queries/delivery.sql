@@ -31,6 +31,10 @@ update outbox set due_at = :claimed_until where id = :id and state = 'sending';
 -- Whoever delivered for a platform is gone: what it held is due at once.
 update outbox set due_at = :now where platform = :platform and state = 'sending';
 
+-- name: outbox_give_back
+-- A claimed post was not begun, unless another sender has claimed or sent it meanwhile.
+update outbox set state = 'pending', due_at = :now where id = :id and state = 'sending' and claims = :claims;
+
 -- name: outbox_part
 -- A piece was posted, which is so whoever holds the claim by now.
 update outbox set part = :part, attempts = 0, maybe_sent = 0 where id = :id and part < :part and state <> 'sent';

@@ -85,6 +85,16 @@ class DeliveryRules:
         assert set(rows) <= {f"a{number}" for number in range(20)}
         assert len(rows) + len(await claimed(store, 20)) == 20
 
+    async def test_what_was_claimed_and_not_begun_is_due_at_once_and_no_repeat(self, store: Store) -> None:
+        """Unless another claimed it meanwhile."""
+        await store.outbox.put(post("a"))
+        (first,) = await claimed(store)
+        await store.outbox.give_back(first)
+        (second,) = await claimed(store)
+        assert not second.maybe_sent
+        await store.outbox.give_back(first)
+        assert await claimed(store) == []
+
     async def test_pieces_are_remembered_with_the_platforms_ids(self, store: Store) -> None:
         """A post that was cut in pieces goes on where it stopped."""
         await store.outbox.put(post("a"))
