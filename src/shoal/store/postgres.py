@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 IDLE_SECONDS = 5
 """How long a transaction may stand still: no script waits for anything but the database."""
+RECONNECT_SECONDS = 5.0
+"""How long the pool itself tries to reconnect, ever more seldom; after that whoever wants a connection has it try."""
 BEGINNINGS_MAX = 3
 """How many connections a script's beginning is tried on."""
 READ = "begin isolation level repeatable read read only"
@@ -201,6 +203,7 @@ def make_pool(url: str, settings: PoolSettings) -> AsyncConnectionPool[AsyncConn
         min_size=settings.connections_min,
         max_size=settings.connections_max,
         timeout=settings.wait_seconds,
+        reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,
         open=False,
         name="shoal",

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
+from psycopg_pool import PoolTimeout
 from tests.postgres import SCRIPT, database, empty, private_server
 
 from shoal.domain.budget import Ceiling, Reservation
@@ -20,7 +21,8 @@ from shoal.domain.events import TurnFinished, UserSaid
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Abort, Usage
 from shoal.domain.records import Commit, NewTrigger, Report, Spend
-from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, open_postgres
+from shoal.store import postgres
+from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, make_pool, open_postgres
 from shoal.store.postgres_schema import tables
 from shoal.store.script import Row, Script, query, text
 from shoal.store.sqlite import SqliteDriver
@@ -355,6 +357,27 @@ async def test_the_store_works_again_when_the_server_does() -> None:
                 pass
         assert [await value(driver, key) for key in ("before", "down", "up")] == ["v", None, "v"]
         await driver.close()
+
+
+@pytest.mark.slow
+async def test_a_long_outage_makes_attempts_no_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a server that was away for minutes would be looked for minutes later."""
+    monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 1.0)
+    attempts = 0
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as away, asyncio.timeout(14):
+        port = away.sockets[0].getsockname()[1]
+        pool = make_pool(f"host=127.0.0.1 port={port}", PoolSettings(wait_seconds=0.5))
+        await pool.open(wait=False)
+        while attempts < 9:  # two at a time, 1, 2, 4, 8, … seconds apart, it would take 15 seconds
+            with pytest.raises(PoolTimeout):
+                await pool.getconn()
+        await pool.close()
 
 
 def server(folder: str, verb: str) -> None:
