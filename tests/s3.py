@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -31,5 +33,6 @@ def server() -> Generator[str]:
                 break
         if not address:
             pytest.skip(f"the S3-compatible server did not start: {' / '.join(said[-3:])}")
+        Thread(target=deque, args=(server.stderr, 0), daemon=True).start()  # a full pipe would hold the server up
         yield address
         server.kill()
