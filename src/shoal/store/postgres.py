@@ -37,10 +37,10 @@ try:
     from psycopg.types.numeric import Int8Dumper
     from psycopg_pool import AsyncConnectionPool
 
-    from shoal.store.postgres_schema import SCHEMA, migrate
+    from shoal.store.postgres_schema import SCHEMA, migrate, missing
 except ModuleNotFoundError as error:
-    missing = f"database.url needs the extra `postgres`: {error.name} is not installed."
-    raise ConfigError([f"{missing} Install it (pip install 'shoal[postgres]'), or leave the key out."]) from error
+    lacking = f"database.url needs the extra `postgres`: {error.name} is not installed."
+    raise ConfigError([f"{lacking} Install it (pip install 'shoal[postgres]'), or leave the key out."]) from error
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,8 @@ class PostgresDriver:
 async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> PostgresDriver:
     """Connect, make or migrate the tables, and return a driver.
 
-    Raises StoreUnavailable when the server cannot be reached, StoreNewer when a newer Shoal wrote the tables.
+    Raises StoreUnavailable when the server cannot be reached, StoreNewer when a newer Shoal wrote the tables,
+    StoreReadOnly when the role lacks a right, StoreError when the database's encoding is not UTF8.
     """
     with translated():
         await migrate(address(url))
@@ -174,12 +175,15 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
     return PostgresDriver(pool)
 
 
-async def answering(url: str) -> str:
-    """The version of the server that answers there, `16.2`; changes nothing. Raises StoreUnavailable."""
+async def answering(url: str) -> tuple[str, int]:
+    """The version of the server that answers there, `16.2`, and how many migrations a start would do; changes nothing.
+
+    Raises what `open_postgres` raises.
+    """
     with translated():
         async with await AsyncConnection.connect(address(url), autocommit=True) as connection:
             version = connection.info.server_version
-    return f"{version // 10_000}.{version % 10_000}"
+            return f"{version // 10_000}.{version % 10_000}", len(await missing(connection))
 
 
 def address(url: str) -> str:

@@ -16,7 +16,7 @@ from psycopg_pool import PoolTimeout
 from tests.postgres import SCRIPT, database, empty, private_server
 
 from shoal.domain.budget import Ceiling, Reservation
-from shoal.domain.errors import Conflict, InvalidInput, StoreNewer, StoreUnavailable
+from shoal.domain.errors import Conflict, InvalidInput, StoreUnavailable
 from shoal.domain.events import TurnFinished, UserSaid
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Abort, Usage
@@ -407,15 +407,6 @@ async def test_whoever_starts_first_makes_the_tables() -> None:
             assert await cursor.fetchone() == (len(migrations("postgres")),)
         for driver in drivers:
             await driver.close()
-
-
-async def test_a_newer_database_is_left_alone() -> None:
-    with database() as url:
-        await (await open_postgres(url)).close()
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("insert into shoal.migrations (part, name) values ('store', '9999')")
-        with pytest.raises(StoreNewer, match="9999"):
-            await open_postgres(url)
 
 
 SEARCH_COLUMN = "said"

@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.config.platforms import Account
 from shoal.config.secret import Secret
-from shoal.domain.errors import ConfigError, ShoalError, StoreError
+from shoal.domain.errors import ConfigError, ShoalError, StoreError, StoreNewer, StoreReadOnly
 from shoal.surfaces.cli.output import json_option, print_json, printable
 from shoal.surfaces.cli.place import Place
 
@@ -151,10 +151,16 @@ async def _postgres(url: Secret) -> Finding:
     try:
         from shoal.store.postgres import answering
 
-        version = await answering(url.reveal())
+        version, behind = await answering(url.reveal())
+    except (StoreNewer, StoreReadOnly) as error:
+        what, _, todo = str(error).partition(". ")
+        return Finding("database", "fail", f"{what}.", todo)
     except ShoalError as error:
         return Finding("database", "fail", str(error), "Correct database.url or DATABASE_URL.")
-    return Finding("database", "ok", f"PostgreSQL {version} answers.")
+    if behind:
+        todo = "The next start, or `shoal migrate`, makes what is missing."
+        return Finding("database", "warn", f"PostgreSQL {version} answers; its tables are older or not made yet.", todo)
+    return Finding("database", "ok", f"PostgreSQL {version} answers; its tables are this version's.")
 
 
 async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:

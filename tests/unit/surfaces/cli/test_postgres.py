@@ -4,6 +4,7 @@ import json
 from collections.abc import Generator
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.postgres import database
 from tests.unit.surfaces.cli.conftest import Shoal
@@ -29,6 +30,7 @@ def test_a_home_moves_and_goes_on_there(shoal: Shoal, home: Path, server: str, m
     assert again.code == 1
     assert "Name an empty one" in again.err
     monkeypatch.setenv("DATABASE_URL", "postgresql:///?" + "&".join(server.split()))
+    assert database_of(shoal).endswith("its tables are this version's.")
     assert json.loads(shoal("threads", "list", "--json").out) == before
     assert shoal("ask", "--thread", "terminal:ask:mine", "hello again").code == 0
     (thread,) = json.loads(shoal("threads", "list", "--json").out)
@@ -46,3 +48,22 @@ def test_a_server_that_is_away_is_told(shoal: Shoal, monkeypatch: pytest.MonkeyP
     assert listed.code == 1
     assert listed.err.startswith("shoal: The database cannot be reached")
     assert listed.err.count("\n") == 1
+
+
+def database_of(shoal: Shoal) -> str:
+    """What the doctor says of the database."""
+    (found,) = [one for one in json.loads(shoal("doctor", "--json").out) if one["check"] == "database"]
+    return f"{found['status']}: {found['message']}"
+
+
+def test_the_doctor_tells_what_a_start_would_meet(shoal: Shoal, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shoal("init")
+    monkeypatch.setenv("DATABASE_URL", "postgresql:///?" + "&".join(server.split()))
+    assert database_of(shoal).startswith("warn: PostgreSQL"), "there are no tables yet"
+    with psycopg.connect(server, autocommit=True) as connection:
+        assert shoal("migrate").code == 0
+        connection.execute("insert into shoal.migrations (part, name) values ('store', '9999')")
+    assert database_of(shoal).startswith("fail: The database was written by a newer Shoal")
+    refused = shoal("worker")
+    assert (refused.code, refused.out) == (1, "")
+    assert "Install that version" in refused.err
