@@ -454,3 +454,15 @@ async def test_a_ring_ends_the_wait_and_one_before_it_is_kept() -> None:
     assert not task.done()
     await clock.advance(1)
     await task
+
+
+async def test_a_ring_may_meet_a_wait_that_is_about_to_end() -> None:
+    clock = ManualClock()
+    alarm = Alarm(clock)
+    waiting = asyncio.ensure_future(alarm.wait(60))
+    await clock.sleepers()
+    for _ in range(3):
+        alarm.ring()
+        await asyncio.sleep(0)
+    await waiting
+    assert clock.monotonic() == 0
