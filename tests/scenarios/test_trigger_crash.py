@@ -1,18 +1,23 @@
 """Killed around every durable write while triggers of every kind are made and come: each comes once, none is lost."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+import psycopg
 import pytest
 from tests.forks import ForkServer, fork_server
+from tests.postgres import database, empty
 from tests.scenarios.test_crash import Journal
 from tests.scenarios.trigger_life import KINDS, OPENING_KINDS, Life
 
 from shoal.testing.crash import Order, World
 
 pytestmark = pytest.mark.slow
+MOMENTS = 8
+"""How many writes the kills are spread over where each life takes seconds."""
 
 
 @pytest.fixture
@@ -27,11 +32,21 @@ def life_in(folder: Path) -> Life:
     return Life(str(folder / "home"), str(folder / "world"))
 
 
+def journal_of(life: Life) -> tuple[list[Mapping[str, str]], int]:
+    """What was said to agents, and how many turns are open."""
+    if not life.database:
+        journal = Journal(Order(life.home, life.world))
+        return [data for _, _, _, kind, data in journal.events if kind == "user_message"], journal.waiting
+    with psycopg.connect(life.database) as connection:
+        said = connection.execute("select data from shoal.events where type = 'user_message'").fetchall()
+        still = connection.execute("select 1 from shoal.threads where open_turn <> ''").fetchall()
+    return [json.loads(data) for (data,) in said], len(still)
+
+
 def check_once(life: Life, where: str) -> None:
     """Each trigger is in the journal once, is answered once, and there is one row of it."""
-    world, journal = World(Path(life.world)), Journal(Order(life.home, life.world))
-    assert journal.waiting == 0, where
-    said = [data for _, _, _, kind, data in journal.events if kind == "user_message"]
+    world, (said, waiting) = World(Path(life.world)), journal_of(life)
+    assert waiting == 0, where
     came = [data["message_id"] for data in said if data.get("origin") == "trigger"]
     assert len(came) == len(set(came)) == len(KINDS), f"{where}: {came}"
     texts = {str(line["key"]): str(line["text"]) for line in world.read("chat")}
@@ -61,3 +76,20 @@ def test_a_kill_at_every_write_repeats_no_trigger_and_loses_none(
         assert killed.status == -9, where
         assert server.run(life).status == 0, f"{where}: not everything came after the restart"
         check_once(life, where)
+
+
+@pytest.mark.xdist_group("postgres")
+def test_a_kill_over_postgres_repeats_no_trigger_and_loses_none(server: ForkServer[Life], tmp_path: Path) -> None:
+    with database() as url:
+        whole = msgspec.structs.replace(life_in(tmp_path / "whole"), database=f"postgresql:///?{'&'.join(url.split())}")
+        outcome = server.run(whole)
+        assert outcome.status == 0
+        check_once(whole, "not killed")
+        for share in range(1, MOMENTS + 1):
+            empty(url)
+            at = outcome.writes * share // (MOMENTS + 1)
+            life = msgspec.structs.replace(life_in(tmp_path / str(at)), database=whole.database)
+            where = f"killed after write {at}"
+            assert server.run(msgspec.structs.replace(life, side="after", at=at)).status == -9, where
+            assert server.run(life).status == 0, f"{where}: not everything came after the restart"
+            check_once(life, where)

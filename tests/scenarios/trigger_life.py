@@ -48,12 +48,13 @@ KINDS = ("cron", "once", "file-now", "file-once", "file-cron", "plan", "hook", "
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run; `at` 0 kills nowhere."""
+    """One run; `at` 0 kills nowhere. Without a `database` it is the home's own."""
 
     home: str
     world: str
     side: Side = "before"
     at: int = 0
+    database: str = ""
 
 
 def thread_of(kind: str) -> ThreadId:
@@ -158,8 +159,9 @@ async def live(life: Life) -> int:
     )
     overrides: dict[str, object] = {
         "permissions": {"default_profile": "open"},
-        "engine": {"drain_seconds": 1.0},
+        "engine": {"drain_seconds": 1.0, "heartbeat_seconds": 0.1, "stalled_seconds": 0.5},
         "triggers": {"heartbeat_minutes": 60},
+        "database": {"url": life.database},
     }
     home = Path(life.home)
     home.joinpath("data").mkdir(parents=True, exist_ok=True)
