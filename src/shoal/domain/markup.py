@@ -283,13 +283,14 @@ def _plain_link(label: str, url: str) -> str:
 
 def _telegram_link(label: str, url: str) -> str:
     if not _is_link(url):
-        return f"{label} {_escaped(_TELEGRAM, f'({url})')}"
+        address = _escaped(_TELEGRAM, url)
+        return label if label == address else rf"{label} \({address}\)"
     return f"[{label}]({_escaped(_TELEGRAM_URL, url)})"
 
 
 def _discord_link(label: str, url: str) -> str:
     if not _is_link(url) or ")" in url or label == _discord_text(url):
-        return f"{label} (<{url}>)" if _is_link(url) else f"{label} ({url})"
+        return f"{label} (<{url}>)" if _is_link(url) else _plain_link(label, _discord_text(url))
     return f"[{label}]({url})"
 
 
@@ -302,7 +303,9 @@ def _teams_heading(text: str, level: int) -> str:
 
 
 def _teams_link(label: str, url: str) -> str:
-    return f"[{label}]({url})" if _is_link(url) and ")" not in url else _plain_link(label, html.escape(url))
+    if not _is_link(url):
+        return _plain_link(label, _teams_text(url))
+    return f"[{label}]({url})" if ")" not in url else _plain_link(label, html.escape(url))
 
 
 def _slack_link(label: str, url: str) -> str:
@@ -317,7 +320,7 @@ def _chat_link(label: str, url: str) -> str:
 
 def _matrix_link(label: str, url: str) -> str:
     if not _is_link(url):
-        return f"{label} ({html.escape(url)})"
+        return _plain_link(label, html.escape(url))
     return f'<a href="{html.escape(url)}">{label}</a>'
 
 

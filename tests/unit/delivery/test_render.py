@@ -63,7 +63,12 @@ def test_no_letter_is_lost(markup: Markup, text: str) -> None:
 @given(markdown)
 def test_telegram_takes_whatever_is_rendered(text: str) -> None:
     shown = shown_text(render_markup(text, "telegram"))
-    assert shown.count("漢") == text.count("漢")
+    assert unquote(shown).count("漢") == text.count("漢")
+
+
+@pytest.mark.parametrize("markup", MARKUPS)
+def test_an_address_without_words_that_is_no_link_is_shown_once(markup: Markup) -> None:
+    assert unquote(render_markup("[](漢_a)", markup)).count("漢") == 1
 
 
 @pytest.mark.parametrize(
