@@ -129,7 +129,7 @@ class _DiskWatch:
         looking.add_done_callback(self._judge)
 
     def _judge(self, looking: "asyncio.Future[str]") -> None:
-        if self._limit is None or looking.cancelled():
+        if self._limit is None or self._limit.expired() or looking.cancelled():
             return
         error = looking.exception()
         self.problem = looking.result() if error is None else f"Its folders could not be measured: {error!r}."

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,8 @@ DELETED_AT_ONCE = 1000
 """What one request of S3 deletes at most."""
 REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
+RETRY_TIME = timedelta(seconds=30)
+"""From a request's first try: none is begun later. With REQUEST_SECONDS this bounds how long a stop may have to wait."""
 
 
 class LocalFiles:
@@ -262,7 +264,7 @@ def _open(settings: S3Settings) -> "S3Store":
             prefix=settings.prefix or None,
             config=config,
             client_options=client,
-            retry_config={"max_retries": REQUEST_RETRIES_MAX},
+            retry_config={"max_retries": REQUEST_RETRIES_MAX, "retry_timeout": RETRY_TIME},
         )
 
 
