@@ -27,7 +27,7 @@ DELETED_AT_ONCE = 1000
 REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
 RETRY_TIME = timedelta(seconds=30)
-"""From a request's first try: none is begun later. With REQUEST_SECONDS this bounds how long a stop may have to wait."""
+"""From a request's first try: none is begun later. With REQUEST_SECONDS this bounds how long a stop may wait."""
 
 
 class LocalFiles:
