@@ -1,6 +1,7 @@
 """What the tests of the command line share: a home directory, ways to run a command in it, a model to talk to."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -47,8 +48,13 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shoal:
-    """Run `shoal --home HOME …` in this process, with what it reads from standard input."""
+def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Generator[Shoal]:
+    """Run `shoal --home HOME …` in this process, with what it reads from standard input.
+
+    A log that it starts ends with the test.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
 
     def run(*arguments: str, stdin: str | io.StringIO = "") -> Ran:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
@@ -56,7 +62,9 @@ def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         printed = capsys.readouterr()
         return Ran(code, printed.out, printed.err)
 
-    return run
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 class Server(NamedTuple):
