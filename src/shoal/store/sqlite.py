@@ -21,11 +21,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from shoal.domain.errors import (
     InvalidInput,
-    ShoalError,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -45,7 +42,6 @@ CACHE_KIB = 512
 """Pages each connection keeps; the operating system keeps them anyway, and a long journal fills what it is given."""
 
 T = TypeVar("T")
-_Expected = (sqlite3.Error, ShoalError, msgspec.MsgspecError, UnicodeError, OverflowError)
 
 
 class _Statement(NamedTuple):
@@ -214,7 +210,7 @@ class SqliteDriver:
         changes, before = self._writer.total_changes, len(executed)
         try:
             return _Done(self._drive(self._cursor, job.script, executed))
-        except _Expected as error:
+        except Exception as error:  # also a fault of ours: it is its caller's, and nobody else's writes end with it
             if not self._writer.in_transaction:  # SQLite gave the whole transaction up (disk full, I/O error)
                 raise
             del executed[before:]

@@ -16,9 +16,9 @@ from shoal.domain.errors import Conflict, InvalidInput, StoreError, StoreFull
 from shoal.store.script import Script, query, text
 from shoal.store.sqlite import SqliteDriver
 
-Ending: TypeAlias = Literal["well", "refused", "known", "unstorable"]
+Ending: TypeAlias = Literal["well", "refused", "known", "unstorable", "broken"]
 BIG = "x" * 60_000
-TROUBLES = (Conflict, InvalidInput, StoreError)
+TROUBLES = (Conflict, InvalidInput, StoreError, ZeroDivisionError)
 
 
 class Work(NamedTuple):
@@ -52,6 +52,8 @@ def script(number: int, work: Work) -> Script[tuple[str, bool]]:
         raise Conflict("after all of it")
     if work.ending == "known":
         yield from query("trigger_insert", id="known", spec="", next_at=None, now=0)
+    if work.ending == "broken":
+        raise ZeroDivisionError("a fault in the script")
     if work.ending == "unstorable":
         yield from query("setting_put", scope="s", key="half \ud800", value="v")
     if work.big:
@@ -112,7 +114,7 @@ def works(*, cancelled: bool, big: bool) -> st.SearchStrategy[list[list[Work]]]:
         Work,
         key=st.sampled_from("abc"),
         post=st.sampled_from("uvwxyz"),
-        ending=st.sampled_from(["well", "well", "well", "refused", "known", "unstorable"]),
+        ending=st.sampled_from(["well", "well", "well", "refused", "known", "unstorable", "broken"]),
         cancelled=st.booleans() if cancelled else st.just(value=False),
         big=st.booleans() if big else st.just(value=False),
     )
