@@ -1,7 +1,8 @@
 """What a sender does with the rows it claims: long ones stay its own, and a preview that may stand is found."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -63,6 +64,17 @@ class SlowChat(FakeChat):
         return await super().post(post)
 
 
+@asynccontextmanager
+async def sending(sender: Sender) -> AsyncGenerator[None]:
+    """Have it deliver while the block runs."""
+    running = asyncio.ensure_future(sender.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     """The time."""
@@ -80,13 +92,11 @@ async def outbox(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Outbox]:
 async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: Outbox, clock: ManualClock) -> None:
     chat = FakeChat(limits=SLOW, clock=clock)
     await outbox.put(NewPost("long", make_thread_id("fake", "harbour", "1"), "word " * (400 * PIECES - 10)))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
-    while len(chat.posted) < PIECES:
-        await clock.advance(5)
-        await outbox.depth()
-    assert outbox.claimed == ["long"]
-    sending.cancel()
-    await asyncio.wait([sending])
+    async with sending(Sender(chat, outbox, clock)):
+        while len(chat.posted) < PIECES:
+            await clock.advance(5)
+            await outbox.depth()
+        assert outbox.claimed == ["long"]
 
 
 async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: Outbox, clock: ManualClock) -> None:
@@ -94,19 +104,17 @@ async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: Outbox, clo
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
-    await chat.asked.wait()
-    for _ in range(3):
-        clock.jump(5 * CLAIM_SECONDS)
-        await clock.advance(5)
-        await outbox.depth()
-    gate.set()
-    while await outbox.depth():
-        await clock.advance(1)
-    assert outbox.claimed == ["p"]
-    assert len(chat.posted) == 1
-    sending.cancel()
-    await asyncio.wait([sending])
+    async with sending(Sender(chat, outbox, clock)):
+        await chat.asked.wait()
+        for _ in range(3):
+            clock.jump(5 * CLAIM_SECONDS)
+            await clock.advance(5)
+            await outbox.depth()
+        gate.set()
+        while await outbox.depth():
+            await clock.advance(1)
+        assert outbox.claimed == ["p"]
+        assert len(chat.posted) == 1
 
 
 async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look(
@@ -115,15 +123,13 @@ async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look
     chat = FakeChat(clock=clock)
     chat.troubles.append(PlatformError("Busy.", retry_after_seconds=QUIET_SECONDS / 2))
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
-    async with asyncio.timeout(10):
-        while not outbox.put_back or clock.next_wake_at() not in outbox.put_back:
-            await outbox.depth()
-        await clock.advance_to(outbox.put_back[0])
-        await chat.sees(make_thread_id("fake", "harbour", "1"), "short")
-    assert outbox.put_back == [clock.now()]
-    sending.cancel()
-    await asyncio.wait([sending])
+    async with sending(Sender(chat, outbox, clock)):
+        async with asyncio.timeout(10):
+            while not outbox.put_back or clock.next_wake_at() not in outbox.put_back:
+                await outbox.depth()
+            await clock.advance_to(outbox.put_back[0])
+            await chat.sees(make_thread_id("fake", "harbour", "1"), "short")
+        assert outbox.put_back == [clock.now()]
 
 
 async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
@@ -133,13 +139,11 @@ async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
     chat = FakeChat(clock=clock)
     for number in range(2 * ROWS_A_CLAIM + 1):
         await outbox.put(NewPost(f"p{number}", make_thread_id("fake", "harbour", str(number)), "short"))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
-    async with asyncio.timeout(10):
-        while await outbox.depth():
-            pass
-    assert len(chat.posted) == 2 * ROWS_A_CLAIM + 1
-    sending.cancel()
-    await asyncio.wait([sending])
+    async with sending(Sender(chat, outbox, clock)):
+        async with asyncio.timeout(10):
+            while await outbox.depth():
+                pass
+        assert len(chat.posted) == 2 * ROWS_A_CLAIM + 1
 
 
 async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: Outbox, clock: ManualClock) -> None:
@@ -246,12 +250,12 @@ async def test_a_post_that_has_begun_when_the_sender_ends_is_noted(outbox: Outbo
     gate, thread = asyncio.Event(), make_thread_id("fake", "harbour", "1")
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", thread, "short"))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    running = asyncio.ensure_future(Sender(chat, outbox, clock).run())
     await chat.asked.wait()
-    sending.cancel()
+    running.cancel()
     await outbox.depth()
     gate.set()
-    await asyncio.wait([sending])
+    await asyncio.wait([running])
     assert chat.texts(thread) == ["short"]
     assert await outbox.fate("p") == Fate("sent", "")
 
@@ -260,12 +264,12 @@ async def test_an_opening_that_has_begun_when_the_sender_ends_is_noted(outbox: O
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
+    running = asyncio.ensure_future(Sender(chat, outbox, clock).run())
     await chat.asked.wait()
-    sending.cancel()
+    running.cancel()
     await outbox.depth()
     gate.set()
-    await asyncio.wait([sending])
+    await asyncio.wait([running])
     assert [one.markdown for one in chat.posted] == ["A storm is coming."]
     assert await outbox.fate("p") == Fate("sent", "")
 
@@ -276,10 +280,8 @@ async def test_a_post_without_an_end_is_cut_off_and_may_be_a_repeat(
     monkeypatch.setattr(ending, "ENDING_SECONDS", 0.0)
     chat = SlowChat(asyncio.Event(), clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
-    await chat.asked.wait()
-    sending.cancel()
-    await asyncio.wait([sending])
+    async with sending(Sender(chat, outbox, clock)):
+        await chat.asked.wait()
     await outbox.release("fake")
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     assert row.maybe_sent
@@ -290,10 +292,8 @@ async def test_what_has_not_begun_when_the_sender_ends_is_no_repeat_for_the_next
 ) -> None:
     chat, thread = FakeChat(limits=SLOW, clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("p", thread, "word " * 790))
-    sending = asyncio.ensure_future(Sender(chat, outbox, clock).run())
-    await chat.sees(thread, "word")  # the second piece waits for its time
-    sending.cancel()
-    await asyncio.wait([sending])
+    async with sending(Sender(chat, outbox, clock)):
+        await chat.sees(thread, "word")  # the second piece waits for its time
     await outbox.release("fake")
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     assert (row.part, row.maybe_sent) == (1, False)
