@@ -56,7 +56,7 @@ async def opened(
         await page.goto(address)
         await page.evaluate("place => { location.hash = place; }", f"#/{place}")
         yield page
-        assert not errors
+        assert not errors, errors
     finally:
         await context.close()
 

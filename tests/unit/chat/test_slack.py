@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal.chat.slack.inbound import (
@@ -22,7 +22,7 @@ from shoal.chat.slack.inbound import (
 from shoal.chat.slack.intake import spoken_in
 from shoal.chat.slack.outbound import channel_name, place_of
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import make_thread_id, parse_thread_id, thread_address
+from shoal.domain.ids import UNOPENED, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.markup import render_markup
 from shoal.testing.clock import START
 from shoal.testing.platforms.slack_markup import shown_text
@@ -83,9 +83,10 @@ def test_thread_ids_survive_a_round_trip(channel: str, ts: str, thread_ts: str) 
     assert place_of(thread) == (channel, expected)
 
 
+@example("0")
 @given(st.text(min_size=1, max_size=20))
 def test_no_other_thread_is_posted_to(part: str) -> None:
-    if re.fullmatch(r"[0-9]+\.[0-9]+", part):
+    if part == UNOPENED or re.fullmatch(r"[0-9]+\.[0-9]+", part):
         return
     with pytest.raises(PlatformError) as caught:
         place_of(make_thread_id("slack", "C1234", part))
