@@ -5,7 +5,7 @@ BIN := .venv/bin
 # starts, compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check fmt types bench chaos fuzz lock
+.PHONY: help setup run test check fmt types bench chaos soak fuzz lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -39,6 +39,9 @@ bench: setup ## measure; results are printed and kept in bench/results
 
 chaos: setup ## kill, freeze and restart a running system, and check that nothing is lost
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
+
+soak: setup ## a steady load for half an hour; says whether memory and the like stay flat
+	@exec $(BIN)/python -m tests.chaos.soak $(ARGS)
 
 fuzz: setup ## property tests with many more examples
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench import cluster, cold, context, engine, memory, size, warm
+from bench import cluster, cold, context, decisions, engine, growth, memory, size, warm
 from bench.child import ROOT
 from bench.rows import Row, table
 
@@ -19,8 +19,10 @@ MEASURES: dict[str, Callable[[], list[Row]]] = {
     "history": warm.history,
     "fan": warm.fan,
     "context": context.measure,
+    "decisions": decisions.measure,
     "memory": memory.measure,
     "size": size.measure,
+    "growth": growth.measure,
     "engine": engine.measure,
     "cluster": cluster.measure,
 }

@@ -32,7 +32,7 @@ STEPS = 5
 SENDS = 200
 PROCESSES = 5
 TURNS_A_SECOND_MIN = 1500
-PERSON = Author("ada", "Ada")
+PERSON = Author("ada", "Ada", trusted=True)
 
 
 class Bookkeeper:
@@ -69,7 +69,7 @@ async def run(folder: Path) -> dict[str, float]:
     store = DatabaseStore(SqliteDriver(folder / "bench.db", synchronous="FULL"), clock)
     engine, handler = LocalEngine(), Bookkeeper(store, clock)
     serving = asyncio.ensure_future(engine.run(handler))
-    collect_seldom()
+    collect_seldom(stays=True)
 
     async def send(name: str) -> None:
         thread = make_thread_id("bench", "engine", name)

@@ -44,8 +44,8 @@ def server(home: Path) -> Generator[Server]:
             ready = process.stdout.readline()
             if not ready.startswith("ready "):
                 raise RuntimeError(f"shoal run did not start: {(home.parent / 'run.log').read_text()[-500:]}")
-            address, _, token = ready.split()[1].partition("/?token=")
-            yield Server(process.pid, address, token)
+            token = Path(process.stdout.readline().removeprefix("token ").rstrip("\n")).read_text().strip()
+            yield Server(process.pid, ready.split()[1].rstrip("/"), token)
         finally:
             process.terminate()
 

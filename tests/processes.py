@@ -119,8 +119,8 @@ def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Pro
         try:
             ready = popen.stdout.readline().split()
             assert ready[:1] == ["ready"], said.read_text()
-            address, _, token = ready[1].partition("/?token=")
-            yield Process(popen, address, token)
+            token = Path(popen.stdout.readline().removeprefix("token ").rstrip("\n"))
+            yield Process(popen, ready[1].rstrip("/"), token.read_text().strip())
         finally:
             popen.terminate()
             popen.wait(WAIT_SECONDS)

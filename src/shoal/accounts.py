@@ -18,7 +18,7 @@ from shoal.permissions.access import AccessRules, People, Person
 from shoal.plugins import load_extension
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
-"""Whoever uses the page, the API or this machine's shell is the owner."""
+"""Whoever uses the page, the API or this machine's shell is the owner, unless a token was given to somebody else."""
 PLATFORMS = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
 
 
@@ -73,16 +73,20 @@ def access_of(config: Config, platform: str) -> AccessRules:
     return AccessRules((account.owner,) if account.owner else (), account.allow, account.channels)
 
 
-def people_of(config: Config) -> People:
-    """[access.people]: whose identities on several platforms are one person."""
-    return People(Person(one.identities, one.roles) for one in config.access.people.values())
+def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
+    """[access.people], whose identities on several platforms are one person, and who is the owner; `instead` are rules
+    of platforms that take the place of the configuration's."""
+    owners = (f"{platform}:{owner}" for platform, rules in instead.items() for owner in rules.owners)
+    persons = (Person(one.identities, one.roles, name) for name, one in config.access.people.items())
+    return People(persons, (*OWNERS, *platform_owners(config), *owners))
 
 
 def links_of(config: Config, platforms: Iterable[str], instead: Mapping[str, AccessRules]) -> Links:
     """Who may speak on each platform, by the configuration or `instead` of it, and who is the same on several."""
     rules = {name: instead.get(name) or access_of(config, name) for name in platforms}
     own = {identity.partition(":")[0]: AccessRules((identity.partition(":")[2],)) for identity in OWNERS}
-    return Links(people_of(config), {**rules, **own})
+    own["web"] = AccessRules(own["web"].owners, config.web.allow)
+    return Links(people_of(config, instead), {**rules, **own})
 
 
 def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) -> list[ChatAdapter]:
@@ -125,7 +129,7 @@ def _webhook(name: str, account: Account, around: Surroundings) -> ChatAdapter:
 
     assert isinstance(account, Webhook)
     wanted = WebhookSettings(secret=account.secret.reveal, post_url=account.post_url, agent=account.agent)
-    return WebhookAdapter(name, wanted, around.home, around.clock)
+    return WebhookAdapter(name, wanted, around.home, around.settings, around.clock)
 
 
 def _discord(name: str, account: Account, around: Surroundings) -> ChatAdapter:

@@ -16,9 +16,10 @@ import anyio
 import msgspec
 
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, people_of, platform_owners
+from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.attachments import Attachments
 from shoal.actors.backfill import Backfill, BackfillLimits
-from shoal.actors.door import Door, judged
+from shoal.actors.door import Door, Links, asked_for, judged
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.pairing import Pairing
 from shoal.actors.parts import Parts
@@ -49,6 +50,7 @@ from shoal.factories import (
     ceilings_of,
     executor_settings,
     extension_tools,
+    make_backups,
     make_catalog,
     make_children,
     make_files,
@@ -61,10 +63,21 @@ from shoal.factories import (
     window_of,
     with_ollama,
 )
-from shoal.office import doings, info_of, open_office, tell_of_trigger, watch_channels
-from shoal.permissions.access import AccessRules
+from shoal.office import (
+    doings,
+    info_of,
+    open_office,
+    tell_of_damage,
+    tell_of_trigger,
+    tell_owner_directly,
+    watch_channels,
+)
+from shoal.permissions.access import AccessRules, Audiences
+from shoal.permissions.marks import SYSTEM_FILE_CLOCK, FileClock
 from shoal.permissions.rules import Profiles
-from shoal.servers import make_mcp, settled
+from shoal.providers.known import model_names
+from shoal.sandbox.found import kill_orphans
+from shoal.servers import make_mcp, make_pins, settled
 from shoal.store.projections import Projections
 from shoal.store.script import Driver
 from shoal.store.views import DatabaseStore
@@ -74,6 +87,7 @@ from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.lookups import lookup_tools
 from shoal.tools.marked import MarkedFiles
 from shoal.tools.processes.service import ProcessService
+from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.retention import Retention
 from shoal.tools.standard import standard_tools
 from shoal.triggers.event_files import EventFiles
@@ -87,7 +101,17 @@ from shoal.turn.prompt import PromptBuilder, PromptLimits
 from shoal.turn.session import Session
 from shoal.turn.spending import Spending
 from shoal.turn.tool_step import ToolStep
-from shoal.upkeep import ReadableFiles, anchor_audit, note_settings, tell_completions, watch_approvals, watch_files
+from shoal.upkeep import (
+    ReadableFiles,
+    anchor_audit,
+    look_through_daily,
+    note_settings,
+    tell_completions,
+    watch_approvals,
+    watch_files,
+    watch_health,
+    watch_retries,
+)
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +132,7 @@ class Doubles(msgspec.Struct, frozen=True):
     access: Mapping[str, AccessRules] = {}
     on_complete: Completion | None = None
     wrap_driver: Callable[[Driver], Driver] | None = None
+    file_clock: FileClock = SYSTEM_FILE_CLOCK
 
 
 NO_DOUBLES = Doubles()
@@ -116,13 +141,16 @@ NO_DOUBLES = Doubles()
 class App:
     """The running system. Made by `open_app`."""
 
-    def __init__(self, config: Config, home: Home, clock: Clock, backend: Backend, role: Role) -> None:
+    def __init__(
+        self, config: Config, home: Home, clock: Clock, backend: Backend, role: Role, file_clock: FileClock
+    ) -> None:
         self.config = config
         self.home = home
         self.clock = clock
         self.backend = backend
         self.role: Role = role
         self.store = DatabaseStore(backend.driver, clock)
+        self.health = backend.health
         self.engine = backend.engine
         self.state: State = "starting"
         self.notes: list[str] = []
@@ -138,12 +166,17 @@ class App:
             with_hardware=config.tools.hardware,
         )
         self.adapters: dict[str, ChatAdapter] = {}
+        self.audiences: Audiences
         self.artifacts: Files
         self.folders: Folders
-        self.mcp = make_mcp(config, home, self.tools, clock) if role != "serve" else []
+        self.pins = make_pins(config, home, self.store, clock)
+        tell = partial(tell_owner_directly, self)
+        self.backups = make_backups(config, home, self.store.settings, clock, tell)
+        self.mcp = make_mcp(config, home, self.tools, clock, self.pins, tell) if role != "serve" else []
         self.senders: dict[str, Sender] = {}
         self.doors: dict[str, Door] = {}
         self.pairing = Pairing(self.store, clock)
+        self.tokens: AccessTokens
         self.agents: Agents
         self.roster: Roster
         self.models: Models
@@ -151,6 +184,8 @@ class App:
         self.sandbox: Sandbox
         self.executor: Executor
         self.prompts: PromptBuilder
+        self.marked = MarkedFiles(self.store.settings, home, file_clock)
+        self.prompt_files = PromptFiles(self.marked, home)
         self.snapshots: Snapshots
         self.attachments: Attachments
         self.compactor: Compactor
@@ -211,14 +246,31 @@ class App:
         lasting = self.backend.lasting
         found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self.attachments.run()]
         seconds = self.config.permissions.ask_expires_seconds
+        found.append(watch_health(self.health, self.clock, partial(tell_of_damage, self)))
+        self.backend.alone("database check", partial(look_through_daily, self.health, self.clock))
         found.append(run_service(lasting(partial(watch_approvals, self.orchestrator, self.clock, seconds))))
+        self.backend.alone("backups", self.backups.run)
         self.backend.alone("row retention", make_row_retention(self.config, self.store, self.clock).run)
+        if self.role != "serve":
+            found.append(run_service(lasting(partial(watch_retries, self.orchestrator, self.clock))))
         if self.role != "worker":
             anchors = partial(anchor_audit, self.store.audit, self.clock)
             found += [run_service(lasting(self.triggers.run)), run_service(lasting(anchors))]
-            files = EventFiles(self.home.events, self.store.triggers, self.orchestrator, self.clock, self.triggers.poke)
+            files = EventFiles(
+                self.home.events,
+                self.store.triggers,
+                self.orchestrator,
+                self.clock,
+                self.triggers.poke,
+                self.prompt_files.source_of,
+            )
             minutes = self.config.triggers.heartbeat_minutes
-            self.backend.alone("files", partial(watch_files, self.home, self.orchestrator, self.clock, files, minutes))
+            self.backend.alone(
+                "files",
+                partial(
+                    watch_files, self.home, self.orchestrator, self.clock, files, minutes, self.prompt_files.source_of
+                ),
+            )
             days = self.config.context.artifact_days
             kept = Retention(self.store, self.artifacts, self.folders, self.home, self.clock, days)
             self.backend.alone("retention", kept.run)
@@ -261,7 +313,8 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "
     async with AsyncExitStack() as stack:
         _make_directories(home)
         backend = await stack.enter_async_context(open_backend(config, home, role, doubles.wrap_driver))
-        app = App(config, home, clock, backend, role)
+        await asyncio.to_thread(kill_orphans)
+        app = App(config, home, clock, backend, role, doubles.file_clock)
         app.on_complete = doubles.on_complete
         await _wire(app, doubles, stack)
         app.notes += await app.roster.reconcile()
@@ -295,6 +348,10 @@ async def _running(app: App) -> AsyncGenerator[None]:
 async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
     model = default_model(config)
+    for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
+        app.adapters[adapter.platform] = adapter
+    links = links_of(config, app.adapters, doubles.access)
+    app.audiences = Audiences(links.rules, links.people)
     app.profiles = make_profiles(config)
     app.agents = Agents(home, agent_defaults(config, model), Places(store.registry, clock, account_agents(config)))
     if doubles.models is None:
@@ -309,9 +366,9 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     app.artifacts = files.below("artifacts")
     app.folders = make_folders(config, home, files, store.settings)
     judge = partial(judged, app.doors)
-    for tool in (*lookup_tools(store, app.artifacts, app.adapters, OWNERS, judge), *extension_tools()):
+    for tool in (*lookup_tools(store, app.artifacts, app.adapters, judge), *extension_tools()):
         app.tools.add(tool)
-    app.executor = Executor(app.tools, app.sandbox, store, app, home, clock, settings)
+    app.executor = Executor(app.tools, app.sandbox, store, app, home, clock, app.marked, settings)
     watch_secrets(config, app.executor.redactor.learn_one)
     limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
@@ -320,6 +377,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
         beside=partial(doings, store.registry, clock),
         spend_left=spending.left,
+        marked=app.prompt_files.sources,
     )
     context = ContextBuilder(home, app.executor, app.prompts, clock, await window_of(config), sources)
     app.compactor = Compactor(context, spending, clock)
@@ -328,8 +386,8 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     shown = app.backend.hub(app.hub, store.journal, clock.new_id())
     if app.role != "worker":
         app.backend.on_due(app.due)
-    app.snapshots = Snapshots(store, app.agents, clock, spending, shown.publish)
-    app.attachments = Attachments(home, app.web, attachment_limits(config), clock, MarkedFiles(store.settings, home))
+    app.snapshots = Snapshots(store, app.agents, clock, spending, shown.publish, app.prompt_files)
+    app.attachments = Attachments(home, app.web, attachment_limits(config), clock, app.marked)
     missed = BackfillLimits(config.context.backfill_messages_max, config.context.backfill_hours)
     parts = Parts(
         store,
@@ -347,26 +405,25 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         app.attachments.take,
         app.attachments.expect,
         children,
-        people=people_of(config),
+        people=people_of(config, doubles.access),
         folders=app.folders,
+        audiences=app.audiences,
     )
-    _connect(app, parts, doubles)
+    _connect(app, parts, links)
 
 
 def _make_loop(app: App, context: ContextBuilder, spending: Spending, children: Children) -> TurnLoop:
-    clock, limits = app.clock, turn_limits(app.config)
+    clock, limits, known = app.clock, turn_limits(app.config), partial(model_names, app.models)
     return TurnLoop(
-        ModelStep(app.models, context, app.compactor, spending, clock, limits, app.engine.confirm),
+        ModelStep(app.models, context, app.compactor, spending, clock, limits, app.engine.confirm, known),
         ToolStep(app.executor, context, clock, limits, children.stop, app.folders.push),
         limits,
     )
 
 
-def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
+def _connect(app: App, parts: Parts, links: Links) -> None:
     """Put the platforms, the front door and the triggers before the machinery."""
-    config, home, clock, store = app.config, app.home, app.clock, app.store
-    for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
-        app.adapters[adapter.platform] = adapter
+    config, clock, store = app.config, app.clock, app.store
     approvers = (*config.permissions.approvers, *OWNERS, *platform_owners(config))
     app.orchestrator = Orchestrator(
         parts,
@@ -379,11 +436,16 @@ def _connect(app: App, parts: Parts, doubles: Doubles) -> None:
     for platform, adapter in app.adapters.items():
         app.senders[platform] = make_sender(adapter, store, app.hub, clock, app.folders, app.orchestrator)
     open_office(app, approvers)
-    links = links_of(config, app.adapters, doubles.access)
+    app.tokens = AccessTokens(store, clock, app.pairing, links, app.agents.names)
     for platform in app.adapters.keys() - OWN_PLATFORMS:
         app.doors[platform] = Door(app.orchestrator, links.rules[platform], app.pairing, store, clock, app, links)
     app.orchestrator.triggers = app.triggers = TriggerService(
-        store.triggers, app.orchestrator, clock, catch_up_seconds=config.triggers.catch_up_seconds, tell=app.tell
+        store.triggers,
+        app.orchestrator,
+        clock,
+        catch_up_seconds=config.triggers.catch_up_seconds,
+        tell=app.tell,
+        judge=partial(asked_for, app.doors),
     )
 
 

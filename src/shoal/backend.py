@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.errors import StoreUnavailable
+from shoal.domain.errors import StoreCorrupt, StoreFull, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ports import Engine, LiveHub
 from shoal.domain.store import Journal
 from shoal.engine.local import LocalEngine
+from shoal.store.health import Health
 from shoal.store.lock import HomeLock
 from shoal.store.script import Driver
 from shoal.store.sqlite import SqliteDriver
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OUTAGE_SECONDS = 1.0
-"""How long a service waits before it starts anew after an outage of the database."""
+"""How long a service waits before it starts anew after an outage of the database or a full disk."""
 
 Role: TypeAlias = Literal["all", "serve", "worker"]
 """`serve` has the platforms, the page and the triggers; `worker` runs turns; `all` does both."""
@@ -42,6 +43,9 @@ class Backend(Protocol):
     """The two kinds below."""
 
     driver: Driver
+    health: Health
+    """What is known to be wrong with the database. Once something is, every write raises StoreCorrupt and what needs
+    the database stands still; the process stays, since nothing but it may still have the data (decision 035)."""
     engine: Engine
     recovers: bool
     """Whether threads left with work have to be woken at the start; else their jobs are still there."""
@@ -63,7 +67,10 @@ class Backend(Protocol):
         ...
 
     def lasting(self, serve: Service) -> Service:
-        """`serve`, run again after every outage of the database, where one can come and go."""
+        """`serve`, run again after every outage of the database: a server that was away, a disk that was full.
+
+        Once the database is damaged it stands still.
+        """
         ...
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
@@ -80,8 +87,9 @@ class LocalBackend:
 
     recovers: bool = True
 
-    def __init__(self, driver: Driver, engine: LocalEngine, lock: HomeLock) -> None:
+    def __init__(self, driver: SqliteDriver, engine: LocalEngine, lock: HomeLock) -> None:
         self.driver: Driver = driver
+        self.health: Health = driver.health
         self.engine: Engine = engine
         self._lock = lock
         self._services: list[Service] = []
@@ -95,15 +103,16 @@ class LocalBackend:
 
     def alone(self, name: str, serve: Service) -> None:
         """There is no other process."""
-        self._services.append(serve)
+        self.beside(serve)
 
     def beside(self, serve: Service) -> None:
         """Like all else."""
-        self._services.append(serve)
+        self._services.append(self.lasting(serve))
 
     def lasting(self, serve: Service) -> Service:
-        """The file does not go away; when it fails, the process ends loudly."""
-        return serve
+        """The file does not go away, but its disk may be full for a while; when it fails otherwise without being
+        damaged, the process ends loudly."""
+        return partial(_while_whole, self.health, partial(_outlast, serve))
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """All that was asked for."""
@@ -127,6 +136,7 @@ class ClusterBackend:
 
         wanted = config.engine
         self.driver: Driver = driver
+        self.health: Health = driver.health
         where = address(config.database.url.reveal())
         self._pool = driver.pool
         self._listener = Listener(where)
@@ -161,7 +171,7 @@ class ClusterBackend:
 
     def lasting(self, serve: Service) -> Service:
         """Servers are restarted, connections break."""
-        return partial(_outlast, serve)
+        return partial(_while_whole, self.health, partial(_outlast, serve))
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
         """The listener, the holder and the bridge."""
@@ -176,15 +186,30 @@ async def run_service(serve: Service) -> None:
     await serve()
 
 
+async def _while_whole(health: Health, serve: Service) -> None:
+    """Run a service; once the database is damaged, stand still."""
+    import anyio
+
+    try:
+        await serve()
+        return
+    except* StoreCorrupt:
+        if not health.damage:
+            raise
+    await anyio.sleep_forever()
+
+
 async def _outlast(serve: Service) -> None:
-    """Run a service, and again whenever the database was away; any other failure ends it."""
+    """Run a service, and again whenever the database was away or its disk full; any other failure ends it loudly."""
     import anyio
 
     while True:
         try:
             return await serve()
-        except* StoreUnavailable as outage:
-            log.warning("the database is away; what needs it starts anew", extra={"why": str(outage.exceptions[0])})
+        except* (StoreUnavailable, StoreFull) as outage:
+            log.warning(
+                "the database takes nothing; what needs it starts anew", extra={"why": str(outage.exceptions[0])}
+            )
         await anyio.sleep(OUTAGE_SECONDS)
 
 

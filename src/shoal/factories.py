@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from typing import Protocol, cast, get_args
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,8 +12,10 @@ import msgspec
 from shoal.actors.attachments import AttachmentLimits
 from shoal.agents.children import ChildLimits, Children
 from shoal.agents.registry import AgentDefaults, Agents
+from shoal.backups import FOLDERS, BackupPlace, Backups, DirectoryPlace
 from shoal.config import Config, Secret, default_model
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.config.records import Files as FilesSection
 from shoal.config.records import Provider
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import NO_PREVIEWS, Previews
@@ -22,7 +25,8 @@ from shoal.domain.agents import TurnLimits
 from shoal.domain.budget import Ceilings
 from shoal.domain.calls import Webhook
 from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import ProviderDown, ProviderRefused, StoreUnavailable
+from shoal.domain.deliveries import REPEATED_SECONDS
+from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.store import Settings, Store
@@ -41,6 +45,7 @@ from shoal.store.retention import RowRetention
 from shoal.store.views import DatabaseStore
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.builtin.subagent import subagent_tools
+from shoal.tools.content import CoverLimits
 from shoal.tools.executor import ExecutorSettings
 from shoal.tools.marked import MarkedFiles
 from shoal.tools.mcp.definitions import any_tool_of
@@ -51,10 +56,11 @@ from shoal.turn.budget import BudgetLimits
 from shoal.turn.context import Window
 from shoal.turn.tokens import ESTIMATES, Meter, encoding_of, exact
 
+if TYPE_CHECKING:
+    from shoal.store.files import S3Settings
+
 OLLAMA_SECONDS = 0.3
 """How long a running Ollama may take to accept a connection."""
-REPEATED_DAYS = 7.0
-"""The longest that a platform delivers again what it thinks was not taken in. Source: Pub/Sub's message retention."""
 MARGIN_DAYS = 1.0
 """What the clocks of platforms may be off, and more."""
 KEPT_DAYS_MAX = 10_000.0
@@ -62,14 +68,18 @@ KEPT_DAYS_MAX = 10_000.0
 
 
 def turn_limits(config: Config) -> TurnLimits:
-    """[turns]."""
-    return msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits)
+    """[turns], and how long [model] and [triggers] let a turn wait for a model."""
+    return msgspec.structs.replace(
+        msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits),
+        outage_seconds=config.model.outage_seconds,
+        trigger_outage_seconds=config.triggers.outage_seconds,
+    )
 
 
 def make_row_retention(config: Config, store: Store, clock: Clock) -> RowRetention:
     """[database] bookkeeping_days; a row that tells what was taken in stays as long as that may come again."""
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
-    longest = max(REPEATED_DAYS, again, config.triggers.catch_up_seconds / 86_400) + MARGIN_DAYS
+    longest = max(REPEATED_SECONDS / 86_400, again, config.triggers.catch_up_seconds / 86_400) + MARGIN_DAYS
     return RowRetention(store.bookkeeping, clock, min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0)
 
 
@@ -100,25 +110,59 @@ async def make_files(config: Config, home: Home) -> Files:
     wanted = config.files
     if not wanted.url:
         return LocalFiles(home.data)
-    from shoal.store.files import S3Files, S3Settings
+    from shoal.store.files import S3Files
 
-    where = urlsplit(wanted.url)
-    settings = await asyncio.to_thread(
-        lambda: S3Settings(
-            bucket=where.netloc,
-            prefix=where.path.strip("/"),
-            endpoint=wanted.endpoint,
-            region=wanted.region,
-            access_key=wanted.access_key.reveal(),
-            secret_key=wanted.secret_key.reveal(),
-        )
-    )
-    files = S3Files(settings)
+    files = S3Files(await asyncio.to_thread(s3_settings, wanted, wanted.url))
     try:
         await asyncio.to_thread(files.keep, b"")
     except OSError as error:
         raise StoreUnavailable(f"{wanted.url} cannot be used: {error}") from error
     return files
+
+
+def s3_settings(files: FilesSection, url: str) -> "S3Settings":
+    """A part of a bucket, s3://BUCKET/PREFIX, in the store of [files]. Blocks where keys have to be looked up."""
+    from shoal.store.files import S3Settings
+
+    where = urlsplit(url)
+    return S3Settings(
+        bucket=where.netloc,
+        prefix=where.path.strip("/"),
+        endpoint=files.endpoint,
+        region=files.region,
+        access_key=files.access_key.reveal(),
+        secret_key=files.secret_key.reveal(),
+    )
+
+
+def backup_place(config: Config, home: Home) -> BackupPlace | None:
+    """[backup] to; None where it is empty. Raises ConfigError for a directory that backups themselves contain."""
+    where = config.backup.to
+    if where.startswith("s3://"):
+        from shoal.store.s3_place import S3Place
+
+        return S3Place(s3_settings(config.files, where))
+    folder = (home.root / Path(where).expanduser()).resolve()
+    if any(folder.is_relative_to((home.root / name).resolve()) for name in FOLDERS):
+        raise ConfigError([f"backup.to: {folder} is itself part of each backup. Name a directory elsewhere."])
+    return DirectoryPlace(folder) if where else None
+
+
+def make_backups(
+    config: Config, home: Home, settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]]
+) -> Backups:
+    """[backup]."""
+    wanted = config.backup
+    return Backups(
+        home,
+        backup_place(config, home),
+        clock,
+        settings,
+        tell,
+        every_hours=wanted.every_hours,
+        keep=wanted.keep,
+        database_url=config.database.url.reveal,
+    )
 
 
 def make_folders(config: Config, home: Home, files: Files, settings: Settings) -> Folders:
@@ -138,6 +182,7 @@ def executor_settings(config: Config, *, isolated: bool) -> ExecutorSettings:
         ask_commands=not isolated and config.sandbox.kind == "auto",
         commands_fetch=not isolated or config.sandbox.network != "off",
         bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
+        covers=CoverLimits(config.permissions.covered_files_max, config.permissions.covered_bytes_max),
     )
 
 
@@ -174,7 +219,9 @@ def make_hooks(config: Config) -> dict[str, Webhook]:
     found: dict[str, Webhook] = {}
     for name, one in config.triggers.webhooks.items():
         platform, _, channel = one.channel.partition(":")
-        found[name] = Webhook(one.secret.reveal, one.template, one.thread, platform, channel, one.agent)
+        found[name] = Webhook(
+            one.secret.reveal, one.template, one.thread, platform, channel, one.agent, one.repeat_seconds
+        )
     return found
 
 

@@ -1,14 +1,17 @@
 """The agents' lives and the commands of all platforms put together, and what is up, for the log, the API and people."""
 
+import contextlib
 import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
 import anyio
 
+from shoal.actors.door import OWNER_IN
 from shoal.actors.orchestrator import Orchestrator
 from shoal.agents.agent_commands import FORBIDDEN, AgentCommands, Desks, agent_here
 from shoal.agents.desk import Desk
@@ -17,21 +20,22 @@ from shoal.agents.registry import Agents
 from shoal.agents.roster import Checks, Roster
 from shoal.agents.self_edit import Rules, SelfEditor
 from shoal.agents.snapshots import Snapshots
-from shoal.agents.thread_commands import Conversations, ThreadCommands, describe_work
+from shoal.agents.thread_commands import Conversations, ThreadCommands, describe_state, describe_work
 from shoal.config import Config, default_model
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
 from shoal.domain.commands import Asked
-from shoal.domain.errors import ConfigError, InvalidInput, PlatformError
+from shoal.domain.errors import ConfigError, InvalidInput, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
+from shoal.domain.posts import OutboundPost
 from shoal.domain.records import NewPost, NewTrigger, Trigger
-from shoal.domain.registry import Registry
+from shoal.domain.registry import Registry, Work
 from shoal.domain.schedule import first_time
 from shoal.domain.store import Store
-from shoal.permissions.access import is_among
+from shoal.permissions.access import Audiences, is_among
 from shoal.permissions.rules import Profiles
 from shoal.providers.known import existing_model, key_lines, model_names
 from shoal.sandbox import found as machine
@@ -43,6 +47,7 @@ from shoal.tools.mcp.connection import McpConnection
 from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.processes.service import ProcessService, ProcessSettings
 from shoal.tools.processes.telling import line_of
+from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry as Tools
 from shoal.tools.standard import command_actions
 from shoal.triggers.command import RemindCommand
@@ -83,8 +88,10 @@ class Running(Protocol):
     agents: Agents
     models: Models
     profiles: Profiles
+    audiences: Audiences
     sandbox: Sandbox
     prompts: PromptBuilder
+    prompt_files: PromptFiles
     snapshots: Snapshots
     orchestrator: Orchestrator
     adapters: dict[str, ChatAdapter]
@@ -114,7 +121,7 @@ def open_processes(app: Running) -> ProcessService:
     send, redact = app.orchestrator.send, app.executor.redactor.redact
     service = ProcessService(app.store.processes, app.home, app.clock, send, redact, machine, settings)
     for tool in (
-        *process_tools(service, command_actions, app.executor.fetched),
+        *process_tools(service, command_actions, app.executor.source_of),
         ScheduleTool(app.store.triggers, first_time),
     ):
         app.tools.add(tool)
@@ -129,13 +136,13 @@ def open_office(app: Running, people: Sequence[str]) -> None:
     """
     app.processes = open_processes(app)
     checks = make_checks(app.models, app.profiles, partial(_tool_names, app))
-    app.roster = Roster(app.home, app.store, app.agents, app.clock, checks, app.adapters)
+    app.roster = Roster(app.home, app.store, app.agents, app.clock, checks, app.adapters, app.prompt_files)
     app.roster.send = app.orchestrator.send
     may = partial(_may, (*app.config.agents.managers, *people))
-    editor = SelfEditor(app.store, app.home.agent, Rules(checks.model, checks.profile, may))
+    editor = SelfEditor(app.store, app.home.agent, Rules(checks.model, checks.profile, may), app.prompt_files)
     for tool in self_edit_tools(editor):
         app.tools.add(tool)
-    agents = AgentCommands(Desks(app.store, app.agents, app.roster, may, partial(key_lines, app.models)))
+    agents = AgentCommands(Desks(app.store, app.agents, app.roster, may, partial(key_lines, app.models), app.audiences))
     agents.verbs["undo"] = partial(_undo, app, editor, may)
     threads = ThreadCommands(
         app.orchestrator,
@@ -144,7 +151,7 @@ def open_office(app: Running, people: Sequence[str]) -> None:
             agents=app.agents,
             snapshots=app.snapshots,
             clock=app.clock,
-            may=may,
+            audiences=app.audiences,
             check_model=checks.model,
             models=partial(model_names, app.models),
             processes=app.processes.lines,
@@ -152,6 +159,7 @@ def open_office(app: Running, people: Sequence[str]) -> None:
     )
     app.orchestrator.desk = Desk(
         app.orchestrator,
+        app.audiences,
         {
             "agent": agents.agent,
             "settings": agents.settings,
@@ -159,6 +167,7 @@ def open_office(app: Running, people: Sequence[str]) -> None:
             "thread": threads.thread,
             "tasks": threads.tasks,
             "model": threads.model,
+            "retry": threads.retry,
             "remind": RemindCommand(app.store.triggers, app.add_trigger, app.clock).remind,
         },
     )
@@ -174,14 +183,23 @@ async def _undo(app: Running, editor: SelfEditor, may: Callable[[Asker], bool], 
     return await editor.undo(agent, asked.author.id)
 
 
-async def doings(registry: Registry, clock: Clock, thread: ThreadId, agent: AgentSpec) -> Doings:
-    """What the agent does now beside a thread, on all machines."""
-    works, processes = await registry.around(agent.name, DOINGS_MAX)
+async def doings(registry: Registry, clock: Clock, thread: ThreadId, agent: AgentSpec, within: str) -> Doings:
+    """What the agent does now beside a thread, on all machines, as far as `within` reaches.
+
+    It stands in the prompt as Shoal's own words, so there is no word in it of anybody who is not trusted, nor a name.
+    """
+    works, processes = await registry.around(agent.name, DOINGS_MAX, within=within)
     now = clock.now()
     return Doings(
-        tuple(f"{work.thread}: {describe_work(work, now)}" for work in works if work.thread != thread),
-        tuple(line_of(process, now) for process in processes),
+        tuple(_own_words(work, now) for work in works if work.thread != thread),
+        tuple(line_of(process, now, is_named=not process.spec.tainted_by) for process in processes),
     )
+
+
+def _own_words(work: Work, now: datetime) -> str:
+    if work.trusted:
+        return f"{work.thread}: {describe_work(work, now)}"
+    return f"a conversation on {work.thread.partition(':')[0]}: {describe_state(work, now)}"
 
 
 async def watch_channels(app: Running) -> None:
@@ -216,6 +234,23 @@ async def _tell_owner(app: Running, text: str) -> None:
     found = await app.store.settings.get("last_channel", app.agents.defaults.agent)
     if found and found.count(":") == 2:
         await app.post(NewPost(f"notice:{app.clock.new_id()}", ThreadId(found), text))
+
+
+async def tell_owner_directly(app: Running, text: str) -> None:
+    """In the direct conversation in which the owner wrote last, where nobody else reads along; nowhere without one."""
+    found = await app.store.settings.get(*OWNER_IN)
+    if found:
+        await app.post(NewPost(f"notice:{app.clock.new_id()}", ThreadId(found), text))
+
+
+async def tell_of_damage(app: Running, damage: str) -> None:
+    """Post it where the owner wrote last in private, past the outbox, which is in the database that is damaged."""
+    with contextlib.suppress(StoreError, PlatformError):
+        found = await app.store.settings.get(*OWNER_IN)
+        adapter = app.adapters.get(found.partition(":")[0]) if found else None
+        if found and adapter is not None:
+            text = f"I take no messages any more, and nothing runs: my database is damaged. {damage}"
+            await adapter.post(OutboundPost(ThreadId(found), f"notice:{app.clock.new_id()}", text))
 
 
 def info_of(app: Running) -> Info:

@@ -10,9 +10,11 @@ from shoal.config import Config
 from shoal.config.mcp import Mcp
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.home import Home
+from shoal.domain.store import Store
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import Limits
 from shoal.tools.mcp.connection import McpConnection, McpState
+from shoal.tools.mcp.pins import Pins, Tell
 from shoal.tools.mcp.transport import McpServer
 from shoal.tools.registry import Registry
 
@@ -22,11 +24,19 @@ START_SECONDS = 5.0
 """How long a start waits for the servers' first answers."""
 
 
-def make_mcp(config: Config, home: Home, tools: Registry, clock: Clock) -> list[McpConnection]:
+def make_pins(config: Config, home: Home, store: Store, clock: Clock) -> Pins:
+    """What the owner allowed of the servers of [mcp] that are enabled."""
+    servers = {name: mcp_server(name, server, home).identity for name, server in config.mcp.items() if server.enabled}
+    return Pins(store.settings, store.audit, clock, servers)
+
+
+def make_mcp(
+    config: Config, home: Home, tools: Registry, clock: Clock, pins: Pins | None, tell: Tell | None = None
+) -> list[McpConnection]:
     """A connection for each enabled server of [mcp]; nothing is imported or started here."""
     enclosure = _enclosure(config) if any(server.sandbox for server in config.mcp.values()) else None
     return [
-        McpConnection(mcp_server(name, server, home), tools, clock, enclosure)
+        McpConnection(mcp_server(name, server, home), tools, clock, enclosure, pins=pins, tell=tell)
         for name, server in config.mcp.items()
         if server.enabled
     ]
@@ -68,9 +78,9 @@ async def settled(connections: Sequence[McpConnection], seconds: float = START_S
 
 
 async def probe(config: Config, home: Home) -> list[McpState]:
-    """Connect each enabled server once, see what it offers, and let it go again."""
+    """Connect each enabled server once, see all that it offers, and let it go again; nothing is pinned by that."""
     logging.getLogger(McpConnection.__module__).setLevel(logging.CRITICAL)  # the caller tells all of it
-    connections = make_mcp(config, home, Registry(), SystemClock())
+    connections = make_mcp(config, home, Registry(), SystemClock(), None)
     states: list[McpState] = []
     async with anyio.create_task_group() as tasks:
         for connection in connections:

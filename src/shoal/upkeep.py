@@ -1,14 +1,15 @@
 """What runs beside the turns for as long as the app does."""
 
+import contextlib
 import gc
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, cast
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from shoal.agents.folder import read_agent
@@ -16,7 +17,7 @@ from shoal.config import Config
 from shoal.config.platforms import Account
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput
+from shoal.domain.errors import InvalidInput, StoreCorrupt
 from shoal.domain.events import Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
@@ -25,14 +26,21 @@ from shoal.domain.records import AuditEntry
 from shoal.domain.store import Audit, Journal, Store
 from shoal.permissions.audit import anchor_line
 from shoal.providers.catalog import Catalog
+from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
 from shoal.store.projections import Projections
+from shoal.tools.threads import in_thread
 from shoal.triggers.event_files import EventFiles
 from shoal.triggers.heartbeat import Heartbeat
-from shoal.triggers.service import Target
+from shoal.triggers.service import SourceOf, Target
 
 log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS = 30.0
+RETRY_CHECK_SECONDS = 2.0
+HEALTH_CHECK_SECONDS = 5.0
+LOOK_THROUGH_AFTER_SECONDS = 900.0
+"""The first look through the whole database comes when the work that waited for a start is done."""
+DAY_SECONDS = 86_400.0
 ANCHOR_SECONDS = 3600.0
 FILES_AFTER_SECONDS = 1.0
 """Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
@@ -44,14 +52,17 @@ GARBAGE_THRESHOLDS = (20_000, 20, 50)
 """New objects before the collector looks at them, and how often each older generation is left alone."""
 
 
-def collect_seldom() -> None:
-    """For a process that stays: what its start has made is never looked through again, what is new less often.
+def collect_seldom(*, stays: bool) -> None:
+    """What a start has made is never looked through again, what is new less often; a process that stays first drops
+    what the start left behind, which takes 20 to 40 ms.
 
     A turn leaves few cycles behind. At the interpreter's own thresholds the collector takes a tenth of its CPU.
     """
-    gc.collect()
+    if stays:
+        gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
+    gc.enable()
 
 
 class ReadableFiles:
@@ -64,10 +75,10 @@ class ReadableFiles:
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
         """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
         try:
-            written = await anyio.to_thread.run_sync(self._projections.append, thread, events)
+            written = await in_thread(lambda: self._projections.append(thread, events))
             if events and written + 1 < events[0].seq:
                 missed = await self._journal.events(thread, written)
-                await anyio.to_thread.run_sync(self._projections.append, thread, missed)
+                await in_thread(lambda: self._projections.append(thread, missed))
         except OSError as error:
             log.warning(
                 "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
@@ -90,6 +101,24 @@ async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seco
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
+class Retrying(Protocol):
+    """What wakes turns that wait for their model."""
+
+    async def retry_due(self) -> datetime | None:
+        """Wake those whose time has come; when the next one is due."""
+        ...
+
+
+async def watch_retries(orchestrator: Retrying, clock: Clock) -> None:
+    """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late."""
+    while True:
+        next_at = await orchestrator.retry_due()
+        seconds = RETRY_CHECK_SECONDS
+        if next_at is not None:
+            seconds = min(seconds, max(0.0, (next_at - clock.now()).total_seconds()))
+        await clock.sleep(seconds)
+
+
 async def anchor_audit(audit: Audit, clock: Clock) -> None:
     """Put the heads of the audit chains into the log now and then, where nobody can change them unseen."""
     while True:
@@ -97,6 +126,23 @@ async def anchor_audit(audit: Audit, clock: Clock) -> None:
         chains = await audit.chains()
         if chains:
             log.info("%s", anchor_line(clock.now(), chains))
+
+
+async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
+    """Notice within HEALTH_CHECK_SECONDS that the database's files were changed, and tell of any damage once."""
+    while not health.damage:
+        await clock.sleep(HEALTH_CHECK_SECONDS)
+        with contextlib.suppress(StoreCorrupt):
+            health.check()
+    await tell(health.damage)
+
+
+async def look_through_daily(health: Health, clock: Clock) -> None:
+    """Look at all of the database once a day."""
+    await clock.sleep(LOOK_THROUGH_AFTER_SECONDS)
+    while True:
+        await health.look_through(BACKGROUND_CHECK_SECONDS)
+        await clock.sleep(DAY_SECONDS)
 
 
 async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
@@ -134,6 +180,7 @@ def _rules(config: Config) -> dict[str, bytes]:
         "access": encode(config.access),
         "budget": encode(config.budget),
         "sandbox": encode(config.sandbox),
+        "web.allow": encode(config.web.allow),
     }
     platforms = config.platforms
     accounts: dict[str, Account] = {f"webhook {name}": one for name, one in platforms.webhook.items()}
@@ -163,10 +210,13 @@ async def discover_models(models: Models, clock: Clock) -> None:
         await models.refresh()
 
 
-async def watch_files(home: Home, target: Target, clock: Clock, files: EventFiles, minutes: float) -> None:
+async def watch_files(
+    home: Home, target: Target, clock: Clock, files: EventFiles, minutes: float, source_of: SourceOf
+) -> None:
     """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
     await clock.sleep(FILES_AFTER_SECONDS)
-    heartbeat = Heartbeat(home.data / "HEARTBEAT.md", HEARTBEAT_THREAD, target, clock, minutes=minutes)
+    file = home.data / "HEARTBEAT.md"
+    heartbeat = Heartbeat(file, HEARTBEAT_THREAD, target, clock, source_of, minutes=minutes)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(files.run)
         tasks.start_soon(heartbeat.run)

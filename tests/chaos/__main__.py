@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: a cluster under fire, bounded and seeded; exits with 1 when a rule was broken."""
+"""`python -m tests.chaos`: Shoal under fire, bounded and seeded; exits with 1 when a rule was broken."""
 
 import argparse
 import statistics
@@ -10,10 +10,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import psycopg
-
-from tests.chaos import checker
-from tests.chaos.killer import Killer
+from tests.chaos import checker, rules
+from tests.chaos.killer import CLOCK_SECONDS, Killer
 from tests.chaos.stand import Load, Server, Stand, adopt, server_of
 from tests.postgres import private_server
 
@@ -23,9 +21,13 @@ CONNECTIONS_A_NODE_MAX = 14
 SHOWN_MAX = 40
 PROBLEMS_MAX = 50
 """From here on it is not worth going on."""
-_BUSY = """
-select (select count(*) from shoal.outbox where state <> 'sent') + (select count(*) from shoal.procrastinate_jobs)
-"""
+_BUSY = (
+    "select count(*) from outbox where state <> 'sent'",
+    "select count(*) from inbox where state = 'pending'",
+    "select count(*) from threads where open_turn <> ''",
+    "select count(*) from triggers where state = 'active'",
+)
+_JOBS = "select count(*) from procrastinate_jobs"
 
 
 class Outcome(NamedTuple):
@@ -34,27 +36,36 @@ class Outcome(NamedTuple):
     seconds: float
     problems: list[str]
     killer: Killer
-    seen: checker.Seen
+    record: rules.Record
 
 
-def run(load: Load, server: Server, folder: Path, first: tuple[str, ...]) -> Outcome:
-    """Run a cluster until everybody is answered or the time is over, and check."""
+def run(load: Load, server: Server | None, folder: Path, first: tuple[str, ...]) -> Outcome:
+    """Run until everybody is answered or the time is over, and check; without a server alone on SQLite."""
+    if server is None:
+        return _run(load, None, folder, "", first)
     with server.database(f"shoal_chaos_{load.seed}_{folder.name[-6:].lower()}") as database:
-        stand = Stand(load, folder, database)
-        try:
-            stand.start()
-            killer = Killer(stand, server, first)
-            began = time.time()
-            _survive(stand, killer)
-            seconds = time.time() - began
-            _settle(stand, database)
-            _stop(stand)
-            seen = checker.read(database, stand.chat_log, stand.model_log, stand.tool_log)
-            wanted = [f"{person}.{number}" for person in range(load.threads) for number in range(load.turns)]
-            found = checker.violations(seen, wanted)
-            return Outcome(seconds, [*stand.problems, *found], killer, seen)
-        finally:
-            stand.close()
+        return _run(load, server, folder, database, first)
+
+
+def _run(load: Load, server: Server | None, folder: Path, database: str, first: tuple[str, ...]) -> Outcome:
+    stand = Stand(load, folder, database)
+    try:
+        stand.start()
+        killer = Killer(stand, server, first)
+        began = time.time()
+        _survive(stand, killer)
+        seconds = time.time() - began
+        _settle(stand)
+        _stop(stand)
+        kills = sum(count for act, count in killer.done.items() if act != "set clock")
+        record = stand.record()._replace(harms=killer.harms, kills=kills)
+        found = rules.broken(record) + rules.left_over(stand.tables)
+        if not load.mixed and not load.alone:
+            seen = checker.read(database, stand.chat_logs[0], stand.model_log, stand.tool_log)
+            found += checker.violations(seen, record.platforms[0].names())
+        return Outcome(seconds, [*stand.problems, *found], killer, record)
+    finally:
+        stand.close()
 
 
 def _survive(stand: Stand, killer: Killer) -> None:
@@ -71,15 +82,21 @@ def _survive(stand: Stand, killer: Killer) -> None:
     stand.thaw(everyone=True)
 
 
-def _settle(stand: Stand, database: str) -> None:
-    """Give the cluster time to put the last rows away; then its connections must be few."""
+def _settle(stand: Stand) -> None:
+    """Give it time to put the last rows away; then its connections must be few.
+
+    The clock is set to when all reminders are due, wherever it stood when they were made.
+    """
+    if stand.load.alone:
+        stand.set_clock(2 * max(CLOCK_SECONDS))
     pause = threading.Event()
     end = time.time() + SETTLE_SECONDS_MAX
     while time.time() < end:
         stand.replace()
-        with psycopg.connect(database) as connection:
-            row = connection.execute(_BUSY).fetchone()
-        if row is not None and row[0] == 0 and all(node.is_ready for node in stand.nodes):
+        busy = [*_BUSY, _JOBS] if stand.database else _BUSY
+        if not any(rules.select(stand.tables, query)[0][0] for query in busy) and all(
+            node.is_ready for node in stand.nodes
+        ):
             break
         pause.wait(TICK_SECONDS)
     open_now, most = stand.connections(), CONNECTIONS_A_NODE_MAX * len(stand.nodes)
@@ -110,20 +127,23 @@ def _stop(stand: Stand) -> None:
 
 
 def report(load: Load, outcome: Outcome, folder: Path) -> None:
-    """Print what happened."""
-    seen = outcome.seen
-    delays = checker.delays(seen) or [0.0]
-    posts = sum(line["kind"] == "post" for line in seen.chat)
-    troubles = sum(line["kind"] in ("refused", "repeat") for line in seen.chat)
-    failed = sum(line["how"] != "answered" for line in seen.model)
-    print(
-        f"seed {load.seed}: {load.threads} threads × {load.turns} turns on {load.workers} workers, {load.serves} serves"
-    )
-    print(f"  answered {posts} in {outcome.seconds:.1f} s ({posts / max(outcome.seconds, 0.1):.1f} a second)")
-    print(f"  waited p50 {statistics.median(delays):.2f} s, max {delays[-1]:.2f} s")
-    print(
-        f"  model {len(seen.model)} requests, {failed} failed; tools {len(seen.tools)}; posts met {troubles} troubles"
-    )
+    """Print what happened, and how to have it again."""
+    record = outcome.record
+    facts = [fact for platform in record.platforms for fact in platform.facts]
+    posts = sum(fact["kind"] == "post" for fact in facts)
+    troubles = sum(fact["kind"] in ("refused", "lost") for fact in facts)
+    failed = sum(line["how"] != "answered" for line in record.model)
+    where = "one process on SQLite" if load.alone else f"{load.workers} workers, {load.serves} serves"
+    print(f"seed {load.seed}: {load.threads} threads × {load.turns} turns on {where}")
+    print(f"  {posts} posts in {outcome.seconds:.1f} s, {troubles} troubles with them")
+    print(f"  model {len(record.model)} requests, {failed} failed; tools {len(record.tools)}")
+    causes: dict[str, list[float]] = {}
+    for seconds, cause, _ in rules.waits(record):
+        causes.setdefault(cause, []).append(seconds)
+    for cause, waits in sorted(causes.items()):
+        p99 = waits[int(len(waits) * 0.99)]
+        middle = statistics.median(waits)
+        print(f"  waited ({cause}): {len(waits)}, p50 {middle:.2f} s, p99 {p99:.2f} s, longest {waits[-1]:.2f} s")
     print(f"  done: {', '.join(f'{count} × {act}' for act, count in sorted(outcome.killer.done.items())) or 'nothing'}")
     print(f"  violations: {len(outcome.problems)}")
     for problem in outcome.problems[:SHOWN_MAX]:
@@ -131,6 +151,7 @@ def report(load: Load, outcome: Outcome, folder: Path) -> None:
     if outcome.problems:
         (folder / "killer.log").write_text("\n".join(outcome.killer.log) + "\n")
         print(f"  logs: {folder}")
+        print(f"  again: python -m tests.chaos {' '.join(sys.argv[1:])} --seed {load.seed} --runs 1")
     sys.stdout.flush()
 
 
@@ -149,6 +170,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trouble", type=float, default=0.1, help="share of requests and posts that fail")
     parser.add_argument("--pause", type=float, default=2.5, help="seconds between two acts, on average")
     parser.add_argument("--latency-ms", type=float, default=300.0, help="how long the model takes")
+    parser.add_argument("--alone", action="store_true", help="one process on SQLite and two platforms")
+    parser.add_argument("--mixed", action="store_true", help="people do all that a chat allows")
     parser.add_argument("--server", default="", help="address of a server to use; without it a private one is started")
     return parser.parse_args()
 
@@ -157,13 +180,15 @@ def main() -> int:
     """Run each seed; 1 when a rule was broken."""
     options = parse()
     adopt()
+    if options.alone:
+        return _run_all(options, None)
     if options.server:
         return _run_all(options, server_of(options.server))
     with private_server() as address:
         return _run_all(options, server_of(address))
 
 
-def _run_all(options: argparse.Namespace, server: Server) -> int:
+def _run_all(options: argparse.Namespace, server: Server | None) -> int:
     broken = 0
     for seed in range(options.seed, options.seed + options.runs):
         load = Load(
@@ -177,6 +202,8 @@ def _run_all(options: argparse.Namespace, server: Server) -> int:
             acts_max=options.acts,
             pause_seconds=options.pause,
             latency_ms=options.latency_ms,
+            alone=options.alone,
+            mixed=options.mixed,
         )
         folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
         outcome = run(load, server, folder, tuple(options.first))

@@ -1,4 +1,4 @@
-"""Does harm to a running cluster, one act after the other, chosen by a seed."""
+"""Does harm to a running Shoal, one act after the other, chosen by a seed."""
 
 import random
 import signal
@@ -13,6 +13,12 @@ FREEZE_SECONDS = (STALLED_SECONDS + 1.0, STALLED_SECONDS + 3.0)
 DOWN_SECONDS = (0.0, 2.0)
 ACTS = ("kill worker", "kill serve", "freeze worker", "freeze serve", "drop connections", "restart PostgreSQL")
 WEIGHTS = (4, 2, 3, 1, 2, 1)
+ACTS_ALONE = ("kill all", "freeze all", "fill disk", "set clock")
+WEIGHTS_ALONE = (4, 2, 2, 2)
+FULL_SECONDS = (0.5, 2.0)
+CLOCK_SECONDS = (-86_400.0, -3600.0, -30.0, 0.0, 30.0, 3600.0, 86_400.0)
+RECOVERED_SECONDS = 15.0
+"""How long harm may be felt once it is over."""
 _DROP = """
 select count(pg_terminate_backend(pid)) from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid()
@@ -22,9 +28,10 @@ where datname = current_database() and pid <> pg_backend_pid()
 class Killer:
     """Acts on processes that the stand started, by their ids, and on the run's own database."""
 
-    def __init__(self, stand: Stand, server: Server, first: tuple[str, ...] = ()) -> None:
+    def __init__(self, stand: Stand, server: Server | None, first: tuple[str, ...] = ()) -> None:
         self.done: Counter[str] = Counter()
         self.log: list[str] = []
+        self.harms: list[tuple[float, float, str]] = []
         self._stand = stand
         self._server = server
         self._drawn = random.Random(f"killer/{stand.load.seed}")
@@ -37,9 +44,14 @@ class Killer:
         now = time.time()
         if now < self._next or self.done.total() >= self._stand.load.acts_max:
             return
-        act = self._first.pop(0) if self._first else self._drawn.choices(ACTS, WEIGHTS)[0]
+        alone = self._stand.load.alone
+        acts, weights = (ACTS_ALONE, WEIGHTS_ALONE) if alone else (ACTS, WEIGHTS)
+        act = self._first[0] if self._first else self._drawn.choices(acts, weights)[0]
         if self._do(act):
+            self._first = self._first[1:]
             self.done[act] += 1
+            ends = [now, *(max(node.frozen_until, node.full_until, node.down_until) for node in self._stand.nodes)]
+            self.harms.append((now, max(ends) + RECOVERED_SECONDS, act))
         self._next = time.time() + self._pause()
 
     def _pause(self) -> float:
@@ -51,16 +63,24 @@ class Killer:
                 return self._kill(role)
             case ["freeze", role]:
                 return self._freeze(role)
+            case ["fill", _]:
+                return self._fill()
+            case ["set", _]:
+                seconds = self._drawn.choice(CLOCK_SECONDS)
+                self._stand.set_clock(seconds)
+                self._tell(act, f"{seconds:+.0f} s")
+                return True
             case ["drop", _]:
                 with psycopg.connect(self._stand.database) as connection:
                     connection.execute(_DROP.encode())
                 self._tell(act, "")
                 return True
             case _:
-                if self._server.can_restart:
-                    self._tell(act, "")
-                    self._server.restart()
-                return self._server.can_restart
+                if self._server is None or not self._server.can_restart:
+                    return False
+                self._tell(act, "")
+                self._server.restart()
+                return True
 
     def _kill(self, role: str) -> bool:
         up = [node for node in self._stand.nodes if node.role == role and node.is_up]
@@ -81,6 +101,14 @@ class Killer:
         node.send(signal.SIGSTOP)
         self._tell("freeze", node.name)
         return True
+
+    def _fill(self) -> bool:
+        up = [node for node in self._stand.nodes if node.is_up]
+        for node in up:
+            node.full_until = time.time() + self._drawn.uniform(*FULL_SECONDS)
+            node.fill_disk(full=True)
+        self._tell("fill", "the disk")
+        return bool(up)
 
     def _tell(self, act: str, node: str) -> None:
         self.log.append(f"{time.time():.3f} +{time.time() - self._began:.1f}s {act} {node}".rstrip())

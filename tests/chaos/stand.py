@@ -1,9 +1,10 @@
-"""What is under fire: PostgreSQL, a model, a chat platform and the processes of a cluster, replaced when killed."""
+"""What is under fire: a database, a model, chat platforms and the processes of Shoal, replaced when killed."""
 
 import ctypes
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Generator
@@ -16,16 +17,23 @@ import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from shoal.testing.chat_server import People
+from tests.chaos import rules
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "postgres.sh"
 HEARTBEAT_SECONDS = 0.5
 STALLED_SECONDS = 2.0
 STOP_SECONDS_MAX = 30.0
 PR_SET_CHILD_SUBREAPER = 36
+PLATFORMS = ("fake", "keyless")
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What is asked of the cluster, and how much goes wrong around it."""
+    """What is asked of Shoal, and how much goes wrong around it.
+
+    `alone`: one process on SQLite, on two platforms, in place of a cluster. `mixed`: people do all that a chat allows.
+    """
 
     threads: int = 300
     turns: int = 10
@@ -37,6 +45,18 @@ class Load(msgspec.Struct, frozen=True):
     acts_max: int = 1_000_000
     pause_seconds: float = 2.5
     latency_ms: float = 300.0
+    alone: bool = False
+    mixed: bool = False
+    people_pause_seconds: float = 0.0
+
+    def people(self) -> list[People]:
+        """Who is on each platform; nobody is on two."""
+        halves = 2 if self.alone or self.mixed else 1
+        threads = self.threads // halves
+        return [
+            People(threads, self.turns, seed=self.seed, first=number * threads, mixed=self.mixed)
+            for number in range(halves)
+        ]
 
 
 class State(msgspec.Struct, frozen=True):
@@ -54,6 +74,7 @@ class Node:
         self.name = name
         self.role = role
         self.frozen_until = 0.0
+        self.full_until = 0.0
         self.down_until = 0.0
         self.process: subprocess.Popen[bytes] | None = None
         self._command = command
@@ -78,8 +99,11 @@ class Node:
     def start(self) -> None:
         """Start a process; it says `ready` later."""
         self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with self._log.open("ab") as log:  # written by another, so that a full disk leaves it readable
+            writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
+        assert writer.stdin is not None
+        with writer.stdin as pipe:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
 
     def ended(self) -> int | None:
         """The exit code of a process that ended."""
@@ -89,6 +113,13 @@ class Node:
         """Signal the process."""
         assert self.process is not None
         self.process.send_signal(number)
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Let no file that it writes grow any more, as on a full disk; or let them again."""
+        assert self.process is not None
+        with suppress(psutil.NoSuchProcess):
+            bounds = (1 if full else psutil.RLIM_INFINITY, psutil.RLIM_INFINITY)
+            psutil.Process(self.process.pid).rlimit(psutil.RLIMIT_FSIZE, bounds)
 
     def stop(self) -> int:
         """Ask it to end, and wait. Raises TimeoutExpired."""
@@ -108,22 +139,27 @@ class Stand:
 
     def __init__(self, load: Load, folder: Path, database: str) -> None:
         self.load = load
+        self.clock = folder / "clock"
         self.folder = folder
         self.database = database
         self.problems: list[str] = []
         self.refused_starts = 0
-        self.chat_log = folder / "chat.jsonl"
+        self.chat_logs = [folder / f"{name}.jsonl" for name, _ in zip(PLATFORMS, load.people(), strict=False)]
         self.model_log = folder / "model.jsonl"
         self.tool_log = folder / "tools.jsonl"
         self._peers: list[subprocess.Popen[str]] = []
         seed, trouble = str(load.seed), str(load.trouble)
         model = ["shoal.testing.model", "--log", str(self.model_log), "--latency-ms", str(load.latency_ms)]
         self.model = self._peer([*model, "--seed", seed, "--trouble", trouble])
-        people = ["--threads", str(load.threads), "--turns", str(load.turns)]
-        chat = ["shoal.testing.chat_server", "--transcript", str(self.chat_log), *people]
-        self.chat = self._peer([*chat, "--seed", seed, "--trouble", trouble])
-        roles = [*(("worker", f"w{n + 1}") for n in range(load.workers))]
-        roles += [("serve", f"s{n + 1}") for n in range(load.serves)]
+        self.chats: list[str] = []
+        for platform, log, people in zip(PLATFORMS, self.chat_logs, load.people(), strict=False):
+            who = ["--threads", str(people.threads), "--turns", str(people.turns), "--first", str(people.first)]
+            chat = ["shoal.testing.chat_server", "--transcript", str(log), *who, "--seed", seed, "--trouble", trouble]
+            chat += ["--pause-seconds", str(load.people_pause_seconds)]
+            chat += ["--mixed"] * people.mixed + ["--keyless"] * (platform == "keyless")
+            self.chats.append(self._peer(chat))
+        roles = [("all", "a1")] if load.alone else [*(("worker", f"w{n + 1}") for n in range(load.workers))]
+        roles += [] if load.alone else [("serve", f"s{n + 1}") for n in range(load.serves)]
         self.nodes = [self._node(role, name) for role, name in roles]
 
     def _peer(self, module: list[str]) -> str:
@@ -135,7 +171,7 @@ class Stand:
     def _node(self, role: str, name: str) -> Node:
         given = {
             "name": name, "home": str(self.folder / "home"), "world": str(self.folder), "database": self.database,
-            "chat": self.chat, "model": self.model,
+            "chat": self.chats[0], "keyless": "".join(self.chats[1:]), "model": self.model,
             "heartbeat-seconds": str(HEARTBEAT_SECONDS), "stalled-seconds": str(STALLED_SECONDS),
         }  # fmt: skip
         options = [part for key, value in given.items() for part in (f"--{key}", value)]
@@ -143,14 +179,38 @@ class Stand:
         return Node(name, role, command, self.folder / f"{name}.log")
 
     def state(self) -> State:
-        """Ask the platform."""
-        with urllib.request.urlopen(f"{self.chat}/state", timeout=10) as answer:
-            return msgspec.json.decode(answer.read(), type=State)
+        """Ask the platforms."""
+        found: list[State] = []
+        for chat in self.chats:
+            with urllib.request.urlopen(f"{chat}/state", timeout=10) as answer:
+                found.append(msgspec.json.decode(answer.read(), type=State))
+        return State(
+            sum(state.answered for state in found),
+            sum(state.wanted for state in found),
+            sum(state.connections for state in found),
+        )
 
     def start(self) -> None:
         """Start the nodes."""
         for node in self.nodes:
             node.start()
+
+    def wait_ready(self) -> None:
+        """Wait until all nodes serve. Raises TimeoutError."""
+        pause, end = threading.Event(), time.time() + STOP_SECONDS_MAX
+        while not all(node.is_ready for node in self.nodes):
+            if time.time() > end:
+                raise TimeoutError("The nodes did not start.")
+            pause.wait(0.1)
+
+    def record(self) -> rules.Record:
+        """What the outside has seen so far, of a run without harm."""
+        platforms = [
+            rules.Platform(name, rules.facts(log), people)
+            for name, log, people in zip(PLATFORMS, self.chat_logs, self.load.people(), strict=False)
+        ]
+        memories = [path.read_text() for path in (self.folder / "home").rglob("MEMORY.md")]
+        return rules.Record(platforms, rules.facts(self.model_log), rules.facts(self.tool_log), memories=memories)
 
     def replace(self) -> None:
         """Start again what was killed and has waited; what ended by itself is a problem."""
@@ -166,19 +226,35 @@ class Stand:
                 node.start()
 
     def _note_end(self, node: Node, status: int) -> None:
-        """Without a database a process may refuse to start, and an operator's supervisor starts it again, as we do."""
-        if not node.is_ready and b"StoreUnavailable" in node.said:
+        """Without a database or room a process may refuse to start; a supervisor starts it again, as we do."""
+        refused = (b"StoreUnavailable", b"StoreFull", b"File too large")
+        if not node.is_ready and any(word in node.said for word in refused):
             self.refused_starts += 1
         else:
             self.problems.append(f"{node.name} ended by itself with {status}; see {node.name}.log")
 
     def thaw(self, *, everyone: bool = False) -> None:
-        """Let those go on that were frozen long enough."""
+        """Let those go on that were frozen long enough, and those write that could not."""
         now = time.time()
         for node in self.nodes:
+            if node.full_until and (everyone or now >= node.full_until):
+                node.full_until = 0.0
+                if node.process is not None:
+                    node.fill_disk(full=False)
             if node.frozen_until and (everyone or now >= node.frozen_until):
                 node.frozen_until = 0.0
                 node.send(signal.SIGCONT)
+
+    @property
+    def tables(self) -> str | Path:
+        """Where the tables are: the address of a server, or a file."""
+        return self.database or self.folder / "home" / "shoal.db"
+
+    def set_clock(self, seconds: float) -> None:
+        """Put the wall clock of all nodes off by so much."""
+        draft = self.clock.with_suffix(".draft")
+        draft.write_text(str(seconds))
+        draft.replace(self.clock)
 
     def close(self) -> None:
         """End every process that is left."""
@@ -199,7 +275,9 @@ class Stand:
         return found
 
     def connections(self) -> int:
-        """How many of Shoal's connections the server has."""
+        """How many of Shoal's connections the database server has."""
+        if not self.database:
+            return 0
         query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
         with psycopg.connect(self.database) as connection:
             row = connection.execute(query).fetchone()

@@ -343,6 +343,29 @@ async def test_a_signed_call_that_is_none_is_answered_400(hooked: Slack) -> None
             assert (await hooked.adapter.receive(hooked.server.signed(body, kind), body)).status == 400
 
 
+@pytest.mark.parametrize("body", [b"", b"x=1", b"command=%2Fstop", b"command=%2Fstop&channel_id=D1", b"null", b"[]"])
+async def test_a_signed_form_that_is_no_command_is_answered_400(hooked: Slack, body: bytes) -> None:
+    inbox = Inbox()
+    async with serving(hooked.adapter, inbox):
+        await hooked.adapter.connected.wait()
+        for kind in ("application/json", "application/x-www-form-urlencoded"):
+            assert (await hooked.adapter.receive(hooked.server.signed(body, kind), body)).status == 400
+    assert not inbox.commands
+
+
+async def test_a_command_without_an_id_of_its_own_is_the_same_one_again(hooked: Slack) -> None:
+    inbox = Inbox()
+    body = b"command=%2Fstatus&channel_id=D00000001&user_id=UADA&response_url="
+    async with serving(hooked.adapter, inbox):
+        await hooked.adapter.connected.wait()
+        for _ in range(2):
+            assert (await hooked.adapter.receive(hooked.server.signed(body, "x/x"), body)).status == 200
+        await inbox.until(lambda: bool(inbox.commands))
+        await hooked.says("after")
+        await inbox.prompts(1)
+    assert len(inbox.commands) == 1
+
+
 async def test_a_call_that_cannot_be_stored_is_asked_for_again(hooked: Slack) -> None:
     inbox = Inbox()
     async with serving(hooked.adapter, inbox):

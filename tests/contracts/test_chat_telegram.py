@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chat.telegram.adapter import TelegramAdapter, TelegramSettings
+from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter, TelegramSettings
 from shoal.domain.ids import make_thread_id
 from shoal.domain.posts import OutboundPost
 from shoal.testing.clock import ManualClock
@@ -200,3 +200,14 @@ async def test_a_webhook_needs_its_secret(hooked: Telegram) -> None:
         assert (await hooked.adapter.receive(right, b"{")).status == 400
     assert [prompt.text for prompt in inbox.said()] == ["by webhook"]
     assert hooked.server.webhook["secret_token"] == SECRET
+
+
+async def test_a_captured_update_is_refused_when_its_message_may_be_forgotten(hooked: Telegram) -> None:
+    inbox = Inbox()
+    await hooked.server.says(7, "by webhook")
+    body = hooked.server.pending()
+    async with serving(hooked.adapter, inbox):
+        await hooked.adapter.connected.wait()
+        hooked.clock.jump(UPDATE_SECONDS_MAX + 60)
+        answer = await hooked.adapter.receive({"x-telegram-bot-api-secret-token": SECRET}, body)
+    assert (answer.status, inbox.came) == (200, [])

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from shoal.chat.connection import Connection
 from shoal.chat.webhook.adapter import WebhookAdapter, WebhookSettings
+from shoal.chat.webhook.wire import KEY_HEADER_CHARS_MAX, key_header
+from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.posts import OutboundPost
-from shoal.domain.signing import proof
+from shoal.domain.signing import proof, signature
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
@@ -29,7 +34,7 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
     def __init__(self, home: Path, server: FakeHookChat, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
         settings = WebhookSettings(secret=lambda: SECRET, post_url=f"{server.server.address}/take")
-        self.adapter = WebhookAdapter("ticker", settings, self.home, clock)
+        self.adapter = WebhookAdapter("ticker", settings, self.home, self.kept, clock)
         self.thread = make_thread_id("ticker", "harbour", "7")
         self.other = make_thread_id("ticker", "harbour", "8")
         server.deliver = self.adapter.receive
@@ -110,6 +115,22 @@ async def test_what_is_not_signed_is_refused(peer: Hook) -> None:
     assert [prompt.thread for prompt in inbox.said()] == ["ticker:c:main"]
 
 
+@pytest.mark.parametrize("how", ["x-hub-signature-256", "authorization"])
+async def test_a_message_that_the_store_has_forgotten_is_known_by_what_proved_it(peer: Hook, how: str) -> None:
+    body = call()
+    headers = {
+        "x-hub-signature-256": {how: f"sha256={signature(SECRET, body)}"},
+        "authorization": {how: f"Bearer {SECRET}"},
+    }[how]
+    for days in (0, 8, 400):
+        peer.clock.jump(days * 86_400)
+        inbox = Inbox()
+        async with serving(peer.adapter, inbox):
+            await peer.adapter.connected.wait()
+            answer = await peer.adapter.receive(headers, body)
+        assert (answer.status, len(inbox.came)) == (200, 0 if days else 1)
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b"{", call(type="dance"), call(channel=""), call(id=7), call(author="ada"), b"\xff", b"[" * 10_000],
@@ -150,5 +171,35 @@ async def test_a_file_that_is_no_base64_is_told(peer: Hook) -> None:
 
 async def test_without_an_address_nothing_goes_out(peer: Hook, tmp_path: Path) -> None:
     settings = WebhookSettings(secret=lambda: SECRET)
-    adapter = WebhookAdapter("ticker", settings, Home(tmp_path), peer.clock)
+    adapter = WebhookAdapter("ticker", settings, Home(tmp_path), peer.kept, peer.clock)
     assert await adapter.post(OutboundPost(peer.thread, "k1", "hi")) == "k1"
+
+
+async def test_a_channel_may_have_any_name(peer: Hook) -> None:
+    for channel in ("café", "潮", "a\nb", "🦈" * 20):
+        thread = await peer.adapter.open_thread(channel, "Good morning", f"open:{channel}")
+        assert thread_address(thread).channel == channel
+    assert [shown.text for shown in peer.shown()] == ["Good morning"] * 4
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="%")), unique=True, min_size=2, max_size=2))
+def test_a_header_carries_every_key_and_tells_it_from_others(keys: list[str]) -> None:
+    sent = [key_header(key) for key in keys]
+    assert sent[0] != sent[1]
+    for header in sent:
+        assert all("!" <= character <= "~" for character in header)
+        assert len(header) <= KEY_HEADER_CHARS_MAX
+
+
+@pytest.mark.parametrize("key", ["01J:reply:0", "open:ticker:har%3Abour:-", "~key!*'()"])
+def test_a_plain_key_is_its_own_header(key: str) -> None:
+    assert key_header(key) == key
+
+
+@pytest.mark.parametrize("given", [{"headers": {"x-key": "café"}}, {"headers": {"authorization": "Bearer \udcff"}}])
+async def test_what_no_header_can_carry_is_refused_for_good(given: dict[str, dict[str, str]]) -> None:
+    connection = Connection("the ticker")
+    with pytest.raises(PlatformError, match="Check the token") as refused:
+        await connection.request("POST", "http://127.0.0.1:1/", headers=given["headers"])
+    assert refused.value.permanent
+    await connection.close()

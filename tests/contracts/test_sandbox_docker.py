@@ -99,7 +99,7 @@ class TestDockerSandbox(SandboxContract):
     ) -> None:
         """By the next one, at its first command."""
         dead = DockerSandbox(daemon, image=IMAGE)
-        monkeypatch.setattr("shoal.sandbox.docker._identity", lambda pid: "999999999 1")
+        monkeypatch.setattr("shoal.sandbox.docker.identity_of", lambda pid: "999999999 1 -")
         await self.run(dead, mounts, "true")
         monkeypatch.undo()
         await dead._api.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +13,9 @@ from shoal.domain.errors import ToolError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
-from shoal.domain.ports import Tool, ToolContext
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Mount, Tool, ToolContext
 from shoal.domain.schedule import first_time
-from shoal.permissions.taint import fetched_by
 from shoal.sandbox import found
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
@@ -31,6 +31,12 @@ from shoal.tools.lookups import lookup_tools
 from shoal.tools.processes.service import ProcessService, ProcessSettings
 from shoal.tools.registry import Registry
 from shoal.tools.standard import command_actions, standard_tools
+
+
+async def plain(actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
+    """Nobody else had a hand in anything."""
+    return ""
+
 
 GOOD = {
     "bash": {"command": "echo hello > file.txt"},
@@ -86,12 +92,12 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     clock = ManualClock()
     driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
     adapters = {"web": FakeChat("web")}
-    for tool in lookup_tools(DatabaseStore(driver, clock), LocalFiles(folder / "artifacts"), adapters, (), as_they_say):
+    for tool in lookup_tools(DatabaseStore(driver, clock), LocalFiles(folder / "artifacts"), adapters, as_they_say):
         registry.add(tool)
     registry.add(weigh)
     store, home = DatabaseStore(driver, clock), Home(folder)
     service = ProcessService(store.processes, home, clock, nowhere, str, found, ProcessSettings("host 1 2 3"))
-    for tool in (*process_tools(service, command_actions, fetched_by), ScheduleTool(store.triggers, first_time)):
+    for tool in (*process_tools(service, command_actions, nothing), ScheduleTool(store.triggers, first_time)):
         registry.add(tool)
     yield registry
     asyncio.run(driver.close())
@@ -170,3 +176,8 @@ def test_flags_are_as_documented(tools: Registry) -> None:
     assert {spec.name for spec in specs if spec.idempotent} == again | {"git_init", "process_kill"}
     git = {"git_init", "git_status", "git_diff", "git_log", "git_commit", "git_branch", "git_push"}
     assert {spec.name for spec in specs if spec.runs_commands} == {"bash", "process_start"} | git
+
+
+async def nothing(_: Sequence[Action], __: Sequence[Mount]) -> str:
+    """No command brings anything in that others wrote."""
+    return ""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import httpx2
 
+from shoal.actors.access_tokens import AccessTokens
+from shoal.actors.door import Links
 from shoal.actors.pairing import Pairing
 from shoal.agents.agent_commands import AgentCommands, Desks
 from shoal.agents.info import Info
@@ -14,6 +16,7 @@ from shoal.agents.places import Places
 from shoal.agents.registry import AgentDefaults, Agents
 from shoal.agents.roster import Checks, Roster
 from shoal.agents.snapshots import Snapshots
+from shoal.backups import Backups, DirectoryPlace
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import Asked
@@ -37,14 +40,24 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
 from shoal.domain.records import Commit, NewTrigger, Opening, Trigger
 from shoal.engine.local import LocalEngine
+from shoal.permissions.access import AccessRules, Audiences, People, Person
 from shoal.sandbox import found
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.surfaces.http.core import WebOptions
 from shoal.surfaces.http.server import serve
+from shoal.tools.marked import MarkedFiles
+from shoal.tools.mcp.pins import Pins
 from shoal.tools.processes.service import ProcessService, ProcessSettings
+from shoal.tools.prompt_files import PromptFiles
 
+PEOPLE = People([Person(("telegram:4711", "web:ada"), ("ops",), "ada")])
+RULES = {
+    "web": AccessRules(("owner",), ("trudy",)),
+    "openai": AccessRules(("owner",)),
+    "telegram": AccessRules(("1",), ("4711", "*")),
+}
 TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 USAGE = Usage(input_tokens=12, output_tokens=3, cached_tokens=4)
 
@@ -93,7 +106,8 @@ class Desk:
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle it in the store."""
         store = self._stand.store
-        settlement = await store.approvals.settle(approval, "allow" if allow else "deny", scope, by.user)
+        verdict = "allow" if allow else "deny"
+        settlement = await store.approvals.settle(approval, verdict, scope, by.user, by.trust, token=by.token)
         self._stand.hub.publish([settlement.event])
         return settlement.approval.state
 
@@ -104,7 +118,7 @@ class Desk:
     async def command(self, asked: Asked) -> str:
         """/agent and /settings; the owner may."""
         stand = self._stand
-        commands = AgentCommands(Desks(stand.store, stand.agents, stand.roster, is_owner, no_keys))
+        commands = AgentCommands(Desks(stand.store, stand.agents, stand.roster, is_owner, no_keys, AUDIENCES))
         return await (commands.agent if asked.name == "agent" else commands.settings)(asked)
 
 
@@ -116,6 +130,9 @@ class Idle:
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """So are signals."""
+
+
+AUDIENCES = Audiences({"web": AccessRules(("owner",))})
 
 
 def is_owner(asker: Asker) -> bool:
@@ -135,16 +152,27 @@ class Stand:
         root.mkdir(exist_ok=True)
         self.home = Home(root)
         self.clock = SystemClock()
-        self.store = DatabaseStore(SqliteDriver(self.home.database_file, synchronous="OFF"), self.clock)
+        driver = SqliteDriver(self.home.database_file, synchronous="OFF")
+        self.health = driver.health
+        self.store = DatabaseStore(driver, self.clock)
         self.hub = Hub()
+        self.told: list[str] = []
+        self.backups = Backups(
+            self.home, DirectoryPlace(root / "kept"), self.clock, self.store.settings, self._tell,
+            every_hours=24, keep=2, database_url=str,
+        )  # fmt: skip
         self.adapters: dict[str, ChatAdapter] = {}
         self.agents = Agents(self.home, AgentDefaults(), Places(self.store.registry, self.clock, {}))
         checks = Checks(lambda name: None, lambda name: None, lambda: ("bash", "read"))
-        self.roster = Roster(self.home, self.store, self.agents, self.clock, checks, self.adapters)
+        self.prompt_files = PromptFiles(MarkedFiles(self.store.settings, self.home), self.home)
+        self.roster = Roster(self.home, self.store, self.agents, self.clock, checks, self.adapters, self.prompt_files)
         self.artifacts = LocalFiles(self.home.artifacts)
         self.folders = STILL_FOLDERS
-        self.snapshots = Snapshots(self.store, self.agents, self.clock, None, self.hub.publish)
+        self.snapshots = Snapshots(self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files)
         self.pairing = Pairing(self.store, self.clock)
+        links = Links(PEOPLE, RULES)
+        self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
+        self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": "x"})
         self.orchestrator = Desk(self)
         self.roster.send = self.orchestrator.send
         settings, send = ProcessSettings("here 1 2 3"), self.orchestrator.send
@@ -153,6 +181,9 @@ class Stand:
         self.state = "running"
         self.open_turns: set[TurnId] = set()
         self._tasks = tasks
+
+    async def _tell(self, text: str) -> None:
+        self.told.append(text)
 
     def info(self) -> Info:
         """Little is up here."""
@@ -229,7 +260,7 @@ class Served(Stand):
 @asynccontextmanager
 async def served(root: Path, options: WebOptions | None = None) -> AsyncGenerator[Served]:
     """Serve a fresh home in this event loop, on a free port."""
-    options = options or WebOptions(token=TOKEN, port=0, heartbeat_seconds=5)
+    options = options or WebOptions(token=TOKEN, port=0, heartbeat_seconds=5, linger_seconds=0.5)
     async with asyncio.TaskGroup() as tasks:
         stand = Served(root, tasks)
         tasks.create_task(stand.engine.run(Idle()))

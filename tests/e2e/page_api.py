@@ -24,6 +24,7 @@ from shoal.domain.events import (
     EventData,
     LiveData,
     LiveEvent,
+    RetryRequested,
     TurnFinished,
     TurnStarted,
     encode_event,
@@ -33,6 +34,10 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
 
 TOKEN = "page-test"
+ME = {
+    "token": "", "scope": "admin", "person": "web:owner", "author": "owner", "name": "owner", "agent": "",
+    "thread_prefix": "web:lobby:",
+}  # fmt: skip
 BEGIN = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
 
 
@@ -69,7 +74,7 @@ class PageApi:
         self.titles: dict[str, str] = {}
         self.parents: dict[str, str] = {}
         self.lists: dict[str, list[dict[str, object]]] = defaultdict(list)
-        self.answers: dict[str, object] = {}
+        self.answers: dict[str, object] = {"me": dict(ME)}
         self.sent: list[Sent] = []
         self.seen_ids: set[str] = set()
         self.on_message: Callable[[str, dict[str, object]], None] = lambda thread, body: None
@@ -155,6 +160,7 @@ class PageApi:
             Route("/api/threads/{thread}/attachments", self._upload, methods=["POST"]),
             Route("/api/threads/{thread}/steer", self._steer, methods=["POST"]),
             Route("/api/threads/{thread}/abort", self._abort, methods=["POST"]),
+            Route("/api/threads/{thread}/retry", self._retry, methods=["POST"]),
             Route("/api/approvals/{id}", self._decide, methods=["POST"]),
             Route("/api/triggers", self._add_trigger, methods=["POST"]),
             Route("/api/triggers/{id}", self._remove_trigger, methods=["DELETE"]),
@@ -256,6 +262,12 @@ class PageApi:
             self.append(thread, TurnFinished("aborted"), turn)
         return JSONResponse({"delivered": bool(turn)}, 202)
 
+    async def _retry(self, request: Request) -> Response:
+        thread, body = str(request.path_params["thread"]), json.loads(await request.body())
+        self.sent.append(Sent("retry", thread, body))
+        self.append(thread, RetryRequested("owner", str(body["model"])), self.open_turns[thread])
+        return JSONResponse({"delivered": True}, 202)
+
     async def _decide(self, request: Request) -> Response:
         self.sent.append(Sent("decision", str(request.path_params["id"]), json.loads(await request.body())))
         if self.decision_status != 200:
@@ -263,6 +275,8 @@ class PageApi:
         return JSONResponse({"id": request.path_params["id"], "state": "allow"})
 
     async def _list(self, request: Request) -> Response:
+        if not self._known(request):
+            return _refusal(401, "unauthorized", "Open the printed address.")
         name = str(request.path_params["name"])
         answer = self.answers.get(name, self.lists[name])
         return PlainTextResponse(answer) if isinstance(answer, str) else JSONResponse(answer)

@@ -10,7 +10,7 @@ from tests.e2e.http_stand import Served, served
 
 from shoal.domain.events import ApprovalRequested, ToolFinished
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
-from shoal.domain.messages import Prompt
+from shoal.domain.messages import Prompt, Retry
 from shoal.domain.records import AuditEntry, Commit, NewApproval, NewPost, Spend, Step
 
 THREAD = ThreadId("web:lobby:one")
@@ -147,6 +147,18 @@ async def test_unsafe_characters_of_a_thread_travel_encoded(shoal: Served) -> No
     answer = await shoal.client.post("/api/threads/web:lobby:a%252Fb/messages", json={"text": "hi"})
     assert answer.status_code == 202
     assert [info["thread"] for info in (await shoal.client.get("/api/threads")).json()] == ["web:lobby:a%2Fb"]
+
+
+async def test_a_turn_that_waits_for_its_model_is_told_to_ask_again(shoal: Served) -> None:
+    address = f"/api/threads/{THREAD}/retry"
+    refused = await shoal.client.post(address)
+    assert (refused.status_code, refused.json()["message"]) == (409, "No turn of this thread waits for its model.")
+    await shoal.open(await waiting_prompt(shoal))
+    assert (await shoal.client.post(address)).json() == {"delivered": True}
+    assert (await shoal.client.post(address, json={"model": "demo/other", "turn": "t1"})).status_code == 202
+    asked = [message for message in shoal.orchestrator.received if isinstance(message, Retry)]
+    assert [(one.turn, one.model) for one in asked[1:]] == [("", ""), ("t1", "demo/other")]
+    assert (await shoal.client.post(address, json={"modle": "x"})).status_code == 400
 
 
 async def test_steer_and_abort_tell_whether_a_turn_took_them(shoal: Served) -> None:

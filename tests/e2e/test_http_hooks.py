@@ -39,11 +39,9 @@ class Site:
         self.world = world
         self.client = client
 
-    async def call(
-        self, name: str = "ci", body: bytes = BODY, headers: Mapping[str, str] = BEARER, *, id: str = ""
-    ) -> httpx2.Response:
+    async def call(self, name: str = "ci", body: bytes = BODY, headers: Mapping[str, str] = BEARER) -> httpx2.Response:
         """Call a webhook."""
-        sent = {"Content-Type": "application/json", **headers, **({"Idempotency-Key": id} if id else {})}
+        sent = {"Content-Type": "application/json", **headers}
         return await self.client.post(f"/hooks/{name}", content=body, headers=sent)
 
 
@@ -67,17 +65,27 @@ async def test_a_call_starts_a_turn_by_its_template(tmp_path: Path) -> None:
 
 async def test_the_same_delivery_is_one_turn(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Once.")) as found:
-        assert (await found.call(id="d1")).json()["duplicate"] is False
+        captured = {"X-Shoal-Signature": proof(SECRET, BODY, found.world.app.clock.now())}
+        assert (await found.call(headers=captured)).json()["duplicate"] is False
         await found.world.happens(THREAD, "turn_finished")
-        again = await found.call(id="d1")
-        assert (again.status_code, again.json()["duplicate"]) == (202, True)
+        for changed in (
+            captured,
+            {name.upper(): value for name, value in captured.items()},
+            {**captured, "Idempotency-Key": "other"},
+            {**captured, "X-GitHub-Delivery": "other", "Webhook-Id": "other", "X-Request-Id": "other"},
+            {name: value.replace(",", ",  ") for name, value in captured.items()},
+        ):
+            for name in ("ci", "ci?again=1", "%63i", "room", "raw"):
+                again = await found.call(name, headers=changed)
+                assert (again.status_code, again.json()["duplicate"]) == (202, True)
+        await found.world.is_quiet()
         assert found.world.model.calls == 1
 
 
 async def test_into_a_channel_each_delivery_opens_one_thread(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Seen.", "Seen again.")) as found:
-        for delivery, duplicate in (("d1", False), ("d1", True), ("d2", False)):
-            answer = await found.call("room", id=delivery)
+        for body, duplicate in ((BODY, False), (BODY, True), (BODY + b" ", False)):
+            answer = await found.call("room", body)
             assert answer.status_code == 202
             assert answer.json() == {"accepted": True, "duplicate": duplicate, "thread": ""}
         await found.world.is_quiet()
@@ -91,13 +99,13 @@ async def test_into_a_channel_each_delivery_opens_one_thread(tmp_path: Path) -> 
 async def test_a_delivery_that_the_platform_refused_may_come_again(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Seen.")) as found:
         found.world.chat.troubles.append(PlatformError("No such channel.", permanent=True))
-        assert (await found.call("room", id="d1")).json()["duplicate"] is False
+        assert (await found.call("room")).json()["duplicate"] is False
         await found.world.is_quiet()
         assert found.world.chat.posted == []
-        assert (await found.call("room", id="d1")).json()["duplicate"] is False
+        assert (await found.call("room")).json()["duplicate"] is False
         await found.world.is_quiet()
         assert [made.markdown for made in found.world.chat.posted] == ['Build of "tide".', "Seen."]
-        assert (await found.call("room", id="d1")).json()["duplicate"] is True
+        assert (await found.call("room")).json()["duplicate"] is True
 
 
 async def test_a_channel_of_a_platform_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -145,7 +153,7 @@ async def test_a_full_queue_is_told(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel(script=lambda _: Reply("done", gate=gate))) as found:
         await found.call("raw", b"first")
         await gate.reached.wait()
-        answers = [(await found.call("raw", b"next")).status_code for _ in range(6)]
+        answers = [(await found.call("raw", b"next %d" % number)).status_code for number in range(6)]
         gate.open()
         assert answers == [202] * 5 + [429]
 

@@ -3,13 +3,14 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import openai
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
-from shoal.domain.events import AssistantSaid, Failed, TextStreamed
+from shoal.domain.events import AssistantSaid, Failed, RetryScheduled, TextStreamed
 from shoal.domain.ids import CallId
 from shoal.domain.messages import Abort, Author, Prompt, ToolCall
 from shoal.surfaces.http.core import WebOptions
@@ -171,6 +172,42 @@ async def test_a_failed_turn_is_an_error_and_not_tried_again(shoal: Served, clie
     assert len(prompts(shoal)) == 1
 
 
+def away(shoal: Served, *, after: AssistantSaid | None = None) -> RetryScheduled:
+    """How a turn says that no model answers it, after what it had done."""
+    next_at = shoal.clock.now() + timedelta(seconds=1)
+    waits = RetryScheduled("overloaded", "The model is overloaded right now.", next_at, shoal.clock.now(), 1)
+
+    async def wait(prompt: Prompt) -> None:
+        turn = await shoal.open(prompt)
+        await shoal.add(prompt.thread, turn, *([after] if after else []), waits)
+
+    shoal.orchestrator.on_prompt = wait
+    return waits
+
+
+async def test_a_model_that_is_away_is_told_at_once_and_the_turn_ended(
+    shoal: Served, client: openai.AsyncOpenAI
+) -> None:
+    waits = away(shoal)
+    with pytest.raises(openai.InternalServerError, match="The model is overloaded right now") as raised:
+        await client.with_options(max_retries=1).responses.create(model="main", input="hello")
+    assert raised.value.status_code == 503
+    assert int(raised.value.response.headers["retry-after"]) >= 1
+    assert waits.message in str(raised.value.body)
+    assert len(prompts(shoal)) == 2, "nothing was done yet, so the client may ask again"
+    ended = [message.thread for message in shoal.orchestrator.received if isinstance(message, Abort)]
+    assert ended == [prompt.thread for prompt in prompts(shoal)]
+
+
+async def test_a_turn_that_has_done_something_is_not_repeated_when_its_model_is_away(
+    shoal: Served, client: openai.AsyncOpenAI
+) -> None:
+    away(shoal, after=AssistantSaid("", (ToolCall(CallId("c"), "bash", "{}"),), "tool_calls"))
+    with pytest.raises(openai.InternalServerError, match="overloaded"):
+        await chat(client, "hello")
+    assert len(prompts(shoal)) == 1
+
+
 async def test_a_failed_turn_ends_its_stream_with_an_error(shoal: Served, client: openai.AsyncOpenAI) -> None:
     shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
     stream = await client.chat.completions.create(
@@ -184,7 +221,7 @@ async def test_a_failed_turn_ends_its_stream_with_an_error(shoal: Served, client
 async def test_a_stopped_turn_is_an_error(shoal: Served, client: openai.AsyncOpenAI) -> None:
     async def stop(prompt: Prompt) -> None:
         turn = await shoal.open(prompt)
-        await shoal.store.inbox.abort(Abort(prompt.thread, Author("owner")))
+        await shoal.store.inbox.abort(Abort(prompt.thread, Author("owner", trusted=True)))
         await shoal.finish(prompt.thread, turn, "", "aborted")
 
     shoal.orchestrator.on_prompt = stop
@@ -195,7 +232,9 @@ async def test_a_stopped_turn_is_an_error(shoal: Served, client: openai.AsyncOpe
 
 async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> None:
     async with served(tmp_path, WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)) as stand:
-        stand.orchestrator.on_prompt = lambda prompt: stand.store.inbox.abort(Abort(prompt.thread, Author("o"), True))
+        stand.orchestrator.on_prompt = lambda prompt: stand.store.inbox.abort(
+            Abort(prompt.thread, Author("o", trusted=True), True)
+        )
         async with openai.AsyncOpenAI(base_url=f"{stand.address}/v1", api_key=TOKEN) as client:
             with pytest.raises(openai.ConflictError, match="taken out of the queue"):
                 await chat(client, "hello")
@@ -207,7 +246,7 @@ async def test_a_repeated_call_whose_message_was_taken_out_is_an_error_too(tmp_p
         async with openai.AsyncOpenAI(base_url=f"{stand.address}/v1", api_key=TOKEN) as client:
             await chat(client, "hello", user="ann")
             stand.orchestrator.on_prompt = lambda prompt: stand.store.inbox.abort(
-                Abort(prompt.thread, Author("owner"), all_queued=True)
+                Abort(prompt.thread, Author("owner", trusted=True), all_queued=True)
             )
             keyed = client.with_options(default_headers={"Idempotency-Key": "k1"})
             calls = [chat(keyed, "again", user="ann") for _ in range(2)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 import schemathesis
@@ -11,9 +12,12 @@ from tests.e2e.http_stand import served
 from tests.fuzz.fuzz_http import ENDLESS, LEFT_OUT
 from tests.fuzz.http_app import TOKEN, AppThread
 
+from shoal.domain.tokens import SCOPES
 from shoal.surfaces.http.openapi import make_document
 from shoal.surfaces.http.server import API
 
+FOREIGN = "web:lobby:private"
+CANARY = "canary-of-the-owners"
 EXAMPLES = 15
 """For each call: so many that all of them together take less than 40 seconds."""
 
@@ -44,6 +48,51 @@ async def test_the_document_is_served(tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         answer = await stand.client.get("/openapi.json")
     assert answer.json()["paths"] == DOCUMENT["paths"]
+
+
+def test_the_document_says_which_tokens_may_make_a_call() -> None:
+    for endpoint in API:
+        operation = DOCUMENT["paths"][endpoint.path.replace(":path}", "}")][endpoint.method.lower()]
+        assert operation.get("x-shoal-scopes", []) == list(endpoint.scopes)
+        assert ("security" in operation) is endpoint.is_open
+    assert set(DOCUMENT["x-shoal-scopes"]) == set(SCOPES)
+
+
+@pytest.fixture(scope="module")
+def confined(address: str) -> dict[str, str]:
+    """The owner's private conversation, and tokens that it is not for, by scope."""
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    with httpx2.Client(base_url=address, headers=owner, timeout=20) as client:
+        assert client.post(f"/api/threads/{FOREIGN}/messages", json={"text": CANARY}).status_code == 202
+        assert client.post("/api/agents", json={"name": "other"}).status_code == 201
+        return {
+            scope: client.post("/api/tokens", json={"name": scope, "scope": scope, "agent": agent}).json()["secret"]
+            for scope, agent in (("chat", ""), ("read", "other"), ("approve", "other"))
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["chat", "read", "approve"])
+@schema.exclude(path=ENDLESS).parametrize()  # pyright: ignore[reportUntypedFunctionDecorator]
+@settings(
+    max_examples=3,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
+)
+def test_whatever_is_sent_a_confined_token_is_told_nothing_of_others(
+    case: schemathesis.Case,  # pyright: ignore[reportMissingTypeArgument]
+    address: str,
+    confined: dict[str, str],
+    scope: str,
+) -> None:
+    if "thread" in case.path_parameters:
+        case.path_parameters["thread"] = FOREIGN
+    answer = case.call(base_url=address, headers={"Authorization": f"Bearer {confined[scope]}"}, timeout=20)
+    assert answer.status_code < 500
+    assert CANARY not in answer.text
+    if "thread" in case.path_parameters:
+        assert answer.status_code in (401, 403, 404, 405)
 
 
 @pytest.mark.slow

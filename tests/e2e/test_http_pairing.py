@@ -20,7 +20,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_a_stranger_waits_is_let_in_and_shut_out(shoal: Served) -> None:
-    code = await shoal.pairing.ask("fake", Author(USER, "Ada"))
+    code = await shoal.pairing.ask("fake", Author(USER, "Ada", trusted=True))
     before = await shoal.client.get("/api/access")
     (waiting,) = before.json()["waiting"]
     assert (waiting["platform"], waiting["user"], waiting["name"]) == ("fake", USER, "Ada")
@@ -37,14 +37,14 @@ async def test_a_stranger_waits_is_let_in_and_shut_out(shoal: Served) -> None:
 
 
 async def test_a_wrong_code_lets_nobody_in(shoal: Served) -> None:
-    await shoal.pairing.ask("fake", Author("ada"))
+    await shoal.pairing.ask("fake", Author("ada", trusted=True))
     for code, status in (("ABCDEFGH", 404), ("", 400), ("short", 400), ("x" * 41, 400)):
         assert (await shoal.client.post("/api/access/pair", json={"code": code})).status_code == status
     assert await shoal.pairing.people("fake") == ()
 
 
 async def test_strangers_pair_nobody(shoal: Served) -> None:
-    code = await shoal.pairing.ask("fake", Author("ada"))
+    code = await shoal.pairing.ask("fake", Author("ada", trusted=True))
     assert (await shoal.stranger.post("/api/access/pair", json={"code": code})).status_code == 401
     assert (await shoal.stranger.get("/api/access")).status_code == 401
     assert (await shoal.stranger.delete("/api/access/fake/ada")).status_code == 401

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from playwright.async_api import Browser, FilePayload, Page, expect
 from tests.e2e.page_api import PageApi
@@ -13,6 +14,7 @@ from shoal.domain.events import (
     AssistantSaid,
     Failed,
     Outcome,
+    RetryScheduled,
     StatusChanged,
     Steered,
     TextStreamed,
@@ -28,7 +30,7 @@ from shoal.domain.messages import Author, ToolCall, Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
 
-OWNER = Author("owner")
+OWNER = Author("owner", trusted=True)
 
 
 def begin(api: PageApi, text: str = "Look around", turn: str = "t1") -> None:
@@ -186,6 +188,37 @@ async def test_stop_ends_the_turn_and_an_open_card(browser: Browser, api: PageAp
         await expect(page.locator(".verdict")).to_have_text("Cancelled; it did not run")
         await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
         assert [sent.kind for sent in api.sent] == ["abort"]
+
+
+async def test_a_turn_that_waits_for_its_model_offers_what_can_be_done(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    since = datetime.now(UTC)
+    said = "The model is overloaded right now."
+    waits = RetryScheduled("overloaded", said, since + timedelta(seconds=20), since, 1, choices=("demo/other",))
+    api.append(THREAD, waits)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        row = page.locator(".row.retry")
+        await expect(row).to_contain_text(said)
+        await expect(row).to_contain_text("next try at")
+        api.append(THREAD, msgspec.structs.replace(waits, attempt=2))
+        await expect(row).to_have_count(1)
+        await row.get_by_role("button", name="Ask demo/other").click()
+        await expect(row).to_contain_text("Asking demo/other again…")
+        api.append(THREAD, waits)
+        await row.get_by_role("button", name="Try now").click()
+        await expect(row).to_contain_text("Asking the model again…")
+        assert [(sent.kind, sent.body) for sent in api.sent] == [
+            ("retry", {"model": "demo/other"}),
+            ("retry", {"model": ""}),
+        ]
+        api.append(THREAD, AssistantSaid("Here I am."))
+        await expect(row).to_contain_text("The model answers again.")
+        await expect(row.get_by_role("button")).to_have_count(0)
+        api.append(THREAD, msgspec.structs.replace(waits, attempt=1))
+        await page.locator(".row.retry.is-waiting").get_by_role("button", name="Give up").click()
+        await expect(row.last).to_contain_text("Stopped while waiting for the model.")
+        assert [sent.kind for sent in api.sent] == ["retry", "retry", "abort"]
 
 
 async def test_steering_reaches_the_running_turn(browser: Browser, api: PageApi) -> None:

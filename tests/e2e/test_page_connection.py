@@ -10,7 +10,7 @@ from shoal.domain.messages import Author
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
 
-OWNER = Author("owner")
+OWNER = Author("owner", trusted=True)
 
 
 def answer(api: PageApi, text: str, turn: str = "t1") -> None:

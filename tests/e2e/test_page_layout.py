@@ -15,6 +15,7 @@ from shoal.domain.events import (
     AssistantSaid,
     Failed,
     LimitReached,
+    RetryScheduled,
     ToolFinished,
     ToolStarted,
     TurnFinished,
@@ -26,7 +27,7 @@ from shoal.domain.messages import Author, ToolCall, Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
 
-OWNER = Author("owner")
+OWNER = Author("owner", trusted=True)
 LONG = "averylongwordwithoutanyplacetobreakit" * 6
 MARKDOWN = f"""## Heading
 Text with `code`, **weight**, [a link](https://example.org/{LONG}) and {LONG}
@@ -42,7 +43,7 @@ line = "{LONG}"
 ```
 """
 DIFF = f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-{LONG}\n+shorter"
-PLACES = ("approvals", "schedules", "processes", "agents", "access", "usage", "audit")
+PLACES = ("approvals", "schedules", "processes", "agents", "access", "mcp", "backups", "usage", "audit")
 FILES = f"t/{THREAD}/files"
 SHOWN = ".place :is(.card, .sums, .audit, .pending, .kept li)"
 
@@ -95,6 +96,7 @@ def tell_everything(api: PageApi) -> None:
     api.append(THREAD, TurnStarted("main", "demo"))
     calls = tuple(ToolCall(CallId(f"c{n}"), "bash", f'{{"command": "echo {n} {LONG}"}}') for n in range(3))
     api.append(THREAD, AssistantSaid(MARKDOWN, calls, "tool_calls", "demo", Usage(10, 5), thinking="Hm."))
+    api.append(THREAD, RetryScheduled("overloaded", LONG, datetime.now(UTC), datetime.now(UTC), 1, LONG, (LONG,)))
     api.append(THREAD, ToolStarted(CallId("c0"), "bash"))
     api.append(THREAD, ToolFinished(CallId("c0"), "bash", LONG, duration_ms=5))
     expires_at = datetime.now(UTC) + timedelta(hours=1)
@@ -132,6 +134,10 @@ def fill_lists(api: PageApi) -> None:
     person = {"platform": "matrix", "user": f"@{LONG}:example.org", "name": "", "by": LONG, "at": None}
     waiting = {"platform": "discord", "user": "1", "name": LONG, "expires_at": soon}
     api.answers["access"] = {"paired": [person], "waiting": [waiting]}
+    tool = {"name": f"mcp_odd_{LONG}", "state": "changed", "digest": "ab" * 32, "change": DIFF}
+    api.answers["mcp"] = {"servers": [{"server": "odd", "since": soon, "tools": [tool]}]}
+    kept = [{"name": f"shoal-{LONG}.tar.gz", "at": iso(api.now), "size_bytes": 10**12}]
+    api.answers["backups"] = {"scheduled": False, "problem": LONG, "backups": kept}
     api.answers["usage/ceilings"] = [
         {"scope": f"user:{LONG}", "day": "", "usd": usd, "usd_max": 10, "tokens": 0, "tokens_max": 0}
         for usd in (1, 9, 10)
@@ -291,7 +297,7 @@ async def test_the_banner_and_the_sign_in_have_contrast_too(browser: Browser, ap
             assert (await page.evaluate(CONTRAST))[1] == []
             await api.start()
         async with opened(browser, f"http://127.0.0.1:{api.port}/", scheme=scheme) as page:
-            await expect(page.get_by_role("heading", name="This page needs its token")).to_be_visible()
+            await expect(page.get_by_role("heading", name="This page needs a token")).to_be_visible()
             assert (await page.evaluate(CONTRAST))[1] == []
 
 

@@ -45,8 +45,9 @@ class Running:
             async for line in self._process.stdout:
                 word, _, address = line.decode().strip().partition(" ")
                 if word == "ready":
-                    self.address = address
-                    self._port = int(address.partition("/?")[0].rpartition(":")[2])
+                    token = (self._home / "token").read_text().strip()
+                    self.address = f"{address}?token={token}"
+                    self._port = int(address.rstrip("/").rpartition(":")[2])
                     return
         raise AssertionError("shoal run ended before it served")
 

@@ -83,7 +83,7 @@ async def assert_harmless(page: Page, requests: list[str], address: str) -> None
 
 
 async def test_attacks_in_an_answer_stay_text(browser: Browser, api: PageApi) -> None:
-    api.append(THREAD, UserSaid("Hello", Author("owner")))
+    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
     for number, attack in enumerate(ATTACKS):
         api.append(THREAD, TurnStarted("main", "demo"), f"t{number}")
         api.append(THREAD, AssistantSaid(f"{attack}\n\nend {number}"), f"t{number}")
@@ -102,7 +102,7 @@ async def test_attacks_in_an_answer_stay_text(browser: Browser, api: PageApi) ->
 @pytest.mark.parametrize("size", [1, 7])
 async def test_attacks_in_a_growing_answer_stay_text(browser: Browser, api: PageApi, size: int) -> None:
     text = "\n\n".join(ATTACKS)
-    api.append(THREAD, UserSaid("Hello", Author("owner")))
+    api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
     api.append(THREAD, TurnStarted("main", "demo"))
     requests: list[str] = []
     async with opened(browser, api.address) as page:
@@ -118,7 +118,7 @@ async def test_attacks_in_names_arguments_and_output_stay_text(browser: Browser,
     attack = "<img src=x onerror='window.pwned = 1'><script>window.pwned = 1</script>"
     api.titles[THREAD] = attack
     note = Attachment(attack, "image/png", 3, path="/home/attachments/../../x")
-    api.append(THREAD, UserSaid(attack, Author("u", attack), attachments=(note,)))
+    api.append(THREAD, UserSaid(attack, Author("u", attack, trusted=True), attachments=(note,)))
     api.append(THREAD, TurnStarted(attack, attack))
     call = ToolCall(CallId(attack), attack, attack)
     api.append(THREAD, AssistantSaid("", (call,), "tool_calls", thinking=attack))
@@ -185,7 +185,7 @@ async def test_the_policy_blocks_what_gets_past_the_page(browser: Browser, api: 
 
 async def test_the_page_without_its_cookie_asks_for_the_token(browser: Browser, api: PageApi) -> None:
     async with opened(browser, f"http://127.0.0.1:{api.port}/") as page:
-        await expect(page.get_by_role("heading", name="This page needs its token")).to_be_visible()
+        await expect(page.get_by_role("heading", name="This page needs a token")).to_be_visible()
         await page.get_by_label("Token").fill("page-test")
         await page.get_by_role("button", name="Open").click()
         await expect(page.get_by_label("Message")).to_be_visible()

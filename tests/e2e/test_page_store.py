@@ -112,7 +112,7 @@ async def test_a_thread_that_is_read_from_its_middle_still_shows(browser: Browse
 async def test_a_reply_is_shown_once(
     browser: Browser, api: PageApi, outcome: str, texts: list[str], reply: str, shown: list[str]
 ) -> None:
-    api.append(THREAD, UserSaid("x", Author("owner")))
+    api.append(THREAD, UserSaid("x", Author("owner", trusted=True)))
     api.append(THREAD, TurnStarted("main", "demo"))
     for text in texts:
         api.append(THREAD, AssistantSaid(text))
@@ -245,7 +245,7 @@ async def test_views_are_told_at_most_once_a_frame(browser: Browser, api: PageAp
 
 
 async def test_a_growing_answer_leaves_the_rows_above_alone(browser: Browser, api: PageApi) -> None:
-    api.append(THREAD, UserSaid("Tell me", Author("owner")))
+    api.append(THREAD, UserSaid("Tell me", Author("owner", trusted=True)))
     api.append(THREAD, AssistantSaid("An earlier **answer**."))
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:

@@ -245,7 +245,7 @@ async def test_a_button_allows(tmp_path: Path, page: Page, model: FakeModel) -> 
 async def test_what_a_killed_process_was_at_is_done_and_said_once(
     tmp_path: Path, page: Page, model: FakeModel, shoal: Server
 ) -> None:
-    first, call = Gate(), Call("bash", '{"command": "echo x >> made"}')
+    first, call = Gate(), Call("bash", '{"command": "echo x >> made.txt"}')
     text = "It is made, and now I count: one, two, three, four, five"
     model.add(Reply("I look into it.", calls=(call,), gate=first, gate_at=2), Reply(text, gate=Gate(), gate_at=2))
     model.add(text, "And six.")
@@ -260,5 +260,5 @@ async def test_what_a_killed_process_was_at_is_done_and_said_once(
         await page.says("go on")
         after = await page.sees("And six.")
     assert page.shown == {answer: text, after: "And six."}
-    (made,) = (tmp_path / "home").rglob("made")
+    (made,) = (tmp_path / "home").rglob("made.txt")
     assert made.read_text() == "x\n"

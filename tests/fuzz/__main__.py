@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 
-from tests.fuzz.target import Broken, make, names, opened
+from tests.fuzz.target import SECONDS, Broken, Missing, bounds, make, names, opened
 
 SHOWN_FRAMES = 8
 
@@ -26,7 +26,7 @@ def tried(name: str, seed: int, first: int, count: int | None, seconds: float) -
 def main() -> int:
     """Run the targets one after another; 1 when any of them found something."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("--seconds", type=float, default=30.0, help="for each target")
+    parser.add_argument("--seconds", type=float, help=f"for each target; {SECONDS:.0f}, or its own number of attempts")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--number", type=int, help="make this attempt alone")
     parser.add_argument("names", nargs="*", help=", ".join(names()))
@@ -37,10 +37,16 @@ def main() -> int:
     logging.disable()
     failed = 0
     for name in chosen.names or names():
-        first, count = (0, None) if chosen.number is None else (chosen.number, 1)
+        first, (count, seconds) = 0, bounds(name)
+        if chosen.seconds is not None:
+            count, seconds = None, chosen.seconds
+        if chosen.number is not None:
+            first, count = chosen.number, 1
         try:
-            made = tried(name, chosen.seed, first, count, chosen.seconds)
+            made = tried(name, chosen.seed, first, count, seconds)
             print(f"{name}, seed {chosen.seed}: {made} attempts", flush=True)
+        except Missing as missing:
+            print(f"{name}: not tried, {missing}", flush=True)
         except Broken as broken:
             failed = 1
             traceback.print_exception(broken.__cause__, limit=-SHOWN_FRAMES, file=sys.stdout)

@@ -21,6 +21,8 @@ from shoal.domain.events import (
     EventData,
     Failed,
     LimitReached,
+    RetryRequested,
+    RetryScheduled,
     Revised,
     Steered,
     ToolFinished,
@@ -64,6 +66,8 @@ _MAKERS: dict[type[EventData], Callable[[random.Random], EventData]] = {
     Cleared: lambda r: Cleared(),
     LimitReached: lambda r: LimitReached(r.choice(["steps", "tool_errors", "budget", "time"])),
     Failed: lambda r: Failed("internal", any_text(r, 1), fatal=r.random() < 0.5),
+    RetryScheduled: lambda r: RetryScheduled("overloaded", any_text(r, 1), AT, AT, r.randint(1, 9)),
+    RetryRequested: lambda r: RetryRequested(any_text(r, 1), any_text(r, 1)),
     TurnFinished: lambda r: TurnFinished(r.choice(["done", "aborted", "failed"]), any_text(r, 1)),
 }
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.scenarios.more_stands import MORE
 from tests.scenarios.stands import Stand, stand_of
 
 
@@ -11,7 +12,8 @@ from tests.scenarios.stands import Stand, stand_of
 async def stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stand]:
     """A platform that is there; `parametrize("stand", …, indirect=True)` names others."""
     files: Path = tmp_path_factory.mktemp("files")
-    made = stand_of(request.param, files)
+    more = MORE.get(request.param)
+    made = more(files) if more is not None else stand_of(request.param, files)
     await made.start()
     yield made
     await made.stop()

@@ -75,7 +75,7 @@ async def live(life: Life) -> int:
     async with open_app(load_config(Path(life.home), {}, overrides), doubles) as app:
         async with asyncio.timeout(SECONDS_MAX):
             await app.orchestrator.send(
-                Prompt(THREAD, "asked", "start it", Author("ada"), app.clock.now(), message_id="asked")
+                Prompt(THREAD, "asked", "start it", Author("ada", trusted=True), app.clock.now(), message_id="asked")
             )
             await _all_quiet(app)
     return drivers[0].writes

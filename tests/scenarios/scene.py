@@ -15,6 +15,7 @@ from shoal.domain.clock import SystemClock
 from shoal.domain.events import Event
 from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Tool
+from shoal.permissions.access import AccessRules
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import FakeModels
@@ -123,20 +124,26 @@ async def playing(
     profile: str = "open",
     tools: Iterable[Tool] = (),
     settings: Mapping[str, Mapping[str, object]] | None = None,
+    strangers: bool = False,
 ) -> AsyncGenerator[Scene]:
-    """Open the app on `home`, connected, ada its owner; `settings` are sections laid over the usual ones."""
+    """Open the app on `home`, connected, ada its owner; `settings` are sections laid over the usual ones. With
+    `strangers`, everybody may speak and only ada is trusted."""
     owner = f"{stand.platform}:{stand.ada}"
     overrides: dict[str, dict[str, object]] = {
         "permissions": {"default_profile": profile, "approvers": [owner]},
         "sandbox": {"kind": "host"},
         "agents": {"managers": [owner]},
     }
-    for section, values in (settings or {}).items():
+    for section, values in (*stand.settings.items(), *(settings or {}).items()):
         overrides[section] = {**overrides.get(section, {}), **values}
     account = stand.account()
     if account:
-        overrides["platforms"] = {stand.platform: [{**account, "owner": stand.ada, "allow": [stand.bob]}]}
+        overrides["platforms"] = {
+            stand.platform: [{**account, "owner": stand.ada, "allow": ["*" if strangers else stand.bob]}]
+        }
     access = stand.access() if isinstance(stand, FakeStand) else {}
+    if strangers:
+        access = {name: AccessRules(rules.owners, ("*",)) for name, rules in access.items()}
     doubles = Doubles(
         clock=stand.clock, models=FakeModels(model), sandbox=HostSandbox(), adapters=stand.adapters, access=access
     )

@@ -7,11 +7,10 @@ from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from shoal.chat.commands import settle, take_in
+from shoal.chat.commands import press, take_in
 from shoal.chat.discord.adapter import DiscordAdapter
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction
-from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, InboxPort
 from shoal.permissions.access import AccessRules
 from shoal.testing.chat import FakeChat
@@ -51,6 +50,8 @@ class Stand(ABC):
 
     platform: ClassVar[str]
     makes_channels: ClassVar[bool] = True
+    settings: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    """Sections of the configuration that the platform needs beside its account."""
     ada: str
     bob: str
     stranger: str
@@ -178,11 +179,11 @@ class FakeStand(Stand):
     async def clicks(self, seen: Seen, label: str, user: str) -> Look:
         made = next(made for made in self.chat.posted if made.id == seen.id)
         value = next(button.value for button in made.buttons if button.label == label)
-        told = await settle(value, Asker(user, user, platform=self.platform, channel=seen.channel), self._inbox)
+        told = await press(value, ThreadId(seen.place), Author(user, user, trusted=False), self._inbox)
         return lambda: told
 
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
-        await self._inbox.send(Reaction(ThreadId(seen.place), emoji, Author(user, user), seen.id))
+        await self._inbox.send(Reaction(ThreadId(seen.place), emoji, Author(user, user, trusted=True), seen.id))
 
     def loses(self, channel: str) -> None:
         self.chat.gone.add(channel)
@@ -193,8 +194,8 @@ class FakeStand(Stand):
         return self.chat.inbox
 
     def _prompt(self, thread: ThreadId, text: str, user: str, key: str) -> Prompt:
-        is_direct = thread_address(thread).channel == self.direct
-        author = Author(user, user)
+        is_direct = thread_address(thread).channel in (self.direct, self.strange)
+        author = Author(user, user, trusted=True)
         return Prompt(thread, key, text, author, self.clock.now(), message_id=key, direct=is_direct)
 
     def _kept(self, name: str, content: bytes) -> Attachment:

@@ -139,7 +139,7 @@ async def test_a_message_that_names_its_agent_goes_there_all_the_same(tmp_path: 
             await world.ada.asks(f"/agent create {name}")
         await world.ada.asks("/agent bind deck")
         at = world.app.clock.now()
-        prompt = Prompt(ThreadId("fake:harbour:77"), "k77", "who?", Author("ada"), at, agent="mast")
+        prompt = Prompt(ThreadId("fake:harbour:77"), "k77", "who?", Author("ada", trusted=True), at, agent="mast")
         await world.app.orchestrator.send(prompt)
         assert (await world.chat.sees(prompt.thread, "by")).markdown.startswith("mast by")
 

@@ -11,6 +11,7 @@ from shoal.domain.ids import ApprovalId
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.tools.executor import VERDICTS
 
 
 def bash(command: str) -> Reply:
@@ -93,6 +94,8 @@ async def test_a_question_expires(tmp_path: Path) -> None:
         with pytest.raises(Gone):
             await world.ada.decides(approval.id, allow=True)
         assert not made(world, "made").exists()
+        assert [result.text for result in await results(world)] == [VERDICTS["expired"]]
+        assert (await world.types()).count("approval_requested") == 1
 
 
 async def test_for_the_thread_means_exactly_this_again_but_nothing_else(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def sent(world: World, shelf: Shelf, *attachments: Attachment) -> tuple[At
     """Send them with a message, wait for the answer, and return them as the journal has them."""
     world.app.attachments.fetcher = shelf
     now = world.app.clock.now()
-    prompt = Prompt(world.ada.thread, "k1", "look", Author("ada", "ada"), now, attachments=attachments)
+    prompt = Prompt(world.ada.thread, "k1", "look", Author("ada", "ada", trusted=True), now, attachments=attachments)
     await world.app.orchestrator.send(prompt)
     await world.ada.sees("seen")
     return next(event.data.attachments for event in await world.journal() if isinstance(event.data, UserSaid))
@@ -117,7 +117,9 @@ async def test_a_turn_does_not_wait_for_a_slow_file_for_ever(tmp_path: Path) -> 
     async with scenario(tmp_path, model, clock=clock) as world:
         world.app.attachments.fetcher = shelf
         files = (at("notes"), at("gone"))
-        prompt = Prompt(world.ada.thread, "k1", "look", Author("ada", "ada"), clock.now(), attachments=files)
+        prompt = Prompt(
+            world.ada.thread, "k1", "look", Author("ada", "ada", trusted=True), clock.now(), attachments=files
+        )
         await world.app.orchestrator.send(prompt)
         await shelf.asked.wait()
         while not model.requests:
@@ -139,7 +141,9 @@ async def test_a_download_begins_while_an_earlier_turn_runs(tmp_path: Path) -> N
         await world.ada.says("first")
         await gate.reached.wait()
         now = world.app.clock.now()
-        prompt = Prompt(world.ada.thread, "k2", "look", Author("ada", "ada"), now, attachments=(at("notes"),))
+        prompt = Prompt(
+            world.ada.thread, "k2", "look", Author("ada", "ada", trusted=True), now, attachments=(at("notes"),)
+        )
         await world.app.orchestrator.send(prompt)
         await shelf.asked.wait()
         shelf.may_answer.set()

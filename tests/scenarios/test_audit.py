@@ -27,7 +27,7 @@ async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         with pytest.raises(Forbidden):
-            await world.app.orchestrator.decide(approval.id, True, Asker("eve", platform="fake"))
+            await world.app.orchestrator.decide(approval.id, True, Asker(trust="trusted", user="eve", platform="fake"))
         await world.ada.decides(approval.id, allow=False)
         with pytest.raises(Conflict):
             await world.ada.decides(approval.id, allow=True)
@@ -59,6 +59,7 @@ async def test_settings_that_are_others_than_at_the_last_start_are_told(tmp_path
             found = [one.action for one in await entries(world, "config", "system")]
             seen.append([action for action in found if not action.startswith("agent ")])
     first = ["access first start", "budget first start", "permissions first start", "sandbox first start"]
+    first.append("web.allow first start")
     assert seen == [first, first, [*first, "access changed"]]
 
 

@@ -21,7 +21,7 @@ from shoal.testing.scenario import FakeModels, World, scenario
 def missed(world: World, key: str, text: str, *, minutes: float, user: str = "bob") -> Prompt:
     """A message of the platform's, this many minutes old."""
     at = world.app.clock.now() - timedelta(minutes=minutes)
-    return Prompt(world.ada.thread, key, text, Author(user, user), at, message_id=key)
+    return Prompt(world.ada.thread, key, text, Author(user, user, trusted=True), at, message_id=key)
 
 
 async def backfilled(world: World) -> list[str]:

@@ -7,6 +7,7 @@ from tests.scenarios.kit import calls, echo
 
 from shoal.domain.events import LimitReached, TurnFinished, TurnStarted
 from shoal.domain.messages import Usage
+from shoal.domain.permissions import Audience
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
@@ -220,6 +221,6 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
     async with scenario(tmp_path, FakeModel(used("hello", 7)), settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        status = await world.app.orchestrator.status(world.ada.thread)
+        status = await world.app.orchestrator.status(world.ada.thread, Audience())
         assert "Today all together: 1 model call, 7 tokens." in status
         assert "Left: 999,993 of 1,000,000 tokens (all together today)." in status

@@ -82,7 +82,11 @@ async def test_a_stranger_decides_nothing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
-        for stranger in (Asker("bob", platform="fake"), Asker("ada", platform="slack"), Asker(platform="fake")):
+        for stranger in (
+            Asker(trust="trusted", user="bob", platform="fake"),
+            Asker(trust="trusted", user="ada", platform="slack"),
+            Asker(trust="trusted", platform="fake"),
+        ):
             with pytest.raises(Forbidden):
                 await world.app.orchestrator.decide(approval.id, True, stranger)
         found = await world.app.store.approvals.get(approval.id)
@@ -93,10 +97,10 @@ async def test_a_stranger_decides_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "by",
     [
-        Asker("owner", platform="web"),
-        Asker("owner", platform="terminal"),
-        Asker("bob", platform="fake"),
-        Asker("eve", platform="fake", roles=("ops",)),
+        Asker(trust="trusted", user="owner", platform="web"),
+        Asker(trust="trusted", user="owner", platform="terminal"),
+        Asker(trust="trusted", user="bob", platform="fake"),
+        Asker(trust="trusted", user="eve", platform="fake", roles=("ops",)),
     ],
 )
 async def test_the_owner_and_the_approvers_decide(tmp_path: Path, by: Asker) -> None:

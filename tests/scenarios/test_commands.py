@@ -5,10 +5,9 @@ from pathlib import Path
 
 from tests.scenarios.kit import Door, calls
 
+from shoal.permissions.access import AccessRules
 from shoal.testing.model import FakeModel, Reply, Seen
 from shoal.testing.scenario import World, scenario
-
-MANAGED = {"agents": {"managers": ["fake:captain"]}}
 
 
 def echo(seen: Seen) -> Reply | str:
@@ -40,16 +39,19 @@ async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> No
         assert "There are:" in await world.ada.asks("/context restore")
 
 
-async def test_what_is_in_another_channel_is_for_those_who_may(tmp_path: Path) -> None:
+async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: Path) -> None:
     door = Door()
-    async with scenario(tmp_path, FakeModel(calls("wait"), "ok"), tools=[door.tool()], settings=MANAGED) as world:
+    access = AccessRules(("captain",), ("*",))
+    async with scenario(tmp_path, FakeModel(calls("wait"), "ok"), tools=[door.tool()], access=access) as world:
         await world.chat.says("cabin", "9", "the secret course", user="captain")
         await door.entered.wait()
-        assert "secret" not in await world.ada.asks("/tasks")
-        assert "another channel" in await world.ada.asks("/tasks")
-        assert "no threads here" in await world.ada.asks("/thread list")
-        assert "another channel" in await world.ada.asks("/thread kill fake:cabin:9")
         captain = world.person("captain", "1")
+        for person in (world.ada, captain):
+            assert await person.asks("/tasks") == "main has nothing to do."
+            assert "no threads here" in await person.asks("/thread list")
+            assert "another channel" in await person.asks("/thread kill fake:cabin:9")
+            assert "another channel" in await person.asks("/thread kill fake:cabin:not-there")
+        captain.direct = True
         assert "`fake:cabin:9` the secret course (for " in await captain.asks("/tasks")
         assert "fake:cabin:9" in await captain.asks("/thread list")
         assert "Stopping" in await captain.asks("/thread kill fake:cabin:9")

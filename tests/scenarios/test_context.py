@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.domain.clock import SystemClock
 from shoal.domain.errors import StoreFull
 from shoal.domain.events import Compacted, Event, Failed, TurnFinished, TurnStarted
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ModelMessage, ModelRequest, Prompt, ToolMessage
+from shoal.domain.messages import Author, ModelMessage, ModelRequest, Prompt, ToolMessage
 from shoal.domain.records import Commit, Committed, Lease
 from shoal.store.journal import JournalView
 from shoal.testing.clock import ManualClock, in_time
@@ -91,6 +92,26 @@ async def test_a_new_message_does_not_wait_for_a_background_summary(tmp_path: Pa
         await world.ada.says("urgent")
         await world.ada.sees("here")
         gate.open()
+
+
+async def test_a_message_that_another_process_has_taken_in_ends_a_background_summary(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(seen: Seen) -> Step | str:
+        if "Write the summary now." in seen.user_text:
+            return Reply("too late", gate=gate)
+        return "here" if "urgent" in seen.user_text else f"noted: {PARAGRAPH}"
+
+    clock = SystemClock()
+    async with scenario(
+        tmp_path, FakeModel(script=script), settings={"model": {"context_tokens_max": 24_000}}
+    ) as world:
+        await filled(world, gate)
+        thread, key = world.ada.thread, clock.new_id()
+        prompt = Prompt(thread, key, "urgent", Author("ada", trusted=True), clock.now(), message_id=key)
+        await world.app.store.inbox.accept(prompt, 5)
+        await world.app.engine.woken(thread)
+        await world.ada.sees("here")
 
 
 class Slow:
@@ -220,7 +241,7 @@ async def test_the_window_holds_the_last_day(tmp_path: Path) -> None:
     model = FakeModel("one", "two", "three")
     async with scenario(tmp_path, model, clock=clock) as world:
         for hours, text, answer in ((0, "yesterday", "one"), (20, "this morning", "two"), (5, "now", "three")):
-            clock.jump(hours * 3600)
+            clock.stand_still(hours * 3600)
             await world.ada.says(text)
             await world.ada.sees(answer)
         texts = [message.text for message in model.requests[-1].messages]
@@ -236,7 +257,7 @@ async def test_the_window_can_be_without_end(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         await world.ada.says("long ago")
         await world.ada.sees("one")
-        clock.jump(90 * 86_400)
+        clock.stand_still(90 * 86_400)
         await world.ada.says("now")
         await world.ada.sees("two")
         assert len(model.requests[-1].messages) == 3
@@ -258,7 +279,7 @@ async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> Non
     async with scenario(tmp_path, model, clock=clock) as world:
         bob = world.person("bob", "2")
         for number in range(50):
-            clock.jump(30)  # nobody may write faster for long
+            clock.stand_still(30)  # nobody may write faster for long
             await world.ada.says(f"turn {number}")
             await bob.says(f"turn {number}")
             for person in (world.ada, bob):

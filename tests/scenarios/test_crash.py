@@ -30,7 +30,8 @@ class Journal:
     """What the database holds, read past the product's own code."""
 
     def __init__(self, order: Order) -> None:
-        with sqlite3.connect(Path(order.home) / "shoal.db") as database:
+        file = Path(order.home) / "shoal.db"
+        with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as database:  # else it would take the -wal over
             self.rows = database.execute("select thread, seq, turn, type, data from events order by thread, seq")
             self.events = [(*row[:4], json.loads(row[4])) for row in self.rows]
             self.waiting = database.execute("select count(*) from threads where open_turn <> ''").fetchone()[0]

@@ -159,7 +159,7 @@ async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, quay: Quay) ->
         await quay.sees(DIRECT, "echo x")
         await quay.fake.stop()
         (asked,) = await app.store.approvals.search()
-        await app.orchestrator.decide(asked.id, True, Asker(user="1001", platform="google_chat"))
+        await app.orchestrator.decide(asked.id, True, Asker(trust="trusted", user="1001", platform="google_chat"))
         for _ in range(60):
             await quay.clock.advance(60)
         assert await app.store.outbox.depth() > 0

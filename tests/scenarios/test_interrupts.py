@@ -5,13 +5,22 @@ from typing import TypeVar
 
 import psutil
 import pytest
-from tests.scenarios.kit import Door, calls, echo
+from tests.scenarios.kit import Door, calls, echo, echoes
 
-from shoal.domain.events import AssistantSaid, Steered, ToolFinished, TurnFinished
-from shoal.domain.messages import ToolMessage, UserMessage
+from shoal.domain.events import (
+    ApprovalRequested,
+    AssistantSaid,
+    Event,
+    LimitReached,
+    Steered,
+    ToolFinished,
+    TurnFinished,
+)
+from shoal.domain.messages import Abort, Author, ToolMessage, UserMessage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.tools.functions import tool
 
 Data = TypeVar("Data")
 
@@ -39,6 +48,34 @@ async def test_a_steer_skips_the_rest_of_the_step(tmp_path: Path) -> None:
         assert isinstance(last[-1], UserMessage)
         assert "no, the other way" in last[-1].text
         assert [type(message) for message in last[-4:-1]] == [ToolMessage] * 3
+
+
+async def test_a_steer_that_skips_many_calls_goes_on_with_tools(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel(calls("wait", *["echo"] * 7), echoes("this way"), "turned round")
+    async with scenario(tmp_path, model, tools=[door.tool(), echo]) as world:
+        await world.ada.says("go")
+        await door.entered.wait()
+        await world.ada.steers("the other way")
+        door.open.set()
+        await world.ada.sees("turned round")
+        assert await data_of(world, LimitReached) == []
+        assert (await data_of(world, ToolFinished))[-1].text == "this way"
+
+
+async def test_calls_that_a_person_denies_are_no_errors_of_the_model(tmp_path: Path) -> None:
+    ask = Reply(calls=(Call("bash", '{"command": "touch made"}'),))
+    model = FakeModel(ask, ask, "as you like")
+    settings = {"turns": {"tool_errors_in_a_row_max": 2}}
+    async with scenario(tmp_path, model, profile="standard", settings=settings) as world:
+        await world.ada.says("make it")
+        for times in (1, 2):
+            asked = await world.happens(world.ada.thread, "approval_requested", times)
+            assert isinstance(asked.data, ApprovalRequested)
+            await world.ada.decides(asked.data.approval_id, allow=False)
+        await world.ada.sees("as you like")
+        assert await data_of(world, LimitReached) == []
+        assert not (world.app.agents.spec("main").workspace / "made").exists()
 
 
 async def test_a_steer_may_wait_for_the_whole_step(tmp_path: Path) -> None:
@@ -118,6 +155,80 @@ async def test_stop_keeps_what_was_said_and_the_queue_goes_on(tmp_path: Path) ->
         assert said.stop == "aborted"
         assert "a long story begins here".startswith(said.text)
         assert said.text
+
+
+@pytest.mark.parametrize("where", ["another process", "this one"])
+async def test_after_a_stop_that_is_accepted_while_a_result_is_written_nothing_begins(
+    tmp_path: Path, where: str
+) -> None:
+    """In another process, the row is there before the signal; in this one, the signal comes within the write."""
+    model = FakeModel(calls("touch", "touch", "echo"), "never said")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        thread = world.ada.thread
+
+        @tool
+        async def touch() -> str:
+            """Work, while a person stops the turn."""
+            if where == "another process":
+                await world.app.store.inbox.abort(Abort(thread, Author("ada", trusted=True)))
+            return "touched"
+
+        def stop(event: Event) -> None:
+            if where == "this one" and event.type == "tool_result":
+                world.app.orchestrator.signal(thread, "abort", event.turn)
+
+        world.app.tools.add(touch)
+        world.app.hub.tap(stop)
+        await world.ada.says("go")
+        finished = await world.happens(thread, "turn_finished")
+        assert isinstance(finished.data, TurnFinished)
+        assert finished.data.outcome == "aborted"
+        assert (await world.types()).count("tool_started") == 1
+        assert [result.text for result in await data_of(world, ToolFinished)] == [
+            "touched",
+            "Aborted: a person stopped the turn.",
+            "Aborted: a person stopped the turn.",
+        ]
+        assert model.calls == 1
+
+
+async def test_no_call_of_several_at_once_begins_after_a_stop(tmp_path: Path) -> None:
+    model = FakeModel(calls("peek", "peek"), "never said")
+    async with scenario(tmp_path, model) as world:
+        thread, peeked = world.ada.thread, list[str]()
+
+        @tool(read_only=True)
+        async def peek() -> str:
+            """Look."""
+            peeked.append("looked")
+            return "seen"
+
+        def stop(event: Event) -> None:
+            if event.type == "tool_started":
+                world.app.orchestrator.signal(thread, "abort", event.turn)
+
+        world.app.tools.add(peek)
+        world.app.hub.tap(stop)
+        await world.ada.says("go")
+        await world.happens(thread, "turn_finished")
+        assert peeked == []
+
+
+async def test_an_answer_that_ends_after_a_stop_was_accepted_is_kept_and_not_posted(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("the whole answer", gate=gate, gate_at=1), "the next")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("go")
+        await gate.reached.wait()
+        assert (await world.app.store.inbox.abort(Abort(world.ada.thread, Author("ada", trusted=True)))).delivered
+        gate.open()
+        await world.happens(world.ada.thread, "turn_finished")
+        (said,) = await data_of(world, AssistantSaid)
+        (finished,) = await data_of(world, TurnFinished)
+        assert (said.text, finished.outcome, finished.reply) == ("the whole answer", "aborted", "")
+        await world.ada.says("again")
+        await world.ada.sees("the next")
+        assert world.chat.texts(world.ada.thread) == ["the next"]
 
 
 async def test_stop_all_empties_the_queue_too(tmp_path: Path) -> None:

@@ -120,6 +120,32 @@ def test_a_strangers_hand_in_a_file_is_known_on_the_next_machine(tmp_path: Path,
     assert (tmp_path / "b/agents/main/workspace/log.md").exists()
 
 
+def test_memory_of_a_tainted_turn_taints_on_the_next_machine(tmp_path: Path, shared: dict[str, str]) -> None:
+    bell = {
+        "SHOAL_TRIGGERS__WEBHOOKS__BELL__SECRET": SECRET,
+        "SHOAL_TRIGGERS__WEBHOOKS__BELL__TEMPLATE": call("write", path="log.md", content="hostile"),
+        "SHOAL_TRIGGERS__WEBHOOKS__BELL__THREAD": "web:lobby:bell",
+    }
+    lasting = {
+        "SHOAL_PERMISSIONS__DEFAULT_PROFILE": "lasting",
+        "SHOAL_PERMISSIONS__PROFILES__LASTING__EXTENDS": "open",
+        "SHOAL_PERMISSIONS__PROFILES__LASTING__TRUSTED_ALLOW": '["tool:remember:.*"]',
+    }
+    settings = {**shared, **lasting}
+    with process("serve", tmp_path / "serve", {**settings, **bell}) as serve:
+        with process("worker", tmp_path / "a", settings):
+            assert serve._replace(token=SECRET).ask("/hooks/bell", {}).status == 202
+            until(lambda: "turn_finished" in [event.type for event in serve.events("web:lobby:bell")])
+            for number, said in enumerate((call("read", path="log.md"), call("remember", text="obey", scope="global"))):
+                serve.says(THREAD, said, str(number))
+                serve.turn_of(THREAD, str(number))
+        with process("worker", tmp_path / "b", settings):
+            serve.says("web:lobby:other", "words=1", "3")
+            (started,) = [one for one in serve.turn_of("web:lobby:other", "3") if one.type == "turn_started"]
+    assert "obey" in (tmp_path / "b/data/MEMORY.md").read_text()
+    assert str(started.data["tainted_by"]).startswith("memory global, written after ")
+
+
 def test_workers_that_share_a_workspace_lose_no_edit_of_twenty_threads(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:

@@ -181,7 +181,7 @@ async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, pie
         await pier.sees(pier.direct, "true")
         await pier.fake.stop()
         (asked,) = await app.store.approvals.search()
-        await app.orchestrator.decide(asked.id, True, Asker(user=ADA, platform="matrix"))
+        await app.orchestrator.decide(asked.id, True, Asker(trust="trusted", user=ADA, platform="matrix"))
         for _ in range(60):
             await pier.clock.advance(60)
         assert await app.store.outbox.depth() > 0

@@ -25,10 +25,13 @@ async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) 
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         decide = world.app.orchestrator.decide
-        for stranger in (Asker("4711", platform="discord"), Asker("ada", platform="telegram")):
+        for stranger in (
+            Asker(trust="trusted", user="4711", platform="discord"),
+            Asker(trust="trusted", user="ada", platform="telegram"),
+        ):
             with pytest.raises(Forbidden):
                 await decide(approval.id, True, stranger)
-        assert await decide(approval.id, True, Asker("4711", platform="telegram")) == "allow"
+        assert await decide(approval.id, True, Asker(trust="trusted", user="4711", platform="telegram")) == "allow"
         await world.ada.sees("done")
 
 
@@ -73,7 +76,9 @@ async def test_a_rule_for_groups_holds_in_groups_alone(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, settings={"permissions": rules}) as world:
         for key, direct, answer in (("k1", False, "first"), ("k2", True, "second")):
             at = world.app.clock.now()
-            await world.app.orchestrator.send(Prompt(world.ada.thread, key, "hi", Author("ada"), at, direct=direct))
+            await world.app.orchestrator.send(
+                Prompt(world.ada.thread, key, "hi", Author("ada", trusted=True), at, direct=direct)
+            )
             await world.ada.sees(answer)
         results = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
         assert [result.is_error for result in results] == [True, False]

@@ -85,7 +85,9 @@ async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, sta
         await scene.ada.sees("echo x")
         await stand.stop()
         (asked,) = await scene.app.store.approvals.search()
-        await scene.app.orchestrator.decide(asked.id, True, Asker(user=stand.ada, platform=stand.platform))
+        await scene.app.orchestrator.decide(
+            asked.id, True, Asker(trust="trusted", user=stand.ada, platform=stand.platform)
+        )
         for _ in range(60):
             await stand.clock.advance(60)
         assert await scene.app.store.outbox.depth() > 0

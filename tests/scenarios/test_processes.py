@@ -24,10 +24,10 @@ async def test_other_exit_codes_tell_nothing_and_a_kill_fires_no_hook(tmp_path: 
         await world.ada.sees("One.")
         await world.ada.says("and another")
         await world.ada.sees("Two.")
-        (sleeper,) = await world.app.processes.of_agent("main", running=True)
+        (sleeper,) = await world.app.processes.of_agent("main", "", running=True)
         await world.app.processes.kill(sleeper.id, "owner")
         await until(world, lambda found: all(one.state != "running" and one.told for one in found))
-        states = {one.state for one in await world.app.processes.of_agent("main")}
+        states = {one.state for one in await world.app.processes.of_agent("main", "")}
     assert states == {"exited", "killed"}
     assert model.calls == 4
 
@@ -40,7 +40,7 @@ async def test_a_matching_line_starts_a_turn_so_often_and_no_more(tmp_path: Path
         await world.ada.says("start it")
         await world.ada.sees("It is up.")
         assert "ready on 8080" in model.requests[-1].messages[-1].text
-        await world.app.processes.kill((await world.app.processes.of_agent("main"))[0].id, "owner")
+        await world.app.processes.kill((await world.app.processes.of_agent("main", ""))[0].id, "owner")
     assert model.calls == 3
 
 
@@ -74,7 +74,7 @@ async def test_what_it_wrote_is_read_from_an_offset(tmp_path: Path) -> None:
     async with scenario(tmp_path, model) as world:
         await world.ada.says("start it")
         await world.ada.sees("It ended.")
-        (process,) = await world.app.processes.of_agent("main")
+        (process,) = await world.app.processes.of_agent("main", "")
         piece = await world.app.processes.read(process, offset=4)
     assert piece.lines == ("two",)
     assert (piece.next_offset, piece.total_bytes) == (8, 8)
@@ -90,7 +90,7 @@ async def test_hooks_lead_to_hooks_only_so_deep(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=script)) as world:
         await world.ada.says("start it")
         await world.ada.sees("at most")
-        assert [one.spec.depth for one in await world.app.processes.of_agent("main")] == [3, 2, 1, 0]
+        assert [one.spec.depth for one in await world.app.processes.of_agent("main", "")] == [3, 2, 1, 0]
 
 
 async def test_what_is_denied_to_bash_is_denied_here(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_what_is_denied_to_bash_is_denied_here(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, profile="guarded") as world:
         await world.ada.says("push it")
         await world.ada.sees("Denied.")
-        assert await world.app.processes.of_agent("main") == []
+        assert await world.app.processes.of_agent("main", "") == []
     assert "Permission denied" in model.requests[-1].messages[-1].text
 
 
@@ -106,13 +106,13 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
     async with scenario(tmp_path, FakeModel(starts("sleep 60", {"on": "exit"}), "Started.")) as world:
         await world.ada.says("start it")
         await world.ada.sees("Started.")
-        (process,) = await world.app.processes.of_agent("main", running=True)
+        (process,) = await world.app.processes.of_agent("main", "", running=True)
         assert is_alive(process.identity)
     assert not is_alive(process.identity)
     again = FakeModel("It was lost.")
     async with scenario(tmp_path, again) as world:
         await world.ada.sees("It was lost.")
-        (process,) = await world.app.processes.of_agent("main")
+        (process,) = await world.app.processes.of_agent("main", "")
         assert process.state == "lost"
     async with scenario(tmp_path, FakeModel("Nothing.")) as world:
         await until(world, lambda found: all(one.told for one in found))
@@ -122,5 +122,5 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
 async def until(world: World, fits: Callable[[list[Process]], bool]) -> None:
     """Wait until the main agent's processes fit."""
     async with asyncio.timeout(SECONDS_MAX):
-        while not fits(await world.app.processes.of_agent("main")):
+        while not fits(await world.app.processes.of_agent("main", "")):
             await world.app.clock.sleep(0.02)

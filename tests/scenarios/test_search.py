@@ -7,6 +7,7 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.events import ToolFinished
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
+from shoal.permissions.access import AccessRules
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
 
@@ -43,7 +44,10 @@ async def test_history_shows_the_channel_and_no_other(tmp_path: Path) -> None:
 
 async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> None:
     async with scenario(
-        tmp_path, seeker("search_channel"), settings={"context": {"backfill_messages_max": 0}}
+        tmp_path,
+        seeker("search_channel"),
+        access=AccessRules(allow=("ada", "*")),
+        settings={"context": {"backfill_messages_max": 0}},
     ) as world:
         at = world.app.clock.now() - timedelta(days=400)
         author = Author("u9", "carol", trusted=False)
@@ -75,7 +79,7 @@ async def answered(world: World, thread: ThreadId, *, direct: bool) -> str:
     await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
     await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
     at = world.app.clock.now()
-    await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("ada"), at, direct=direct))
+    await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("ada", trusted=True), at, direct=direct))
     await world.happens(thread, "turn_finished")
     return next(event.data.text for event in await world.journal(thread) if isinstance(event.data, ToolFinished))
 
@@ -96,7 +100,7 @@ async def test_the_owner_searches_everything_on_the_page(tmp_path: Path) -> None
         await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
         await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
         at = world.app.clock.now()
-        await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("owner"), at))
+        await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("owner", trusted=True), at))
         await world.happens(thread, "turn_finished")
         events = await world.journal(thread)
         text = next(event.data.text for event in events if isinstance(event.data, ToolFinished))

@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.kit import Door, calls
+from tests.scenarios.test_taint import Page
 
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author, Prompt
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import FakeModel, Refusal, Seen, Step
+from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+
+ADA = Author("ada", trusted=True)
 
 
 def describer(seen: Seen) -> Step | str:
@@ -118,3 +122,28 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         assert len([text for text in world.chat.texts(bob.thread) if "saved" in text]) == 1
         texts = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
         assert texts == ["about boats"], "nothing leaves the journal"
+
+
+@pytest.mark.parametrize(
+    ("author", "tainted_by", "tool", "marked"),
+    [
+        (Author("eve", trusted=False), "", "time", (True, True)),
+        (ADA, "", "time_page", (False, True)),
+        (ADA, "", "time", (False, False)),
+        (ADA, "a page", "time", (True, False)),
+    ],
+)
+async def test_the_model_that_describes_is_told_what_is_not_to_be_trusted(
+    tmp_path: Path, author: Author, tainted_by: str, tool: str, marked: tuple[bool, bool]
+) -> None:
+    """`marked`: what was said, and what a tool returned."""
+    model = FakeModel(Reply(calls=(Call(tool, "{}"),)), "heard", "About it.")
+    async with scenario(tmp_path, model, tools=[Page()]) as world:
+        asked = Prompt(
+            world.ada.thread, "k", "hello", author, world.app.clock.now(), message_id="k", tainted_by=tainted_by
+        )
+        await world.app.orchestrator.send(asked)
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.app.snapshots.save(world.ada.thread)
+    said, _, result = model.requests[-1].messages[-1].text.partition("hello")
+    assert ("<untrusted" in said, "<untrusted" in result) == marked

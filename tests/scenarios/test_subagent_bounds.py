@@ -93,3 +93,19 @@ async def test_what_a_tainted_child_answers_taints_its_parent(tmp_path: Path) ->
         assert "stranger" in request.reason
         await world.ada.decides(request.approval_id, allow=False)
         await world.ada.sees("done")
+
+
+@pytest.mark.parametrize(("of_turns", "of_children"), [(50, 2), (2, 50)])
+async def test_a_child_has_its_own_bound_of_steps_and_never_more_than_a_turn(
+    tmp_path: Path, of_turns: int, of_children: int
+) -> None:
+    steps = [call("echo", text=str(number)) for number in range(6)]
+    model = cast(plan=[delegates("subagent", "job"), "done"], job=[*steps, "that is all"])
+    settings = {"turns": {"steps_max": of_turns}, "subagents": {"steps_max": of_children}}
+    async with scenario(tmp_path, model, tools=(echo,), settings=settings) as world:
+        await world.ada.says("plan it")
+        await world.happens(world.ada.thread, "turn_finished")
+        (child,) = await children_of(world)
+        types = await world.types(child)
+        assert types.count("limit_reached") == 1
+        assert types.count("tool_started") == 2

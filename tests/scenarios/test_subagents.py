@@ -119,7 +119,7 @@ async def test_a_stopped_subagent_is_told_as_such(tmp_path: Path) -> None:
         await world.ada.says("plan it")
         await door.entered.wait()
         (leaf,) = await children_of(world)
-        await world.app.orchestrator.send(Abort(leaf, Author("owner")))
+        await world.app.orchestrator.send(Abort(leaf, Author("owner", trusted=True)))
         await world.ada.sees("It was stopped.")
         (result,) = await results(world)
         assert result.is_error

@@ -67,7 +67,7 @@ async def test_after_a_strangers_page_a_sink_asks(tmp_path: Path, sink: Reply) -
 
 
 async def test_what_is_harmless_goes_on(tmp_path: Path) -> None:
-    model = FakeModel(call("time_page"), call("bash", command="echo x > note"), "done")
+    model = FakeModel(call("time_page"), call("bash", command="echo x > note.txt"), "done")
     async with scenario(tmp_path, model, tools=(Page(),)) as world:
         await world.ada.says("go")
         await world.ada.sees("done")

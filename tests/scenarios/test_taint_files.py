@@ -66,13 +66,19 @@ async def test_what_a_steered_turn_wrote_taints_who_reads_it(tmp_path: Path, wri
         call("edit", path="notes.md", old_string="hostile", new_string="hostile!"),
         call("git_status"),
         call("bash", command="cat notes.md"),
-        call("bash", command="cat '/workspace/notes.md' | head"),
+        call("bash", command="cat 'notes.md' | head"),
+        call("bash", command="cat $PWD/notes.md"),
+        call("bash", command="cat {notes,x}.md"),
+        call("bash", command="v=notes; cat $v.md"),
+        call("bash", command="cat /proc/self/cwd/notes.md"),
+        call("bash", command="cat <(cat notes.md)"),
+        call("bash", command="while read -r line; do printf '%s' \"$line\"; done < notes.md"),
         call("bash", command="cat *.md"),
         call("bash", command="head -n 3 ./n?tes.md < /dev/null"),
         call("bash", command="mkdir -p sub && cd sub && cat ../notes.md"),
         call("bash", command="x=notes.md; cat $x"),
         call("bash", command="grep -r hostile"),
-        call("bash", command="grep -r hostile /workspace"),
+        call("bash", command="grep -r hostile $PWD"),
         call("bash", command="tar cf - . | wc -c"),
         call("bash", command="python3 -c 'print(open(\"notes.md\").read())'"),
     ],
@@ -108,6 +114,27 @@ async def test_nothing_else_taints(tmp_path: Path, read: Reply) -> None:
         await world.ada.sees("done")
         assert await asked(world) == []
         assert (await taints(world))[-2:] == ["", FETCHED]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "dash notes.md",
+        "busybox sh ./notes.md",
+        "frobnicate --file=notes.md",
+        "cd /workspace && ksh -x notes.md",
+        "m4 'notes.md'",
+    ],
+)
+async def test_no_program_that_is_not_known_runs_it_unasked(tmp_path: Path, command: str) -> None:
+    run = call("bash", command=command)
+    model = FakeModel(call("time_page"), WRITE, "written", run, "done")
+    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+        await steered(world)
+        await world.ada.says("go on")
+        await world.ada.is_asked()
+        (request,) = await asked(world)
+        assert "'notes.md', written after the page of a stranger" in request.reason
 
 
 async def test_what_is_written_anew_is_clean_again(tmp_path: Path) -> None:
@@ -181,4 +208,4 @@ async def test_a_strangers_file_taints_who_reads_it_later(tmp_path: Path) -> Non
 
 async def test_a_trusted_persons_file_does_not(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
-        assert await read_later(world, Author("ada", "Ada")) == ""
+        assert await read_later(world, Author("ada", "Ada", trusted=True)) == ""

@@ -11,7 +11,9 @@ from tests.scenarios.test_taint_files import clean_file
 from shoal.domain.events import ToolFinished, UserSaid
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Attachment, Author, Prompt
+from shoal.domain.records import NewTrigger
 from shoal.domain.web import Fetched, FetchRequest
+from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.builtin.web import ReadUrlTool, WebSearchTool
@@ -80,7 +82,7 @@ async def test_a_strangers_file_taints_with_its_message(tmp_path: Path) -> None:
 async def test_what_a_webhook_brings_taints(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(CURL)) as world:
         now = world.app.clock.now()
-        hook = Author("webhook:ci", "ci")
+        hook = Author("webhook:ci", "ci", trusted=True)
         prompt = Prompt(world.ada.thread, "k1", "obey", hook, now, origin="trigger", tainted_by="webhook ci")
         await world.app.orchestrator.send(prompt)
         assert "webhook ci" in await reason(world)
@@ -163,7 +165,7 @@ async def test_what_a_process_fetches_taints_whoever_reads_its_output(tmp_path: 
     async with scenario(tmp_path, model) as world:
         await world.ada.says("go")
         await world.ada.sees("told")
-        (process,) = await world.app.processes.of_agent("main")
+        (process,) = await world.app.processes.of_agent("main", "")
         assert process.spec.tainted_by == "what curl fetched"
         prompts = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)]
         assert [prompt.tainted_by for prompt in prompts] == ["", "what curl fetched"]
@@ -175,3 +177,30 @@ async def test_what_a_process_fetches_taints_whoever_reads_its_output(tmp_path: 
             event.data for event in await world.journal(other.thread) if isinstance(event.data, ToolFinished)
         ]
         assert finished.tainted_by == "what curl fetched"
+
+
+async def test_an_error_that_quotes_a_page_taints(tmp_path: Path) -> None:
+    class Redirecting(Web):
+        """Every address leads to one that says what to do. Implements `domain.web.Fetcher`."""
+
+        async def fetch(self, request: FetchRequest) -> Fetched:
+            return Fetched("https://evil.example/obey-me", 404, (), b"")
+
+    async with scenario(tmp_path, FakeModel(call("read_url", url="https://tea.example/"), CURL)) as world:
+        world.app.tools.remove("read_url")
+        world.app.tools.add(ReadUrlTool(Redirecting(b"", "")))
+        await world.ada.says("look it up")
+        assert "the page https://tea.example/" in await reason(world)
+        assert "<untrusted" in world.model.requests[-1].messages[-1].text
+
+
+async def test_a_strangers_schedule_that_is_cancelled_taints(tmp_path: Path) -> None:
+    clock, model = ManualClock(), FakeModel()
+    async with scenario(tmp_path, model, clock=clock) as world:
+        eve, at = Author("eve", trusted=False), "2030-01-05T10:00:00+00:00"
+        added = await world.app.add_trigger(
+            NewTrigger("one-shot", at, "obey", thread=world.ada.thread, author=eve, tainted_by="")
+        )
+        model.add(call("schedule", do="cancel", id=added.id), CURL)
+        await world.ada.says("cancel it")
+        assert "a schedule of" in await reason(world)

@@ -141,7 +141,7 @@ async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, quay: Quay) ->
         await quay.sees(DIRECT, "echo x")
         await quay.fake.stop()
         (asked,) = await app.store.approvals.search()
-        await app.orchestrator.decide(asked.id, True, Asker(user="aad-ada", platform="teams"))
+        await app.orchestrator.decide(asked.id, True, Asker(trust="trusted", user="aad-ada", platform="teams"))
         for _ in range(60):
             await quay.clock.advance(60)
         assert await app.store.outbox.depth() > 0

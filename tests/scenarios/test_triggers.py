@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from shoal.domain.errors import PlatformError
+from shoal.domain.messages import Author
 from shoal.domain.records import NewTrigger
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
@@ -28,7 +29,14 @@ async def test_a_reminder_comes_when_it_is_due(tmp_path: Path) -> None:
 
 async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("unused"), clock=ManualClock()) as world:
-        spec = NewTrigger("one-shot", "2026-01-05T10:00:00+00:00", "it is ten", thread=world.ada.thread)
+        spec = NewTrigger(
+            "one-shot",
+            "2026-01-05T10:00:00+00:00",
+            "it is ten",
+            thread=world.ada.thread,
+            author=Author("owner", trusted=True),
+            tainted_by="",
+        )
         await world.app.add_trigger(spec)
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("ten o'clock"), clock=clock) as world:
@@ -115,7 +123,16 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
         await world.ada.says("are you there?")
         await world.ada.sees("here")
         await clock.advance(30)  # past what looks once after the start
-        spec = NewTrigger("periodic", "* * * * *", "look", platform="gone", channel="5", name="lookout")
+        spec = NewTrigger(
+            "periodic",
+            "* * * * *",
+            "look",
+            platform="gone",
+            channel="5",
+            name="lookout",
+            author=Author("owner", trusted=True),
+            tainted_by="",
+        )
         await world.app.add_trigger(spec)
         await world.is_quiet()
         failed_at: list[float] = []
@@ -137,7 +154,17 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         away = PlatformError("The platform is away.")
         world.chat.troubles.extend([away] * 5)
         at = (clock.now() + timedelta(minutes=5)).isoformat()
-        await world.app.add_trigger(NewTrigger("one-shot", at, "A storm.", platform="fake", channel="harbour"))
+        await world.app.add_trigger(
+            NewTrigger(
+                "one-shot",
+                at,
+                "A storm.",
+                platform="fake",
+                channel="harbour",
+                author=Author("owner", trusted=True),
+                tainted_by="",
+            )
+        )
         await world.is_quiet()
         await clock.advance(300)
         while not world.chat.posted:
@@ -159,7 +186,16 @@ async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owne
         await world.ada.sees("here")
         world.chat.troubles.append(PlatformError("No such channel.", permanent=True))
         at = (clock.now() + timedelta(minutes=5)).isoformat()
-        spec = NewTrigger("one-shot", at, "A storm.", platform="fake", channel="harbour", name="storm")
+        spec = NewTrigger(
+            "one-shot",
+            at,
+            "A storm.",
+            platform="fake",
+            channel="harbour",
+            name="storm",
+            author=Author("owner", trusted=True),
+            tainted_by="",
+        )
         await world.app.add_trigger(spec)
         await clock.advance(360)
         await world.ada.sees("The trigger storm was switched off, since it failed: No such channel.")

@@ -5,11 +5,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from tests.scenarios.kit import Door, calls, crash, echo, echoes, fail
 
 from shoal.domain.events import AssistantSaid, Compacted, Failed, LimitReached, ToolFinished, TurnFinished
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ToolMessage, UserMessage
+from shoal.domain.turnstate import CUT_SHORT
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
@@ -153,6 +155,40 @@ async def test_calls_of_a_cut_off_message_fail_with_the_reason(tmp_path: Path) -
         assert "cut off" in result.text
 
 
+async def test_a_cut_off_message_with_many_calls_does_not_end_the_use_of_tools(tmp_path: Path) -> None:
+    model = FakeModel(Reply(calls=echoes(*"abcdefg").calls, stop="max_tokens"), echoes("one"), "that worked")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("that worked")
+        assert await data_of(world, LimitReached) == []
+        assert [finished.outcome for finished in await data_of(world, TurnFinished)] == ["done"]
+
+
+async def test_messages_whose_calls_are_cut_off_again_and_again_end_the_use_of_tools(tmp_path: Path) -> None:
+    cut_off = Reply(calls=echoes("half").calls, stop="max_tokens")
+    model = FakeModel(*[cut_off] * 5, "I cannot write it that long")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("I cannot write it that long")
+        assert [limit.limit for limit in await data_of(world, LimitReached)] == ["output_tokens"]
+        assert model.requests[-1].tool_choice == "none"
+
+
+async def test_an_answer_that_is_all_thinking_is_asked_for_twice_and_then_told(tmp_path: Path) -> None:
+    thought = Reply("", thinking="on and on", stop="max_tokens")
+    model = FakeModel(*[thought] * 9)
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("tell")
+        await world.ada.sees(CUT_SHORT)
+        assert model.calls == 2
+        assert [(limit.limit, limit.detail) for limit in await data_of(world, LimitReached)] == [
+            ("output_tokens", "2 answers in a row cut off at max_output_tokens")
+        ]
+        (finished,) = await data_of(world, TurnFinished)
+        assert (finished.outcome, finished.reply) == ("limit", CUT_SHORT)
+        assert "Think less" in model.requests[-1].messages[-1].text
+
+
 async def test_an_empty_answer_becomes_the_default_response(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Reply(""))) as world:
         await world.ada.says("hm")
@@ -180,6 +216,20 @@ async def test_a_rate_limit_is_waited_out_as_long_as_the_provider_asks(tmp_path:
         await world.ada.sees("here I am")
 
 
+@pytest.mark.parametrize(("asked", "tries"), [("60", 2), ("60.5", 1), ("3600", 1), ("9" * 400, 1)])
+async def test_a_wait_within_the_bound_is_kept_to_and_a_longer_one_fails_at_once(
+    tmp_path: Path, asked: str, tries: int
+) -> None:
+    clock = ManualClock()
+    model = FakeModel(Refusal(429, headers=(("Retry-After", asked),)), "here I am")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("hello")
+        await world.model.wait_for_calls(1)
+        await clock.advance(62)
+        await world.ada.sees("here I am" if tries == 2 else "try again")
+        assert model.calls == tries
+
+
 async def test_a_model_that_is_down_is_replaced_by_the_fallback(tmp_path: Path) -> None:
     model = FakeModel(Refusal(401), "the other one answers")
     settings = {"model": {"name": "first", "fallback": ["second"]}}
@@ -191,7 +241,9 @@ async def test_a_model_that_is_down_is_replaced_by_the_fallback(tmp_path: Path) 
 
 async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with scenario(tmp_path, FakeModel(*[Refusal(500)] * 4, "back again"), clock=clock) as world:
+    settings = {"model": {"outage_seconds": 0}}
+    model = FakeModel(*[Refusal(500)] * 4, "back again")
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         await world.ada.says("hello")
         for tries in range(1, 4):
             await world.model.wait_for_calls(tries)

@@ -105,12 +105,31 @@ class Shore:
         for kind, schedule in (("cron", f"{self.at.minute} {self.at.hour} * * *"), ("once", self.at.isoformat())):
             if f"it is time: {kind}" not in made:
                 how = "one-shot" if kind == "once" else "periodic"
-                await app.add_trigger(NewTrigger(how, schedule, f"it is time: {kind}", thread=thread_of(kind)))
+                await app.add_trigger(
+                    NewTrigger(
+                        how,
+                        schedule,
+                        f"it is time: {kind}",
+                        thread=thread_of(kind),
+                        author=Author("owner", trusted=True),
+                        tainted_by="",
+                    )
+                )
         if "it is time: opening-cron" not in made:
             daily = f"{self.at.minute} {self.at.hour} * * *"
-            spec = NewTrigger("periodic", daily, "it is time: opening-cron", platform="fake", channel="harbour")
+            spec = NewTrigger(
+                "periodic",
+                daily,
+                "it is time: opening-cron",
+                platform="fake",
+                channel="harbour",
+                author=Author("owner", trusted=True),
+                tainted_by="",
+            )
             await app.add_trigger(spec)
-        asked = Prompt(thread_of("plan"), "ask", "make a plan", Author("ada"), self.clock.now(), message_id="ask")
+        asked = Prompt(
+            thread_of("plan"), "ask", "make a plan", Author("ada", trusted=True), self.clock.now(), message_id="ask"
+        )
         await app.orchestrator.send(asked)
         async with httpx2.AsyncClient(base_url=address, timeout=SECONDS_MAX) as client:
             headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": "delivery 1"}

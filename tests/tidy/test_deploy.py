@@ -11,6 +11,8 @@ from typing import Any, TypeAlias  # noqa: TID251 - what YAML files hold
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from shoal.surfaces.cli.run import run, serve, worker
 from tests.tidy.source import ROOT
@@ -117,7 +119,82 @@ def test_the_autoscaler_asks_for_a_figure_that_exists() -> None:
     assert all(f'"{name}"' in metrics for name in names)
 
 
-def test_the_image_installs_extras_that_exist() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+# ---- what the image is made of ----
+
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+BY_DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
+LOCKS = ("image", "build")
+
+
+def pinned(lock: str) -> dict[str, tuple[str, int]]:
+    """The packages of a lock, with their version and how many hashes each has."""
+    found: dict[str, tuple[str, int]] = {}
+    for entry in re.split(r"\n(?=\S)", (ROOT / "requirements" / f"{lock}.txt").read_text().strip()):
+        named = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", entry)
+        assert named is not None, f"requirements/{lock}.txt: not pinned: {entry.splitlines()[0]}"
+        found[canonicalize_name(named[1])] = (named[2], len(re.findall(r"--hash=sha256:[0-9a-f]{64}", entry)))
+    return found
+
+
+def steps() -> list[str]:
+    """The instructions of the Dockerfile, each on one line."""
+    lines = "\n".join(line for line in DOCKERFILE.splitlines() if not line.startswith("#"))
+    return [line for line in lines.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def test_every_base_is_named_by_its_digest() -> None:
+    named = dict(re.findall(r"^ARG (\w+)=(\S+)$", DOCKERFILE, re.MULTILINE))
+    stages: set[str] = set()
+    for base, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE):
+        found = named.get(base.removeprefix("${").removesuffix("}"), base)
+        assert found in stages or BY_DIGEST.fullmatch(found), f"{base} may be another image tomorrow"
+        stages.add(stage)
+    assert len(stages) == 2
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for name, service in services.items():
+        assert "build" in service or BY_DIGEST.fullmatch(service["image"]), f"{name} may be another image tomorrow"
+
+
+def test_nothing_is_installed_without_a_hash() -> None:
+    commands = [command.strip() for step in steps() if step.startswith("RUN") for command in step.split("&&")]
+    installs = [command for command in commands if re.search(r"\bpip (?:install|wheel)\b", command)]
+    assert len(installs) == 4
+    for command in installs:
+        is_locked = "--require-hashes" in command and re.search(r"-r requirements/(?:image|build)\.txt", command)
+        is_offline = "--no-index" in command and "--no-deps" in command
+        assert is_locked or is_offline, command
+        assert "pip install" in command or "--no-build-isolation" in command, (
+            f"builds with what nobody locked: {command}"
+        )
+    assert not re.search(r"\b(?:curl|wget|npm|ADD)\b", DOCKERFILE)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_package_of_the_image_has_hashes_and_the_version_that_is_tested(lock: str) -> None:
+    tested = pinned("dev")
+    for name, (version, hashes) in pinned(lock).items():
+        assert hashes, f"{name} has no hash; run `make lock`"
+        assert tested.get(name, (version, 0))[0] == version, f"{name} is tested in another version; run `make lock`"
+
+
+def test_the_lock_of_the_image_has_all_that_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (line,) = re.findall(r"image\.txt pyproject\.toml[^\n]*\n([^\n]*)", (ROOT / "scripts" / "lock.sh").read_text())
+    extras = re.findall(r"--extra (\S+)", line)
+    assert set(extras) <= set(project["project"]["optional-dependencies"])
+    wanted = [*project["project"]["dependencies"]]
+    wanted += [one for extra in extras for one in project["project"]["optional-dependencies"][extra]]
+    for asked, lock in [(one, "image") for one in wanted] + [
+        (one, "build") for one in project["build-system"]["requires"]
+    ]:
+        requirement = Requirement(asked)
+        version, _ = pinned(lock).get(canonicalize_name(requirement.name), ("", 0))
+        assert version, f"{asked} is not in requirements/{lock}.txt; run `make lock`"
+        assert requirement.specifier.contains(version), f"{asked} is locked to {version}; run `make lock`"
+
+
+def test_the_image_runs_as_a_user_without_rights() -> None:
+    users = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert users
+    assert users[-1].isdecimal()
+    assert int(users[-1]) >= 1000

@@ -73,12 +73,12 @@ class Driver:
         from shoal.upkeep import collect_seldom
 
         self.versions = {name: version(name) for name in ("shoal", "httpx2", "msgspec")}
-        self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada")
+        self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada", trusted=True)
         self.chat = make_chat()
         config = load_config(Path(os.environ["SHOAL_HOME"]), os.environ, {})
         self.opening = open_app(config, Doubles(adapters=(self.chat,)))
         self.app = await self.opening.__aenter__()
-        collect_seldom()
+        collect_seldom(stays=True)
 
     async def turn(self, session: str, text: str) -> str:
         """One message of a person in a thread, and what the platform is told to post for it."""

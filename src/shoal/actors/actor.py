@@ -24,7 +24,8 @@ import msgspec
 
 from shoal.actors.last_channel import last_channel, noted_channel
 from shoal.actors.parts import Parts
-from shoal.domain.agents import within
+from shoal.actors.readers import known_audience, noted_audience
+from shoal.domain.agents import as_guest, within
 from shoal.domain.cards import card_edit
 from shoal.domain.errors import InvalidInput, ShoalError, StaleEpoch, StoreError
 from shoal.domain.events import (
@@ -40,6 +41,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ThreadId, TurnId, thread_address
 from shoal.domain.messages import Author, Caller, Prompt
+from shoal.domain.outage import STOPPED
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import SignalKind
 from shoal.domain.records import Commit, Lease
@@ -51,6 +53,8 @@ log = logging.getLogger(__name__)
 
 ABORTED_CALL = "Aborted: a person stopped the turn."
 ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
+FAILED_CALL = "Not run: the turn failed."
+FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
 TIMED_OUT = "I stopped: this took longer than I may work on one message."
 
@@ -58,7 +62,7 @@ TIMED_OUT = "I stopped: this took longer than I may work on one message."
 class Actor:
     """Advances one thread in this process."""
 
-    __slots__ = ("_hurried", "_parts", "_scope", "_settling", "last_used", "running", "session", "thread")
+    __slots__ = ("_hurried", "_parts", "_settling", "last_used", "running", "session", "thread")
 
     def __init__(self, thread: ThreadId, parts: Parts) -> None:
         self.thread = thread
@@ -66,7 +70,6 @@ class Actor:
         self.running = False
         self.last_used = parts.clock.monotonic()
         self._parts = parts
-        self._scope: anyio.CancelScope | None = None
         self._settling: anyio.CancelScope | None = None
         self._hurried = False
 
@@ -97,9 +100,7 @@ class Actor:
         if kind == "steer":
             self.session.steered = True
         elif kind == "abort":
-            self.session.aborting = True
-            if self._scope is not None:
-                self._scope.cancel()
+            self.session.abort()
 
     def hurry(self) -> None:
         """A prompt waits: leave what can wait, or do not begin it."""
@@ -172,6 +173,7 @@ class Actor:
             prompt.agent or session.lease.agent, _place(self.thread, prompt.caller)
         )
         session.agent = self._parts.agents.with_model(agent, prompt.model)
+        known = session.audience
         await self._bind(session, prompt)
         session.overflowed, session.squeezed_to = False, 0
         notices = await self._parts.folders.pull(self.thread, session.who)
@@ -182,12 +184,16 @@ class Actor:
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
-        is_conversation = prompt.origin == "person" and prompt.history
+        settings: tuple[tuple[str, str, str], ...] = ()
+        if prompt.origin == "person" and prompt.history and prompt.author.trusted and not session.audience.guest:
+            settings += noted_channel(session.who.name, self.thread)
+        if prompt.origin == "person" and prompt.direct and session.audience != known:
+            settings += noted_audience(self.thread, session.audience)
         commit = Commit(
             TurnId(self._parts.clock.new_id()),
             (*expired, started),
             prompts=opening.prompts,
-            settings=noted_channel(session.who.name, self.thread) if is_conversation else (),
+            settings=settings,
         )
         await self._start(session, prompt, commit)
         self._parts.context.opened(opening)
@@ -217,10 +223,27 @@ class Actor:
         if caller is None:
             asker = asker_of(self.thread, asked.author, direct=asked.direct)
             session.asker = self._parts.people.asker(asker)
+            await self._find_readers(session, asked)
         else:
             session.agent = within(session.who, caller)
             asker = asker_of(caller.root, caller.author, direct=caller.direct)
             session.asker = self._parts.people.asker(asker)
+            session.audience = caller.audience
+        if session.audience.guest:
+            session.agent = as_guest(session.who, session.chat)
+
+    async def _find_readers(self, session: Session, asked: Prompt | TurnState) -> None:
+        """Settle how far the turn sees. One that nobody wrote is read by who reads its conversation; of others it tells
+        nothing where who asked for it is not trusted."""
+        trusted = asked.author.trusted and not asked.tainted_by
+        if asked.origin not in ("person", "api"):
+            known = await known_audience(self._parts.store.settings, self.thread)
+            if known is not None:
+                session.asker = msgspec.structs.replace(session.asker, kind="direct")
+                session.audience = msgspec.structs.replace(known, everywhere=known.everywhere and trusted)
+                return
+        found = self._parts.audiences.of(session.asker, asked.author, self.thread)
+        session.audience = msgspec.structs.replace(found, everywhere=found.everywhere and trusted)
 
     async def _start(self, session: Session, prompt: Prompt, opening: Commit) -> None:
         """Open the turn with these events and what the prompt says."""
@@ -240,12 +263,12 @@ class Actor:
     async def _run_turn(self, session: Session) -> TurnOutcome:
         deadline = anyio.current_time() + self._parts.limits.timeout_seconds
         with anyio.CancelScope(deadline=deadline) as scope:
-            self._scope = scope
+            session.scope = scope
             try:
                 if not session.aborting:
                     return await self._parts.loop.run(session)
             finally:
-                self._scope = None
+                session.scope = None
         await self._end(session, timed_out=not session.aborting)
         return "finished"
 
@@ -269,27 +292,29 @@ class Actor:
             await self._close(session, failed, TurnFinished("failed", TIMED_OUT, state.steps, state.usage))
         else:
             partial = "".join(session.streamed)
-            said = (AssistantSaid(partial, stop="aborted", model=state.model),) if partial else ()
+            cut = AssistantSaid(partial, stop="aborted", model=state.model, tainted_by=session.tainted_by)
+            said = (cut,) if partial else ()
             await self._close(session, *said, TurnFinished("aborted", "", state.steps, state.usage))
         session.hub.show(self.thread, state.turn, StatusChanged("idle"))
 
     async def _close(self, session: Session, *events: EventData) -> None:
         state = session.open
         await self._parts.children.stop(self.thread)
-        results = tuple(
-            ToolFinished(
-                call.id, call.name, ABORTED_RUNNING if call.id in state.started else ABORTED_CALL, is_error=True
-            )
-            for call in state.unresolved()
-        )
         finished = events[-1]
         assert isinstance(finished, TurnFinished)
+        by_a_person = finished.outcome == "aborted"
+        unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)
+        results = tuple(
+            ToolFinished(call.id, call.name, running if call.id in state.started else unrun, is_error=True)
+            for call in state.unresolved()
+        )
         cards = tuple(
             card_edit(session.chat, request.approval_id, request.shown, "stopped")
             for call in state.unresolved()
             if call.id in state.started and (request := state.approvals.get(call.id)) is not None
         )
-        commit = Commit(state.turn, results + events, cards + session.answer(finished.reply))
+        posts = (*cards, *session.outage_ends(STOPPED), *session.answer(finished.reply))
+        commit = Commit(state.turn, results + events, posts)
         await session.finish(commit)
 
     async def _project(self, session: Session) -> None:
@@ -308,7 +333,15 @@ def asker_of(thread: ThreadId, author: Author, *, direct: bool) -> Asker:
     """Who a turn's calls are made for."""
     address = thread_address(thread)
     kind = "direct" if direct else "group"
-    return Asker(author.id, author.name, author.roles, address.platform, address.channel, kind)
+    return Asker(
+        trust="trusted" if author.trusted else "untrusted",  # who is the owner is for `People` to say
+        user=author.id,
+        name=author.name,
+        roles=author.roles,
+        platform=address.platform,
+        channel=address.channel,
+        kind=kind,
+    )
 
 
 def _place(thread: ThreadId, caller: Caller | None) -> ThreadId:

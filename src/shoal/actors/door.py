@@ -18,16 +18,16 @@ from typing import Protocol
 import msgspec
 
 from shoal.actors.pairing import Pairing
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import Asked
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreError
 from shoal.domain.events import Scope
-from shoal.domain.ids import ApprovalId, ThreadId, thread_address
+from shoal.domain.ids import ApprovalId, ThreadId, thread_address, unopened
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import Asker, Trust
 from shoal.domain.ports import InboxPort
-from shoal.domain.records import NewPost
-from shoal.domain.store import Store
+from shoal.domain.records import NewPost, NewTrigger
+from shoal.domain.store import ONCE, Store
 from shoal.permissions.access import NO_LINKS, STRANGER, AccessRules, Admission, Bucket, People, admit, vouched
 from shoal.permissions.approvals import Answer, parse_answer
 
@@ -38,8 +38,8 @@ MESSAGE_SECONDS = 2.0
 CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
-COMMANDS_KEPT_MAX = 1_000
-"""The last commands, which are not obeyed again when the platform delivers their messages again."""
+OWNER_IN = ("owner", "direct")
+"""The setting that holds the direct conversation in which the owner wrote last."""
 
 ASK_FOR_CODE = (
     "I do not know you yet. If you should have access, give this code to my owner, who can let you in with "
@@ -86,7 +86,7 @@ class Door:
         self._voice = voice
         self._links = links
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
-        self._obeyed: OrderedDict[str, None] = OrderedDict()
+        self._owner_in = ThreadId("")
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
     async def send(self, message: Inbound) -> Receipt:
@@ -98,9 +98,12 @@ class Door:
             return Receipt("dropped")
         if not found.owner and not self._may_go_on(message.author.id):
             return Receipt("busy")
+        if found.owner and isinstance(message, Prompt) and message.direct and message.thread != self._owner_in:
+            await self._store.settings.put(*OWNER_IN, message.thread)
+            self._owner_in = message.thread
         author = msgspec.structs.replace(message.author, trusted=found.trusted)
         message = msgspec.structs.replace(message, author=author)
-        if isinstance(message, Prompt) and await self._is_answer(message, owner=found.owner):
+        if isinstance(message, Prompt) and await self._is_answer(message, found.trust):
             return Receipt("accepted", message.message_id)
         return await self._inner.send(message)
 
@@ -114,15 +117,13 @@ class Door:
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval for somebody who may speak. Raises what the orchestrator raises, and Forbidden."""
-        found = await self._admission(by.platform, Author(by.user, by.name, by.roles), by.channel)
+        found = await self._admission(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
         if not found.allowed:
             raise Forbidden("You have no access here.")
-        return await self._inner.decide(approval, allow, by, scope)
+        return await self._inner.decide(approval, allow, msgspec.structs.replace(by, trust=found.trust), scope)
 
     async def command(self, asked: Asked) -> str:
         """Do what a slash command asks, for somebody who may speak, once a key. Raises StoreError."""
-        if asked.key in self._obeyed:
-            return ""
         address = thread_address(asked.thread)
         found = await self._admission(address.platform, asked.author, address.channel)
         if not found.allowed:
@@ -130,13 +131,13 @@ class Door:
         if not found.owner and not self._may_go_on(asked.author.id):
             return "That was a lot at once. Try again in a moment."
         author = msgspec.structs.replace(asked.author, trusted=found.trusted)
-        self._obeyed[asked.key] = None
-        while len(self._obeyed) > COMMANDS_KEPT_MAX:
-            self._obeyed.popitem(last=False)
+        once, at = f"command:{address.platform}:{asked.key}", str(to_micros(self._clock.now()))
+        if not await self._store.settings.swap(ONCE, once, None, at):
+            return ""
         try:
             return await self._inner.command(msgspec.structs.replace(asked, author=author))
         except StoreError:  # the platform delivers it again
-            self._obeyed.pop(asked.key, None)
+            await self._store.settings.drop(ONCE, once, at)
             raise
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
@@ -145,9 +146,12 @@ class Door:
 
     async def judge(self, thread: ThreadId, author: Author) -> Author:
         """Somebody whose words were read in a thread's past, trusted only if the rules trust them there."""
+        return msgspec.structs.replace(author, trusted=(await self.admission(thread, author)).trusted)
+
+    async def admission(self, thread: ThreadId, author: Author) -> Admission:
+        """What the rules say of somebody in a thread's channel now."""
         address = thread_address(thread)
-        found = await self._admission(address.platform, author, address.channel)
-        return msgspec.structs.replace(author, trusted=author.trusted and found.trusted)
+        return await self._admission(address.platform, author, address.channel)
 
     async def _admission(self, platform: str, author: Author, channel: str) -> Admission:
         person = self._links.people.find(f"{platform}:{author.id}")
@@ -192,10 +196,10 @@ class Door:
             if code:
                 await self._say(message, ASK_FOR_CODE.format(code=code))
 
-    async def _is_answer(self, message: Prompt, *, owner: bool) -> bool:
+    async def _is_answer(self, message: Prompt, trust: Trust) -> bool:
         """Take a decision or a pairing that was written as a message; False when it is neither."""
         words = message.text.split()
-        if owner and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
+        if trust == "owner" and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
             await self._say(message, await self._pair(words[1], message))
             return True
         answer = parse_answer(message.text)
@@ -204,11 +208,18 @@ class Door:
             return False
         address = thread_address(message.thread)
         author = message.author
-        by = Asker(author.id, author.name, author.roles, address.platform, address.channel)
+        by = Asker(
+            trust=trust,
+            user=author.id,
+            name=author.name,
+            roles=author.roles,
+            platform=address.platform,
+            channel=address.channel,
+        )
         try:
             await self._inner.decide(approval, answer.allow, by, answer.scope)
             said = "Allowed." if answer.allow else "Denied."
-        except (Conflict, Gone, Forbidden) as error:
+        except (Conflict, Gone, Forbidden, InvalidInput) as error:
             said = str(error)
         await self._say(message, said)
         return True
@@ -238,3 +249,17 @@ async def judged(doors: Mapping[str, Door], thread: ThreadId, author: Author) ->
     """Somebody whose words were read in a thread's past, as the platform's door judges them; without one, untrusted."""
     door = doors.get(thread_address(thread).platform)
     return await door.judge(thread, author) if door is not None else msgspec.structs.replace(author, trusted=False)
+
+
+async def asked_for(doors: Mapping[str, Door], trigger: NewTrigger) -> Author:
+    """Who asked for a trigger that was stored without its author, trusted as the present rules trust them there.
+
+    The command line and the API said `owner`, and nobody else is called so where the door lets no such person in.
+    """
+    thread = trigger.thread or unopened(trigger.platform, trigger.channel)
+    author = Author(trigger.created_by or "shoal", trusted=False)
+    if trigger.created_by != "owner":
+        return await judged(doors, thread, author)
+    door = doors.get(thread_address(thread).platform)
+    admission = await door.admission(thread, author) if door is not None else STRANGER
+    return msgspec.structs.replace(author, trusted=admission.trusted or not admission.allowed)

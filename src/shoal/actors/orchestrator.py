@@ -6,6 +6,7 @@ when the engine advances a thread, and dropped when it has been idle.
 
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -14,8 +15,17 @@ from shoal.actors.actor import Actor
 from shoal.actors.parts import Parts
 from shoal.domain.children import is_child
 from shoal.domain.commands import Asked
-from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreError, StoreUnavailable
-from shoal.domain.events import Cleared, Scope
+from shoal.domain.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    NotFound,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+)
+from shoal.domain.events import Cleared, RetryRequested, Scope
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, thread_address
 from shoal.domain.messages import (
     STOP_SIGNS,
@@ -28,9 +38,10 @@ from shoal.domain.messages import (
     Prompt,
     Reaction,
     Receipt,
+    Retry,
     Steer,
 )
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import ChatAdapter, CommandDesk, Engine, SignalKind
 from shoal.domain.records import Approval, AuditEntry, Fate, NewPost, Opening, OutboxRow
 from shoal.permissions.approvals import may_decide
@@ -38,7 +49,10 @@ from shoal.turn.spending import spent_today
 
 log = logging.getLogger(__name__)
 
+CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
 STORE_RETRY_SECONDS = 5.0
+RETRY_AGAIN_SECONDS = 60.0
+"""When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
 ACTIVE_MAX = 256
 """Threads held in memory; beyond it the longest idle ones are dropped."""
 
@@ -112,7 +126,21 @@ class Orchestrator:
                 receipt = await inbox.accept_now(message)
             case Abort():
                 receipt = await self._abort(message)
+            case Retry():
+                receipt = await self._retry(message)
         return receipt
+
+    async def _retry(self, message: Retry) -> Receipt:
+        """Have a turn that waits for its model ask again now. Raises Forbidden where the author may choose no model."""
+        if message.model and not message.author.trusted:
+            raise Forbidden(CHOOSES_NO_MODEL)
+        request = RetryRequested(message.author.id, message.model)
+        events = await self._parts.store.journal.retry(message.thread, TurnId(message.turn), request)
+        if not events:
+            return Receipt("dropped")
+        self._parts.hub.publish(events)
+        await self._engine.woken(message.thread)
+        return Receipt("delivered", turn=events[0].turn)
 
     async def _abort(self, message: Abort) -> Receipt:
         """Stop the running turn, and the subagents that work for the thread."""
@@ -131,8 +159,8 @@ class Orchestrator:
         return prompt if agent == prompt.agent else msgspec.structs.replace(prompt, agent=agent)
 
     async def _join(self, prompt: Prompt) -> Receipt | None:
-        """Take a prompt to a running turn as a steer; None when there is none, or it brings files."""
-        if prompt.attachments:
+        """Take a prompt to a running turn as a steer; None when there is none, or it brings files or others' words."""
+        if prompt.attachments or prompt.tainted_by:
             return None
         steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
         receipt = await self.send(steer)
@@ -215,7 +243,8 @@ class Orchestrator:
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval: who asked for it, an approver or the owner may.
 
-        Raises NotFound, Forbidden, Conflict when it was decided, Gone when it has expired.
+        Raises NotFound, Forbidden, Conflict when it was decided, Gone when it has expired, and InvalidInput for the
+        whole thread where it does not cover all that may run.
         """
         found = await self._parts.store.approvals.get(approval)
         if found is None:
@@ -227,9 +256,14 @@ class Orchestrator:
             raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
         verdict = "allow" if allow else "deny"
         try:
-            settlement = await self._parts.store.approvals.settle(approval, verdict, scope, by.user)
+            settlement = await self._parts.store.approvals.settle(
+                approval, verdict, scope, by.user, by.trust, token=by.token
+            )
         except (Conflict, Gone):
             await self._refused(found, by, f"too late to {verdict}")
+            raise
+        except InvalidInput as error:
+            await self._refused(found, by, str(error))
             raise
         self._parts.hub.publish([settlement.event])
         self._parts.poke_sender(settlement.approval.asked_in)
@@ -239,7 +273,7 @@ class Orchestrator:
     async def _refused(self, found: Approval, by: Asker, why: str) -> None:
         """Have the thread's audit chain tell of a decision that does not count."""
         action = f"{found.tool} {found.digest}"
-        entry = AuditEntry("approval", action, "refused", user=by.identity, turn=found.turn, detail=why)
+        entry = AuditEntry("approval", action, "refused", user=by.identity, turn=found.turn, detail=why, token=by.token)
         await self._parts.store.audit.record(found.thread, [entry])
 
     async def expire_approvals(self) -> None:
@@ -248,6 +282,13 @@ class Orchestrator:
             self._parts.hub.publish([settlement.event])
             self._parts.poke_sender(settlement.approval.asked_in)
             await self._engine.woken(settlement.approval.thread)
+
+    async def retry_due(self) -> datetime | None:
+        """Wake the turns that are to ask their model again now; when the next one is due."""
+        journal = self._parts.store.journal
+        for thread in await journal.take_retries(RETRY_AGAIN_SECONDS):
+            await self._engine.woken(thread)
+        return await journal.next_retry_at()
 
     async def clear(self, thread: ThreadId, by: str) -> None:
         """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
@@ -266,13 +307,16 @@ class Orchestrator:
         """The thread that a message belongs to. Raises StoreError."""
         return await self._parts.store.outbox.thread_of(channel, message_id, key)
 
-    async def status(self, thread: ThreadId) -> str:
-        """What the thread does, and what models took today, for a person."""
+    async def status(self, thread: ThreadId, audience: Audience) -> str:
+        """What the thread does, and what models took today as far as it is for this audience, for a person."""
         found = await self._parts.store.journal.thread(thread)
         if found is None:
             return "Nothing was said here yet."
         doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
         line = f"{doing}; {found.queued} waiting. Agent {found.agent or 'not chosen yet'}, {found.last_seq} events."
+        if audience.guest:
+            own = [one for one in await self._parts.store.budget.standings() if one.scope == f"thread:{thread}"]
+            return "\n".join([line, *(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)])
         scopes = {f"thread:{thread}", f"agent:{found.agent}", "day", "total"}
         standings = [one for one in await self._parts.store.budget.standings() if one.scope in scopes]
         spent = spent_today(await self._parts.store.ledger.usage(0), standings)
@@ -292,6 +336,8 @@ class Orchestrator:
             actor = self._actors[thread] = Actor(thread, self._parts)
         try:
             await actor.advance()
+        except StoreCorrupt as error:  # no try will help; the next start wakes it
+            log.error("the database is damaged; the thread stands", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
             log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             await self._parts.clock.sleep(STORE_RETRY_SECONDS)

@@ -12,7 +12,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Caller, Prompt
 from shoal.domain.ports import LiveHub
 from shoal.domain.store import Store
-from shoal.permissions.access import NO_LINKS, People
+from shoal.permissions.access import NO_LINKS, Audiences, People
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
 from shoal.turn.session import Projector, Session
@@ -52,7 +52,7 @@ class Parts(msgspec.Struct, frozen=True):
     `poke_sender` tells delivery that the outbox has something for a thread; once `stopping`, no further turn is opened.
     `settle` tidies a thread up that has nothing to do; it may be cancelled at any await. `backfill` journals what was
     said before a prompt and not seen; `take_files` puts the prompt's attachments in place, `expect_files` begins that.
-    `folders` brings directories to this machine and from it.
+    `audiences` tells who reads along; `folders` brings directories to this machine and from it.
     """
 
     store: Store
@@ -70,5 +70,6 @@ class Parts(msgspec.Struct, frozen=True):
     take_files: Callable[[Prompt], Awaitable[Prompt]]
     expect_files: Callable[[Prompt], None]
     children: Family
+    audiences: Audiences
     people: People = NO_LINKS
     folders: Folders = STILL_FOLDERS

@@ -14,6 +14,7 @@ from shoal.domain.errors import Forbidden, InvalidInput
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.permissions import Asker
 from shoal.domain.store import Store
+from shoal.permissions.access import Audiences
 
 Verb = Callable[[Asked, str], Awaitable[str]]
 LINES_MAX = 40
@@ -31,13 +32,14 @@ FORBIDDEN = "Only my owner, and whom agents.managers names, may do that."
 
 class Desks(msgspec.Struct, frozen=True):
     """What the commands stand on. `may` tells who may change agents and settings; `keys` checks the providers' keys and
-    returns a line each."""
+    returns a line each; `audiences` tells who may know what agents do elsewhere."""
 
     store: Store
     agents: Agents
     roster: Roster
     may: Callable[[Asker], bool]
     keys: Callable[[], Awaitable[Sequence[str]]]
+    audiences: Audiences
 
 
 class AgentCommands:
@@ -49,6 +51,7 @@ class AgentCommands:
         self._roster = desks.roster
         self._may = desks.may
         self._keys = desks.keys
+        self._audiences = desks.audiences
         self.verbs: dict[str, Verb] = {
             "": self._show,
             "list": self._list,
@@ -87,7 +90,7 @@ class AgentCommands:
     # ---- /agent ----
 
     async def _list(self, asked: Asked, rest: str) -> str:
-        cards = await self._roster.cards()
+        cards = [self._shown(asked, card) for card in await self._roster.cards()]
         lines = [_line(card) for card in cards[:LINES_MAX]]
         if len(cards) > LINES_MAX:
             lines.append(f"- and {len(cards) - LINES_MAX} more")
@@ -95,7 +98,7 @@ class AgentCommands:
 
     async def _show(self, asked: Asked, rest: str) -> str:
         spec = await agent_here(self._store, self._agents, asked.thread)
-        card = await self._roster.card(rest or spec.name)
+        card = self._shown(asked, await self._roster.card(rest or spec.name))
         if card.spec is None:
             return f"**{card.name}** is broken: {card.error}"
         if rest in ("", spec.name):
@@ -179,6 +182,11 @@ class AgentCommands:
         said = f"`{value}`" if value else "no longer chosen"
         weight = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
         return f"{key} is {said} in {where} from the next turn on.{weight}"
+
+    def _shown(self, asked: Asked, card: AgentCard) -> AgentCard:
+        """The card without how much is at work elsewhere, unless whoever asks may know that."""
+        audience = self._audiences.of(asked.asker, asked.author, asked.thread)
+        return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
 
     def _check(self, asked: Asked) -> None:
         if not self._may(asked.asker):

@@ -110,7 +110,7 @@ class Children:
         """Stop a thread's children that are at work, wherever they run; returns how many."""
         working = await self._store.children.working(thread)
         for child in working:
-            receipt = await self._store.inbox.abort(Abort(child, Author("shoal"), all_queued=True))
+            receipt = await self._store.inbox.abort(Abort(child, Author("shoal", trusted=False), all_queued=True))
             if receipt.delivered:
                 await self._engine.signal(child, "abort", TurnId(receipt.turn))
             await self._engine.woken(child)
@@ -129,11 +129,12 @@ class Children:
             line=((*above.line,) if above is not None else ()) + ((context.thread, context.turn),),
             call_id=context.call_id,
             mode=task.mode,
-            author=above.author if above is not None else purpose.author,
+            author=purpose.person,
+            tainted_by=purpose.tainted_by,
             bounds=bounds if own in bounds else (*bounds, own),
             tools=agent.tools or None,
             steps_max=self._limits.steps_max,
-            tainted_by=purpose.tainted_by,
             gates=agent.taint,
             direct=context.asker.kind == "direct",
+            audience=purpose.audience,
         )

@@ -9,7 +9,8 @@ from shoal.domain.errors import ShoalError, StoreError
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.messages import Abort, Inbound, Receipt, Steer
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import Asker, Audience
+from shoal.permissions.access import Audiences
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +33,17 @@ class Floor(Protocol):
         """Start the window anew."""
         ...
 
-    async def status(self, thread: ThreadId) -> str:
-        """What the thread does."""
+    async def status(self, thread: ThreadId, audience: Audience) -> str:
+        """What the thread does, as far as it is for this audience."""
         ...
 
 
 class Desk:
     """Implements `domain.ports.CommandDesk`. `further` are groups of commands, by name, that others answer."""
 
-    def __init__(self, floor: Floor, further: Mapping[str, Answers] = NO_ANSWERS) -> None:
+    def __init__(self, floor: Floor, audiences: Audiences, further: Mapping[str, Answers] = NO_ANSWERS) -> None:
         self._floor = floor
+        self._audiences = audiences
         self.answers: dict[str, Answers] = {
             "help": self._help,
             "new": self._new,
@@ -77,7 +79,8 @@ class Desk:
         return "We start anew. What was said before is kept, but I do not look at it."
 
     async def _status(self, asked: Asked) -> str:
-        return await self._floor.status(asked.thread)
+        audience = self._audiences.of(asked.asker, asked.author, asked.thread)
+        return await self._floor.status(asked.thread, audience)
 
     async def _stop(self, asked: Asked) -> str:
         receipt = await self._floor.send(Abort(asked.thread, asked.author, asked.argument.lower() == "all"))

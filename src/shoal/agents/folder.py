@@ -92,14 +92,19 @@ def make_folder(home: Home, name: str) -> list[str]:
     is_new = not (folder / "workspace").exists()
     for inner in FOLDERS:
         make_directory(home, folder / inner, made)
-    for source in sorted(home.template.glob("docs/**/*")):
-        if source.is_file():
-            target = folder / source.relative_to(home.template)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_new(home, target, source.read_bytes(), made)
+    for source in template_files(home)[len(FILES) :]:
+        target = folder / source.relative_to(home.template)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_new(home, target, source.read_bytes(), made)
     if is_new:
         _start_repository(folder / "workspace")
     return made
+
+
+def template_files(home: Home) -> list[Path]:
+    """What the files of a new agent are copies of: those of `FILES`, which may be missing, then the documents."""
+    docs = [path for path in sorted(home.template.glob("docs/**/*")) if path.is_file()]
+    return [*(home.template / file for file in FILES), *docs]
 
 
 def make_template(home: Home) -> list[str]:

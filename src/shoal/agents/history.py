@@ -10,7 +10,8 @@ from shoal.domain.errors import Conflict, NotFound, ToolError
 GIT_SECONDS_MAX = 30.0
 EDIT = "Shoal-Edit"
 UNDOES = "Shoal-Undoes"
-_KEPT_OUT = "/workspace/\n/sessions/\n"
+TAINT = "Shoal-Tainted-By"
+_KEPT_OUT = "/workspace/\n/guests/\n/sessions/\n"
 _TRACKED = (":(glob)*.toml", ":(glob)*.md", ":(glob)docs/**", ":(glob)skills/**")
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false")
 
@@ -53,6 +54,11 @@ class History:
                 return commit, subject, self._folder / edited
         raise NotFound("There is nothing left to take back.")
 
+    def tainted_by(self, path: Path) -> str:
+        """What untrusted content had a hand in any change of a file that is recorded; empty when none had."""
+        name = path.relative_to(self._folder).as_posix()
+        return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
+
     def before_and_after(self, commit: str, path: Path) -> tuple[bytes | None, bytes | None]:
         """What a file held before and after a commit; None where it was not there."""
         name = path.relative_to(self._folder).as_posix()
@@ -90,6 +96,13 @@ class History:
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             said = (error.stderr or b"").decode("utf-8", "replace").strip()
             raise ToolError(f"git could not keep the change: {said[-300:] or error}") from error
+
+
+def taint_of_undone(folder: Path) -> str:
+    """What marks the file whose newest change `restore` takes back. Raises NotFound when there is none."""
+    history = History(folder)
+    _, _, path = history.last_edit()
+    return history.tainted_by(path)
 
 
 def restore(folder: Path) -> tuple[str, Path, bytes | None, bytes | None]:

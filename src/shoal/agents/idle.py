@@ -1,4 +1,7 @@
-"""Idle agents: when nothing happened in any thread of one for a while, its conversations are saved and cleared."""
+"""Idle agents: when nothing happened in any thread of a channel for a while, its conversations are saved and cleared.
+
+What an agent does in other channels does not count: nobody's window tells whether somebody else writes elsewhere.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,6 +13,7 @@ from shoal.domain.agents import AgentSpec
 from shoal.domain.children import is_child
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
+from shoal.domain.ids import channel_of
 from shoal.domain.records import NewPost, Stretch
 from shoal.domain.store import Store
 
@@ -74,9 +78,9 @@ class IdleWatch:
     async def _check_agent(self, name: str, minutes: float) -> int:
         threads = await self._store.snapshots.stretches([name, ""] if name == self._default else [name])
         since = self._clock.now() - timedelta(minutes=minutes)
-        if any(one.busy or one.updated_at > since for one in threads):
-            return 0
-        return sum([await self._save(one, minutes) for one in threads if not is_child(one.thread)])
+        in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
+        idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
+        return sum([await self._save(one, minutes) for one in idle])
 
     async def _save(self, stretch: Stretch, minutes: float) -> bool:
         try:

@@ -11,7 +11,16 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from shoal.agents.folder import checked_name, digest_of, make_folder, read_agent, remove_folder, set_key
+from shoal.agents.folder import (
+    FILE,
+    checked_name,
+    digest_of,
+    make_folder,
+    read_agent,
+    remove_folder,
+    set_key,
+    template_files,
+)
 from shoal.agents.places import Choices, Places, place_of
 from shoal.agents.registry import Agents
 from shoal.domain.agents import AgentSpec
@@ -24,6 +33,7 @@ from shoal.domain.ports import ChannelHost, ChatAdapter
 from shoal.domain.records import AuditEntry
 from shoal.domain.registry import Binding, Work
 from shoal.domain.store import Store
+from shoal.tools.prompt_files import PromptFiles
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +106,7 @@ class Roster:
         clock: Clock,
         checks: Checks,
         adapters: Mapping[str, ChatAdapter],
+        files: PromptFiles,
     ) -> None:
         self._home = home
         self._store = store
@@ -103,6 +114,7 @@ class Roster:
         self._clock = clock
         self._checks = checks
         self._adapters = adapters
+        self._files = files
         self.send: Send | None = None
 
     async def cards(self) -> list[AgentCard]:
@@ -124,10 +136,11 @@ class Roster:
         for key, value in settings.items():
             self._checks.check(key, value)
         folder = self._home.agent(name)
-        await asyncio.to_thread(make_folder, self._home, name)
         try:
-            for key, value in settings.items():
-                await asyncio.to_thread(set_key, folder, key, value)
+            async with self._files.marking(await self._files.source_of(*template_files(self._home))):
+                await asyncio.to_thread(make_folder, self._home, name)
+                for key, value in settings.items():
+                    await asyncio.to_thread(set_key, folder, key, value)
         except InvalidInput:
             await asyncio.to_thread(remove_folder, self._home, name, self._clock.now(), keep=False)
             raise
@@ -178,7 +191,8 @@ class Roster:
             self._checks.check(key, value)
         folder = self._home.agent(name)
         before = digest_of(folder)
-        await asyncio.to_thread(set_key, folder, key, value)
+        async with self._files.marking(await self._files.source_of(folder / FILE)):
+            await asyncio.to_thread(set_key, folder, key, value)
         await self._store.registry.put(name, digest_of(folder))
         await self._record(f"config {key}", name, by, f"{before[:12]} → {digest_of(folder)[:12]}")
         return self._agents.spec(name)
@@ -286,7 +300,7 @@ class Roster:
                 raise Conflict(f"Turns of {name} do not end ({works[0].thread}). Try again in a moment.")
             assert self.send is not None, "the app says where to send"
             for work in works:
-                await self.send(Abort(work.thread, Author("owner"), all_queued=True))
+                await self.send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
             await self._clock.sleep(LOOK_SECONDS)
 
     async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:

@@ -11,13 +11,14 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from shoal.agents.folder import FILE, set_key
-from shoal.agents.history import EDIT, History, read_file, restore, write_file
+from shoal.agents.history import EDIT, TAINT, History, read_file, restore, taint_of_undone, write_file
 from shoal.domain.errors import InvalidInput, NotFound, ToolError
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ToolContext
 from shoal.domain.records import AuditEntry
 from shoal.domain.store import Store
 from shoal.tools.builtin.self_edit import Edit
+from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.threads import in_thread
 from shoal.turn.skills import SkillProblem, parse_skill
 
@@ -38,10 +39,11 @@ class Rules(msgspec.Struct, frozen=True):
 class SelfEditor:
     """Plans and makes the changes. Implements what the tools ask for."""
 
-    def __init__(self, store: Store, home_of: Callable[[str], Path], rules: Rules) -> None:
+    def __init__(self, store: Store, home_of: Callable[[str], Path], rules: Rules, files: PromptFiles) -> None:
         self._store = store
         self._home_of = home_of
         self._rules = rules
+        self._files = files
         self._lock = asyncio.Lock()
 
     def setting(self, key: str, value: str, context: ToolContext) -> Edit:
@@ -85,6 +87,8 @@ class SelfEditor:
         approved = await self._approved_by(context)
         trailers = [f"{EDIT}: {edit.name}", f"Asked-by: {context.asker.user or 'nobody'}"]
         trailers += [f"Approved-by: {approved}"] if approved else []
+        tainted_by = " ".join(context.purpose.tainted_by.split())
+        trailers += [f"{TAINT}: {tainted_by}"] if tainted_by else []
 
         def make() -> None:
             history = History(folder)
@@ -103,7 +107,9 @@ class SelfEditor:
         """Take an agent's newest change of itself back; returns what it was. Raises NotFound, Conflict."""
         folder = self._home_of(agent)
         async with self._lock:
-            subject, path, before, after = await in_thread(lambda: restore(folder))
+            source = await in_thread(lambda: taint_of_undone(folder))
+            async with self._files.marking(source):
+                subject, path, before, after = await in_thread(lambda: restore(folder))
             what = f"take back: {subject}"
             await self._audit(f"agent:{agent}", what, by, agent, before, after)
         return f"Taken back: {subject} ({path.relative_to(folder)}). It counts from the next turn on."

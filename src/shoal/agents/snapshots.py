@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -30,12 +30,15 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
+from shoal.domain.foreign import untrusted_block
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
 from shoal.domain.records import Snapshot, Stretch
 from shoal.domain.store import Store
 from shoal.domain.transcript import SUMMARY_HEAD
+from shoal.permissions.taint import TaintState
+from shoal.tools.prompt_files import PromptFiles
 from shoal.turn.files import cut_middle
 from shoal.turn.spending import Charge, Spending
 
@@ -78,13 +81,20 @@ class Snapshots:
     """Saves, lists and restores windows. Without `spending` no model is asked and descriptions are plain."""
 
     def __init__(
-        self, store: Store, agents: AgentSource, clock: Clock, spending: Spending | None, publish: Publish
+        self,
+        store: Store,
+        agents: AgentSource,
+        clock: Clock,
+        spending: Spending | None,
+        publish: Publish,
+        files: PromptFiles,
     ) -> None:
         self._store = store
         self._agents = agents
         self._clock = clock
         self._spending = spending
         self._publish = publish
+        self._files = files
 
     async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
         """Save the window as it is; nothing is cleared. Raises NotFound, InvalidInput for an empty window, OSError."""
@@ -119,7 +129,12 @@ class Snapshots:
         if found is None:
             raise NotFound(f"This channel has no snapshot {snapshot[:80]}. /context history lists those it has.")
         agent = await self._agents.resolve(found.agent, thread)
-        events = await asyncio.to_thread(_load, _path(agent, found))
+        path = _path(agent, found)
+        events = await asyncio.to_thread(_load, path)
+        source = await self._files.source_of(path)
+        if source:  # what is in the file may be anything
+            text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
+            events.insert(0, UserSaid(text, shoal, origin="system", backfill=True, tainted_by=source))
         self._publish(await self._store.snapshots.begin(thread, stretch.last_seq, [Cleared(by=by), *events]))
         return found
 
@@ -168,10 +183,12 @@ class Snapshots:
         if self._spending is None:
             return ""
         route = self._spending.route(agent.model)
-        text = cut_middle("\n\n".join(_line(data) for data in events), DESCRIBED_CHARS_MAX)
+        text = cut_middle("\n\n".join(_lines(events)), DESCRIBED_CHARS_MAX)
         asked = UserMessage(f"<conversation>\n{text}\n</conversation>\n\nDescribe it now.")
         request = ModelRequest(model=route.model, system=_SYSTEM, messages=(asked,), max_output_tokens=300)
-        charge = Charge(f"snapshot:{self._clock.new_id()}", agent.model, thread, TurnId(""), agent.name, Asker())
+        charge = Charge(
+            f"snapshot:{self._clock.new_id()}", agent.model, thread, TurnId(""), agent.name, Asker(trust="untrusted")
+        )
         done = await self._spending.ask(charge, route, request)
         return " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
 
@@ -179,7 +196,10 @@ class Snapshots:
 def restorable(events: Sequence[Event]) -> list[EventData]:
     """What a window's events say, in the form in which they can be appended again."""
     kept: list[tuple[int, EventData]] = []
+    taint = TaintState()
     for event in events:
+        summarised = taint.summarised(event.data.upto_seq) if isinstance(event.data, Compacted) else ""
+        taint = taint.after(event)
         match event.data:
             case UserSaid() as said:
                 again = msgspec.structs.replace(said, backfill=True, said_at=said.said_at or event.at, message_id="")
@@ -190,10 +210,16 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
                 kept.append((event.seq, msgspec.structs.replace(said, usage=Usage(), thinking="", opaque=None)))
             case ToolFinished() as result:
                 kept.append((event.seq, msgspec.structs.replace(result, duration_ms=0)))
-            case Compacted(upto_seq=upto, summary=summary):
+            case Compacted(upto_seq=upto, summary=summary, tainted_by=tainted_by):
                 kept = [one for one in kept if one[0] > upto]
                 if summary:
-                    stands = UserSaid(f"{SUMMARY_HEAD}\n{summary}", Author("shoal"), origin="system", backfill=True)
+                    stands = UserSaid(
+                        f"{SUMMARY_HEAD}\n{summary}",
+                        Author("shoal", trusted=True),
+                        origin="system",
+                        backfill=True,
+                        tainted_by=tainted_by or summarised,
+                    )
                     kept.insert(0, (upto, stands))
             case _:
                 pass
@@ -205,6 +231,20 @@ def plain_description(events: Sequence[EventData]) -> str:
     said = [data.text for data in events if isinstance(data, UserSaid | AssistantSaid) and data.text.strip()]
     first = " ".join(said[0].split()) if said else "no text"
     return f"{len(said)} messages, beginning: {first[:120]}{'…' if len(first) > 120 else ''}"
+
+
+def _lines(events: Sequence[EventData]) -> Iterator[str]:
+    """What was said and done, with the words of whoever is not trusted, and what was done for them, marked so."""
+    asked_by = ""
+    for data in events:
+        source = ""
+        if isinstance(data, UserSaid):
+            asked_by = "" if data.author.trusted else data.author.id
+            source = asked_by or data.tainted_by
+        elif isinstance(data, ToolFinished):
+            source = data.tainted_by or asked_by
+        line = _line(data)
+        yield untrusted_block(source, line) if source and line else line
 
 
 def _line(data: EventData) -> str:

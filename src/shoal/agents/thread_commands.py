@@ -1,4 +1,4 @@
-"""The commands about conversations: /context, /thread, /tasks and /model."""
+"""The commands about conversations: /context, /thread, /tasks, /model and /retry."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -13,12 +13,12 @@ from shoal.agents.snapshots import Snapshots
 from shoal.domain.clock import Clock
 from shoal.domain.commands import Asked
 from shoal.domain.errors import Forbidden, NotFound
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Abort, Inbound, Prompt, Receipt
-from shoal.domain.permissions import Asker
+from shoal.domain.ids import ThreadId, channel_of
+from shoal.domain.messages import Abort, Inbound, Prompt, Receipt, Retry
 from shoal.domain.records import StoredStep, ThreadInfo
 from shoal.domain.registry import Work
 from shoal.domain.store import Store
+from shoal.permissions.access import Audiences
 
 LIST_MAX = 20
 """Most lines of one answer."""
@@ -44,21 +44,22 @@ class Front(Protocol):
 
 
 class Conversations(msgspec.Struct, frozen=True):
-    """What the commands stand on. `may` tells who sees other channels; `check_model` raises InvalidInput; `models`
-    lists the known ones; `processes` tells what an agent's processes do, a line each."""
+    """What the commands stand on. `audiences` tells who sees other channels; `check_model` raises InvalidInput;
+    `models` lists the known ones; `processes` tells what an agent's processes do, a line each, for the threads whose
+    ids begin with a text."""
 
     store: Store
     agents: Agents
     snapshots: Snapshots
     clock: Clock
-    may: Callable[[Asker], bool]
+    audiences: Audiences
     check_model: Callable[[str], None]
     models: Callable[[], Sequence[str]]
-    processes: Callable[[str], Awaitable[Sequence[str]]]
+    processes: Callable[[str, str], Awaitable[Sequence[str]]]
 
 
 class ThreadCommands:
-    """What /context, /thread, /tasks and /model do."""
+    """What /context, /thread, /tasks, /model and /retry do."""
 
     def __init__(self, front: Front, parts: Conversations) -> None:
         self._front = front
@@ -121,22 +122,28 @@ class ThreadCommands:
 
     async def _list(self, asked: Asked) -> str:
         spec = await agent_here(self._store, self._parts.agents, asked.thread)
-        everywhere, here = self._parts.may(asked.asker), place_of(asked.thread)
-        found = [
-            info
-            for info in await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name)
-            if everywhere or place_of(info.thread) == here
-        ]
+        within = self._within(asked)
+        channels = (within,) if within else ()
+        found = await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name, channels=channels)
+        here = place_of(asked.thread)
         return _listed([_thread_line(info, here) for info in found], f"{spec.name} has no threads here.")
 
     async def _named(self, asked: Asked, name: str) -> ThreadId:
-        """A thread by its id, or by its last part in this channel. Raises NotFound, Forbidden for another channel's."""
-        thread = ThreadId(name if name.count(":") == 2 else f"{asked.thread.rpartition(':')[0]}:{name}")
+        """A thread by its id, or by its last part in this channel.
+
+        Raises Forbidden for another channel's, whether there is such a thread or not, and NotFound.
+        """
+        thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
+        if not thread.startswith(self._within(asked)):
+            raise Forbidden("That is in another channel, which only my owner may look into, and only in private.")
         if await self._store.journal.thread(thread) is None:
             raise NotFound(f"There is no thread {name[:80]}. `/thread list` shows them.")
-        if place_of(thread) != place_of(asked.thread) and not self._parts.may(asked.asker):
-            raise Forbidden("That thread is in another channel, which only my owner may look into from here.")
         return thread
+
+    def _within(self, asked: Asked) -> str:
+        """What the ids of the threads begin with that whoever asks may see."""
+        audience = self._parts.audiences.of(asked.asker, asked.author, asked.thread)
+        return audience.within(asked.thread)
 
     async def _history(self, thread: ThreadId) -> str:
         steps = await self._store.journal.steps(thread)
@@ -152,12 +159,12 @@ class ThreadCommands:
     # ---- /tasks ----
 
     async def tasks(self, asked: Asked) -> str:
-        """/tasks: what the agent of this channel does, on all machines."""
+        """/tasks: what the agent of this channel does, on all machines, as far as whoever asks may see it."""
         spec = await agent_here(self._store, self._parts.agents, asked.thread)
-        works = await self._store.registry.at_work(spec.name)
-        everywhere, here, now = self._parts.may(asked.asker), place_of(asked.thread), self._parts.clock.now()
-        lines = [_work_line(work, now, is_told=everywhere or place_of(work.thread) == here) for work in works]
-        lines += [f"- process {line}" for line in await self._parts.processes(spec.name)]
+        within, now = self._within(asked), self._parts.clock.now()
+        works = await self._store.registry.at_work(spec.name, within=within)
+        lines = [_work_line(work, now) for work in works]
+        lines += [f"- process {line}" for line in await self._parts.processes(spec.name, within)]
         return _listed(lines, f"{spec.name} has nothing to do.")
 
     # ---- /model ----
@@ -188,20 +195,33 @@ class ThreadCommands:
         receipt = await self._front.send(prompt)
         return "I am busy: too many messages wait already." if receipt.status == "busy" else ""
 
+    # ---- /retry ----
+
+    async def retry(self, asked: Asked) -> str:
+        """/retry: ask the model again that the turn waits for, or another one."""
+        if asked.argument:
+            self._parts.check_model(asked.argument)
+        receipt = await self._front.send(Retry(asked.thread, asked.author, model=asked.argument))
+        return "Trying again." if receipt.delivered else "I do not wait for a model here."
+
 
 def describe_work(work: Work, now: datetime) -> str:
     """What a thread does, in a line, for people and for the agent's other threads."""
+    state = describe_state(work, now)
+    return f"{_short(work.asked)} ({state})" if work.turn else state
+
+
+def describe_state(work: Work, now: datetime) -> str:
+    """How far a thread is, without a word of what it is about."""
     if not work.turn:
         return f"{work.queued} waiting"
     since = f"for {_seconds(int((now - work.since).total_seconds() * 1000))}" if work.since is not None else "now"
     state = "waits for a person's decision" if work.questions else f"at step {work.steps + 1}"
     queued = f", {work.queued} waiting behind" if work.queued else ""
-    return f"{_short(work.asked)} ({since}, {state}{queued})"
+    return f"{since}, {state}{queued}"
 
 
-def _work_line(work: Work, now: datetime, *, is_told: bool) -> str:
-    if not is_told:
-        return "- at work in another channel"
+def _work_line(work: Work, now: datetime) -> str:
     child = f", for {work.parent}" if work.parent else ""
     return f"- `{work.thread}` {describe_work(work, now)}{child}"
 

@@ -3,10 +3,10 @@
 import msgspec
 
 from shoal.domain.commands import ALIASES, COMMANDS, Asked
-from shoal.domain.errors import Conflict, Forbidden, Gone, NotFound
+from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, thread_address
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Abort, Author, Prompt, Retry
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import InboxPort
 
@@ -39,8 +39,8 @@ def asked_in(prompt: Prompt, spoken: Spoken) -> Asked:
         spoken.argument,
         prompt.key,
         prompt.at,
-        prompt.direct,
-        prompt.message_id,
+        direct=prompt.direct,
+        message_id=prompt.message_id,
     )
 
 
@@ -53,20 +53,41 @@ async def take_in(prompt: Prompt, bot_name: str, inbox: InboxPort) -> str:
     return BUSY if receipt.status == "busy" else ""
 
 
-async def settle(value: str, by: Asker, inbox: InboxPort) -> str:
-    """Do what a button's value says (`allow:ID`, `thread:ID`, `deny:ID`); returns what to tell who clicked."""
-    verb, _, approval = value.partition(":")
-    if verb not in ("allow", "thread", "deny") or not approval:
-        return "This button is not known any more."
-    scope: Scope = "thread" if verb == "thread" else "once"
+async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
+    """Do what a button's value says; returns what to tell who pressed it. Raises StoreError.
+
+    `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop`
+    settle a turn that waits for its model.
+    """
+    verb, _, what = value.partition(":")
     try:
-        state = await inbox.decide(ApprovalId(approval), verb != "deny", by, scope)
-    except (NotFound, Conflict, Gone, Forbidden) as error:
+        match verb:
+            case "allow" | "thread" | "deny" if what:
+                scope: Scope = "thread" if verb == "thread" else "once"
+                state = await inbox.decide(ApprovalId(what), verb != "deny", asker_of(thread, author), scope)
+                return {"allow": "Allowed.", "deny": "Denied."}.get(state, f"It is {state}.")
+            case "retry" if what:
+                turn, _, model = what.partition(":")
+                stops = model == "stop"
+                change = Abort(thread, author, turn=turn) if stops else Retry(thread, author, turn, model)
+                receipt = await inbox.send(change)
+                if not receipt.delivered:
+                    return "That is over."
+                return "Stopping." if stops else "Trying again."
+            case _:
+                return "This button is not known any more."
+    except (NotFound, Conflict, Gone, Forbidden, InvalidInput) as error:
         return str(error)
-    return {"allow": "Allowed.", "deny": "Denied."}.get(state, f"It is {state}.")
 
 
 def asker_of(thread: ThreadId, author: Author) -> Asker:
     """Who asks, for the permission rules."""
     address = thread_address(thread)
-    return Asker(author.id, author.name, author.roles, address.platform, address.channel)
+    return Asker(
+        trust="untrusted",  # the door says who is more than that
+        user=author.id,
+        name=author.name,
+        roles=author.roles,
+        platform=address.platform,
+        channel=address.channel,
+    )

@@ -62,6 +62,9 @@ class Connection:
         except httpx2.InvalidURL as error:
             reason = f"{_capital(self.name)} was to be called at what is no address."
             raise PlatformError(reason, permanent=True) from error
+        except UnicodeEncodeError as error:
+            reason = f"{_capital(self.name)} was to be sent what is no text. Check the token and the addresses of it."
+            raise PlatformError(reason, permanent=True) from error
 
     async def fetch(
         self, url: str, bytes_max: int, headers: Mapping[str, str] | None = None, *, follow: bool = False,

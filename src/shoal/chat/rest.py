@@ -1,13 +1,13 @@
 """Calls of a platform's REST API with a bearer token: one call, its answer, or the error it means for delivery."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from shoal.chat.connection import CALL_SECONDS, Connection, Fields
 from shoal.chat.tokens import Granted, TokenCache
+from shoal.domain.backoff import retry_after
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
@@ -100,7 +100,7 @@ class RestClient:
             method, url, seconds=seconds, content=body, headers=given, params=params
         )
         if answer.status_code in (429, 503):
-            seconds = self._pause(answer.headers.get("retry-after", ""))
+            seconds = max(retry_after(answer.headers, self._clock) or 0.0, 1.0)
             raise PlatformError(f"{self._name} asks to slow down.", retry_after_seconds=seconds)
         return Answer(answer.status_code, answer.content)
 
@@ -127,15 +127,6 @@ class RestClient:
         if answer.status >= 500:
             raise PlatformError(f"{self._name} failed with {answer.status}.", outcome_unknown=True)
         raise Refusal(f"{self._name} refused it with {answer.status}: {_reason(answer.body)}", answer.status)
-
-    def _pause(self, after: str) -> float:
-        """How long it asks to wait: seconds, or a date."""
-        if after.isdecimal():
-            return max(float(after), 1.0)
-        try:
-            return max((parsedate_to_datetime(after) - self._clock.now()).total_seconds(), 1.0)
-        except (ValueError, TypeError):
-            return 1.0
 
 
 def _reason(body: bytes) -> str:

@@ -30,6 +30,8 @@ class Model(Section, frozen=True, kw_only=True):
     """Window to use, in tokens; 0 takes what the catalogue knows of the model."""
     fallback: tuple[str, ...] = ()
     """Further models, tried in order when a provider is down or out of quota."""
+    outage_seconds: Annotated[float, Meta(ge=0)] = 3600.0
+    """How long a person's message waits for a model that is down, busy or out of reach, in seconds; 0 fails at once."""
 
 
 class Provider(Section, frozen=True, kw_only=True):
@@ -82,13 +84,25 @@ class Files(Section, frozen=True, kw_only=True):
     """With a url: whether workspaces and threads' files follow their work; false where they are on a shared volume."""
 
 
+class Backup(Section, frozen=True, kw_only=True):
+    """Backups on schedule, of all that `shoal backup` writes; each is checked after it was made."""
+
+    to: Annotated[str, Meta(pattern=r"^$|^s3://[^/\s]+(/\S*)?$|^(?!s3:).+$")] = ""
+    """Where they are kept: a directory (from the home directory on), or s3://BUCKET/PREFIX in the store whose endpoint
+    and keys [files] has; empty makes none."""
+    every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
+    """Time between two, in hours; 0 makes them only when asked."""
+    keep: Annotated[int, Meta(ge=1, le=10_000)] = 7
+    """How many are kept; older ones are deleted once a newer one was checked."""
+
+
 class Turns(Section, frozen=True, kw_only=True):
     """Bounds of one turn."""
 
     steps_max: Annotated[int, Meta(ge=1, le=10_000)] = 25
     """Model calls a turn may take; then one last call without tools answers."""
     tool_errors_in_a_row_max: Annotated[int, Meta(ge=1)] = 5
-    """Failed tool calls in a row that end the turn's tool use."""
+    """Failed tool calls in a row that end the turn's tool use; skipped, cut-off and denied ones do not count."""
     steer: Literal["skip", "finish"] = "skip"
     """What a message to a running turn does to the step's remaining tool calls."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 3600.0
@@ -227,6 +241,11 @@ class Permissions(Section, frozen=True, kw_only=True):
     """User ids that may decide beside the one who asked, e.g. telegram:4711."""
     ask_expires_seconds: Annotated[int, Meta(ge=1)] = 3600
     """Time until an unanswered question counts as refused, in seconds."""
+    covered_files_max: Annotated[int, Meta(ge=0)] = 5_000
+    """Most code files of an agent's folders that an approval of a command covers that may run any of them. Beyond it
+    the command can only be allowed once, and only the files that it names are covered."""
+    covered_bytes_max: Annotated[int, Meta(ge=0)] = 67_108_864
+    """Most bytes of files that are read for one approval, with the same end."""
     profiles: dict[str, Profile] = {}
     """Your own profiles, by name."""
     overrides: tuple[Override, ...] = ()
@@ -290,6 +309,8 @@ class Web(Section, frozen=True, kw_only=True):
     """Port to listen on; 0 takes a free one."""
     token: Secret = NO_SECRET
     """What a client must show; empty takes the token file in the home directory."""
+    allow: tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")], ...] = ()
+    """People with a token of their own who are trusted, by the NAME of web:NAME; what others of them write taints."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of other pages that may call the API, e.g. https://chat.example.org."""
     public_url: Annotated[str, Meta(pattern=r"^$|^https?://\S+$")] = ""
@@ -309,6 +330,9 @@ class WebhookTrigger(Section, frozen=True, kw_only=True):
     """Or the channel in which each call opens a thread, PLATFORM:CHANNEL."""
     agent: str = ""
     """Who answers; empty is the thread's or channel's agent."""
+    repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
+    """After how many seconds the same body, sent again with a bearer secret, is a new call; 0 makes each a new one.
+    Signed calls are known by what was signed."""
 
 
 class Triggers(Section, frozen=True, kw_only=True):
@@ -316,6 +340,8 @@ class Triggers(Section, frozen=True, kw_only=True):
 
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
     """How late a one-time trigger may still run after downtime, in seconds."""
+    outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
+    """How long a trigger's turn waits for a model that is down, busy or out of reach, in seconds; 0 fails at once."""
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
     """Time between looks at HEARTBEAT.md, in minutes; 0 is off."""
     webhooks: dict[str, WebhookTrigger] = {}
@@ -382,6 +408,7 @@ class Config(Section, frozen=True, kw_only=True):
     providers: dict[str, Provider] = {}
     database: Database = Database()
     files: Files = Files()
+    backup: Backup = Backup()
     turns: Turns = Turns()
     mailbox: Mailbox = Mailbox()
     context: Context = Context()

@@ -2,9 +2,12 @@
 
     preview    means                                      left by
     --------   ----------------------------------------   ------------------------------------------------------------
-    none       nothing was written yet, or it is silent   text that may be shown -> shown
-    shown      a message stands; edits follow the text    the reply is delivered: the sender edits it -> gone;
-                                                          the turn ended without a reply: marked as stopped -> gone
+    none       nothing was written yet, or it is silent,  text that may be shown -> shown
+               or earlier posts have yet to be made
+    shown      a message stands; edits follow the text    the reply is delivered: the sender edits it -> gone, or
+                                                          where other posts may stand after it posts anew and has
+                                                          it deleted; the turn ended without a reply: marked as
+                                                          stopped -> gone
 
 The outbox has the truth: whatever a preview misses, the reply's row brings. The message's id is kept there as well,
 so that after a restart the reply still goes where its preview stands. That one is begun is noted before its post; so a
@@ -22,15 +25,17 @@ import anyio.abc
 from shoal.delivery.ending import Ending
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
-from shoal.delivery.render import pieces_of
+from shoal.delivery.render import first_piece_of
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
+from shoal.domain.markup import measure, render_markup
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import WRITING, OutboundPost, ReadsBack
+from shoal.domain.posts import WRITING, ChatLimits, Deletes, OutboundPost, ReadsBack, preview_key, turn_of_reply
 from shoal.domain.records import OutboxRow
 from shoal.domain.store import Outbox
+from shoal.domain.unfinished import closed, marked, settled
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,8 @@ TYPING_SECONDS = 4.0
 """How often a platform is told that the agent works."""
 SILENT = "[SILENT]"
 STOPPED = "\n\n⏹ Stopped."
+MOVED = "_↓ The answer is below._"
+"""What is left of a preview that other posts came after, where a message cannot be deleted."""
 
 
 class PreviewSource(Protocol):
@@ -79,6 +86,7 @@ class _Preview:
         "reply_to",
         "seen",
         "shown",
+        "shown_step",
         "step",
         "text",
         "thread",
@@ -90,7 +98,7 @@ class _Preview:
         self.turn = turn
         self.reply_to = reply_to
         self.text = ""
-        self.step = 0
+        self.step = self.shown_step = 0
         self.shown = self.seen = ""
         self.message_id = ""
         self.doubtful: bool | None = None  # whether it may stand already; None: not looked up yet
@@ -148,12 +156,12 @@ class Previews:
 
     async def take(self, row: OutboxRow) -> str | None:
         """See `PreviewSource`."""
-        turn = row.id.removesuffix(":reply")
-        if turn == row.id:
+        turn = turn_of_reply(row.id)
+        if not turn:
             return ""
         preview = self._open.get(row.thread)
         if preview is None or preview.turn != turn:
-            preview = self._ending.get(TurnId(turn))
+            preview = self._ending.get(turn)
         if preview is not None:
             preview.end()
             async with preview.lock:
@@ -183,13 +191,16 @@ class Previews:
                 self._open[item.thread].give_way()
             case TurnFinished():
                 self._asked.pop(item.thread, None)
-                await self._finish(item.thread, item.data)
+                await self._finish(item.thread, item.turn, item.data)
             case _:
                 pass
 
-    async def _finish(self, thread: ThreadId, data: TurnFinished) -> None:
+    async def _finish(self, thread: ThreadId, turn: TurnId, data: TurnFinished) -> None:
         preview = self._open.pop(thread, None)
         if preview is None:
+            if not data.reply:  # what a killed process showed of it is over
+                for message_id in filter(None, await self._outbox.posted_ids(preview_key(turn))):
+                    await self._try(withdraw(self._adapter, thread, message_id))
             return
         if not preview.over:
             self._ending[preview.turn] = preview  # its post may be on the way: whoever takes it waits for that
@@ -198,7 +209,9 @@ class Previews:
             return
         async with preview.lock:
             if preview.message_id:
-                await self._try(self._adapter.edit(thread, preview.message_id, preview.shown + preview.ending))
+                await self._try(
+                    self._adapter.edit(thread, preview.message_id, marked(closed(preview.shown), preview.ending))
+                )
 
     async def _paint(self, preview: _Preview, pacer: Pacer) -> None:
         """Show what is written, as often as the platform likes, until the preview is over."""
@@ -226,17 +239,18 @@ class Previews:
         if preview.over:
             return
         text = preview.text
-        piece = pieces_of(text, self._adapter.limits, len(STOPPED))[0]
-        if piece == preview.shown:
+        piece, is_whole = shown_of(text, self._adapter.limits)
+        filled = not is_whole and preview.shown_step == preview.step and preview.shown  # it would only become shorter
+        if filled or piece in ("", preview.shown):
             preview.seen = text
             return
         try:
-            if preview.doubtful is None:
-                await self._recall(preview)
+            if not preview.message_id and not await self._may_begin(preview):
+                return
             if preview.message_id:
                 if pacer.barred(preview.thread):
                     return
-                await self._adapter.edit(preview.thread, preview.message_id, piece + WRITING)
+                await self._adapter.edit(preview.thread, preview.message_id, marked(piece, WRITING))
             else:
                 if not pacer.take_now(preview.thread):  # a preview never stands in the way of an answer
                     return
@@ -245,23 +259,24 @@ class Previews:
             if error.retry_after_seconds:
                 pacer.refused(preview.thread, error.retry_after_seconds, everywhere=error.everywhere)
             log.info("a preview was not shown", extra={"thread_id": preview.thread, "why": str(error)})
-        preview.shown, preview.seen = piece, text
+        preview.shown, preview.shown_step, preview.seen = piece, preview.step, text
 
-    async def _recall(self, preview: _Preview) -> None:
-        """What a process before this one showed of the turn; where that is nothing, note that it is begun now.
+    async def _may_begin(self, preview: _Preview) -> bool:
+        """Take up what a process before this one showed of the turn; where that is nothing, note that it is begun now,
+        unless an earlier post of the thread has yet to be made.
 
         That comes before the pacer is asked, so that a post leaves when its time is counted.
         """
-        kept = await self._outbox.posted_ids(preview_key(preview.turn))
-        preview.message_id = kept[0] if kept else ""
-        preview.doubtful = bool(kept)
-        if not kept:
-            await self._outbox.previewed(preview.thread, preview.turn)
+        if preview.doubtful is None:
+            kept = await self._outbox.posted_ids(preview_key(preview.turn))
+            preview.message_id = kept[0] if kept else ""
+            preview.doubtful = bool(kept)
+        return bool(preview.message_id) or await self._outbox.begin_preview(preview.thread, preview.turn)
 
     async def _begin(self, preview: _Preview, piece: str) -> None:
         """Post it and note its id."""
         thread, turn, maybe = preview.thread, preview.turn, bool(preview.doubtful)
-        text = piece + WRITING
+        text = marked(piece, WRITING)
         post = OutboundPost(thread, preview_key(turn), text, reply_to=preview.reply_to, maybe_posted=maybe)
         try:
             with self._begun.finishing(), self._outbox.underway(thread):
@@ -291,9 +306,38 @@ async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) ->
     return await adapter.post(post)
 
 
-def preview_key(turn: str) -> str:
-    """The key of a turn's preview, by which posts of it are known."""
-    return f"preview:{turn}"
+async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> None:
+    """Delete a preview whose answer stands elsewhere; where that cannot be, have it point there.
+
+    One that is gone already is left. Raises PlatformError for what may yet succeed.
+    """
+    try:
+        if isinstance(adapter, Deletes):
+            await adapter.delete(thread, message_id)
+            return
+    except PlatformError as error:
+        if not error.permanent:
+            raise
+    try:
+        await adapter.edit(thread, message_id, MOVED)
+    except PlatformError as error:
+        if not error.permanent:
+            raise
+
+
+def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
+    """As much of a text that is being written as one message takes, with what is open closed, and whether that is all.
+
+    Where a message can only be added to, it is no more than what stays as it is.
+    """
+    reserve = len(STOPPED)
+    while True:
+        piece, rest, _ = first_piece_of(text, limits, reserve)
+        shown = settled(piece) if limits.can_stream else closed(piece)
+        length = measure(render_markup(marked(shown, STOPPED), limits.markup), limits)
+        if length <= limits.text_chars_max or reserve > limits.text_chars_max // 2:
+            return shown, not rest
+        reserve += length - limits.text_chars_max
 
 
 def _may_show(text: str) -> bool:

@@ -15,6 +15,9 @@ from shoal.domain.posts import ChatLimits, Window
 ROUTES_KEPT_MAX = 4096
 """Channels and threads whose last posts are remembered; the longest unused are forgotten."""
 
+BARRED_SECONDS_MAX = 86_400.0
+"""However long a platform asks to wait, after this it is asked again."""
+
 ACCOUNT = ""
 """The route of everything the account does."""
 
@@ -86,7 +89,7 @@ class Pacer:
     def refused(self, thread: ThreadId, seconds: float, *, everywhere: bool = False) -> None:
         """The platform asked to wait: for this channel, or for the whole account."""
         route = ACCOUNT if everywhere else _channel(thread)
-        until = self._clock.monotonic() + seconds
+        until = self._clock.monotonic() + min(seconds, BARRED_SECONDS_MAX)
         self._until[route] = max(until, self._until.get(route, 0.0))
         self._until.move_to_end(route)
         while len(self._until) > ROUTES_KEPT_MAX:

@@ -13,8 +13,9 @@ Rows of one thread go one after the other; threads go at once, each post when th
 takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
 `row:part`, stable over retries. Where the platform forgets keys soon, a piece whose outcome is unknown is looked for
 before it goes out again; where it has none and tells nothing, it goes out again marked as a repeat. A reply whose
-preview stands edits that message instead of posting anew. A post that opens a thread ends together with what is to be
-in that thread: the rest of it, its note, and the prompt that it brings.
+preview stands edits that message instead of posting anew, unless other posts came after it: then the preview is
+deleted first, so that posts stand in the order of their rows. A post that opens a thread ends together with what is to
+be in that thread: the rest of it, its note, and the prompt that it brings.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ import anyio.abc
 import msgspec
 
 from shoal.delivery.ending import ENDING_SECONDS, Ending
-from shoal.delivery.live import NO_PREVIEWS, PreviewSource, post_once, preview_key
+from shoal.delivery.live import NO_PREVIEWS, PreviewSource, post_once, withdraw
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.render import pieces_of
 from shoal.domain.backoff import retry_delay
@@ -38,9 +39,9 @@ from shoal.domain.cards import card_id
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
-from shoal.domain.ids import ThreadId, TurnId, thread_address
+from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import REPEATED, Button, OutboundPost
+from shoal.domain.posts import REPEATED, Button, OutboundPost, preview_key, turn_of_reply
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.store import Outbox
 
@@ -52,7 +53,9 @@ CLAIM_SECONDS = 60.0
 UNKNOWN_MAX = 50
 """How often a piece goes out whose outcome stays unknown."""
 KEEP_SECONDS = 86_400.0
-"""How long a post is tried that the platform does not take, an outage say."""
+"""How long a post is tried that the platform does not take, an outage say; and KEEP_ATTEMPTS_MIN times in any case,
+since a machine may have been suspended, or its clock set."""
+KEEP_ATTEMPTS_MIN = 10
 RETRY_BASE_SECONDS = 1.0
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
@@ -106,6 +109,7 @@ class Sender:
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
+        self._wall_ahead_seconds = self._wall_ahead()
         self._put_back: list[datetime] = []
         """When rows are due again; those that others put back are found by looking every QUIET_SECONDS."""
         self._poked = asyncio.Event()
@@ -144,9 +148,16 @@ class Sender:
         return 0 < room <= len(rows)
 
     def _slow(self) -> list[str]:
-        """What is at work for so long that its claim has to be extended."""
-        before = self._clock.monotonic() - CLAIM_SECONDS / 3
-        return sorted(id for id, claimed_at in self._at_work.items() if claimed_at < before)
+        """What is at work for so long that its claim has to be extended; everything when the wall clock, by which
+        claims end, was set meanwhile or the machine was suspended."""
+        ahead, before = self._wall_ahead(), self._clock.monotonic() - CLAIM_SECONDS / 3
+        was_set = abs(ahead - self._wall_ahead_seconds) > CLAIM_SECONDS / 3
+        self._wall_ahead_seconds = ahead if was_set else self._wall_ahead_seconds
+        return sorted(id for id, claimed_at in self._at_work.items() if was_set or claimed_at < before)
+
+    def _wall_ahead(self) -> float:
+        """By how many seconds the wall clock is ahead of the one that nobody sets."""
+        return self._clock.now().timestamp() - self._clock.monotonic()
 
     async def _work_on(self, row: OutboxRow) -> None:
         is_more = True
@@ -214,13 +225,15 @@ class Sender:
         if preview is None:
             preview = await self._found_preview(row, piece)
         if preview:
-            try:
-                await self._adapter.edit(row.thread, preview, piece)
-            except PlatformError as error:
-                if not error.permanent:
-                    raise
-            else:
-                return preview
+            if not await self._outbox.is_overtaken(row.thread, turn_of_reply(row.id)):
+                try:
+                    await self._adapter.edit(row.thread, preview, piece)
+                except PlatformError as error:
+                    if not error.permanent:
+                        raise
+                else:
+                    return preview
+            await self._withdraw(row.thread, preview)
         post = self._post(row, part, piece)
         if row.post.file:
             post = msgspec.structs.replace(post, file=await self._file(row))
@@ -229,11 +242,19 @@ class Sender:
         way.enter_context(self._outbox.underway(row.thread))
         return await post_once(self._adapter, self._outbox, post)
 
+    async def _withdraw(self, thread: ThreadId, preview: str) -> None:
+        try:
+            await withdraw(self._adapter, thread, preview)
+        except PlatformError as error:  # it has posted nothing
+            raise PlatformError(
+                str(error), retry_after_seconds=error.retry_after_seconds, everywhere=error.everywhere
+            ) from error
+
     async def _found_preview(self, row: OutboxRow, piece: str) -> str:
         """The preview that nobody learnt the id of: where a repeat makes no second message, that brings it."""
         if not self._adapter.limits.idempotent_posts:
             return ""
-        turn = TurnId(row.id.removesuffix(":reply"))
+        turn = turn_of_reply(row.id)
         await self._pacer.turn(row.thread)
         post = OutboundPost(row.thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
         message_id = await post_once(self._adapter, self._outbox, post)
@@ -274,8 +295,9 @@ class Sender:
         await self._openings.opened(row, thread, follow)
 
     async def _change_card(self, row: OutboxRow) -> None:
-        """Edit the messages of an approval's card; nothing happens where there are none or none can be edited."""
-        ids = await self._outbox.posted_ids(card_id(row.post.approval)) if self._adapter.limits.can_edit else []
+        """Edit the messages of an earlier post; nothing happens where there are none or none can be edited."""
+        changed = row.post.edits or card_id(row.post.approval)
+        ids = await self._outbox.posted_ids(changed) if self._adapter.limits.can_edit else []
         pieces = self._pieces(row.post.text)
         for part, message_id in enumerate(ids):
             piece = pieces[part] if part < len(pieces) else "…"
@@ -303,24 +325,24 @@ class Sender:
 
     def _post(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
         post = row.post
-        maybe_posted = row.maybe_sent and part == row.part
-        repeated = maybe_posted and not self._adapter.limits.idempotent_posts
+        repeated = row.maybe_sent and not self._adapter.limits.idempotent_posts
         return OutboundPost(
             thread=row.thread,
             key=f"{row.id}:{part}",
             markdown=REPEATED + piece if repeated else piece,
             kind="text" if post.kind in ("edit", "opening") else post.kind,
-            buttons=_buttons(post.approval),
+            buttons=post.buttons or _buttons(post),
             reply_to=post.reply_to if part == 0 else "",
             user=post.user,
-            maybe_posted=maybe_posted,
+            maybe_posted=row.maybe_sent,
         )
 
     async def _refused(self, row: OutboxRow, error: PlatformError) -> None:
         if error.retry_after_seconds:
             self._pacer.refused(row.thread, error.retry_after_seconds, everywhere=error.everywhere)
         age = (self._clock.now() - row.created_at).total_seconds()
-        if error.permanent or age > KEEP_SECONDS or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
+        is_old = age > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
+        if error.permanent or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
             log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
             await self._openings.gave_up(row, str(error))
             return
@@ -330,11 +352,8 @@ class Sender:
         self._put_back.append(at)
 
 
-def _buttons(approval: str) -> tuple[Button, ...]:
-    if not approval:
+def _buttons(post: NewPost) -> tuple[Button, ...]:
+    if not post.approval:
         return ()
-    return (
-        Button("Allow once", f"allow:{approval}"),
-        Button("Allow for this thread", f"thread:{approval}"),
-        Button("Deny", f"deny:{approval}"),
-    )
+    thread = () if post.only_once else (Button("Allow for this thread", f"thread:{post.approval}"),)
+    return (Button("Allow once", f"allow:{post.approval}"), *thread, Button("Deny", f"deny:{post.approval}"))

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 
+from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Caller
 
 
@@ -41,6 +42,8 @@ class AgentSpec(msgspec.Struct, frozen=True):
     budget: AgentBudget = AgentBudget()
 
 
+GUESTS = "guests"
+"""The folder of an agent that has the workspaces of channels which strangers may read."""
 NO_TOOLS = ("-",)
 """A choice of tools that has none: an empty one is all."""
 
@@ -56,8 +59,14 @@ def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
     return msgspec.structs.replace(agent, tools=tools, taint=taint)
 
 
+def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
+    """The agent for a conversation that strangers may read: it works in a folder of that channel's own."""
+    platform, channel, _ = thread.split(":")
+    return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
+
+
 class TurnLimits(msgspec.Struct, frozen=True):
-    """The bounds of one turn; see [turns] in the configuration."""
+    """The bounds of one turn; see [turns] in the configuration, and [model] and [triggers] for outages."""
 
     steps_max: int = 25
     tool_errors_in_a_row_max: int = 5
@@ -66,4 +75,6 @@ class TurnLimits(msgspec.Struct, frozen=True):
     model_attempts_max: int = 4
     retry_base_seconds: float = 1.0
     retry_after_seconds_max: float = 60.0
+    outage_seconds: float = 3600.0
+    trigger_outage_seconds: float = 86_400.0
     default_response: str = "I have nothing to add. Tell me if you expected something else."

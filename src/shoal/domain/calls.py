@@ -25,7 +25,8 @@ class HttpInbound(Protocol):
 
 class Webhook(msgspec.Struct, frozen=True):
     """A webhook that starts turns: in `thread`, or in a new one of `channel` of `platform`. `secret` is asked for at
-    each call; `template` says what the agent is told."""
+    each call; `template` says what the agent is told. A body that only a bearer secret vouches for is a new call after
+    `repeat_seconds`."""
 
     secret: Callable[[], str]
     template: str = ""
@@ -33,3 +34,4 @@ class Webhook(msgspec.Struct, frozen=True):
     platform: str = ""
     channel: str = ""
     agent: str = ""
+    repeat_seconds: float = 43_200.0

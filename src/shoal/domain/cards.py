@@ -3,10 +3,21 @@
 from typing import Literal, TypeAlias
 
 from shoal.domain.ids import ApprovalId, ThreadId
+from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.records import NewApproval, NewPost
 
 CardState: TypeAlias = Literal[
-    "allow", "thread", "deny", "expired", "cancelled", "ran", "failed", "changed", "stopped", "interrupted"
+    "allow",
+    "thread",
+    "deny",
+    "expired",
+    "cancelled",
+    "ran",
+    "failed",
+    "changed",
+    "asked_anew",
+    "stopped",
+    "interrupted",
 ]
 
 TRUTHS: dict[CardState, str] = {
@@ -18,6 +29,7 @@ TRUTHS: dict[CardState, str] = {
     "ran": "✅ Allowed; it ran.",
     "failed": "⚠️ Allowed; it failed.",
     "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed.",
+    "asked_anew": "⚠️ Allowed, but it did not run: what it runs has changed, so it is asked for anew.",
     "stopped": "⏹ Allowed; it was stopped while it ran.",
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, and what it did is unknown.",
 }
@@ -45,16 +57,49 @@ def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: 
     return f"{cut}\n\n{WHOLE.format(id=approval, place=place)}"
 
 
+FILES_SHOWN_MAX = 10
+"""How many of the files that a call runs a card names."""
+
+
+def coverage_text(covers: Coverage) -> str:
+    """What a call runs that its own text does not show, for people: files with their sizes, and what is not covered."""
+    there = [file for file in covers.files if file.size_bytes >= 0] or covers.files
+    files = [_file_text(file) for file in there[:FILES_SHOWN_MAX]]
+    if len(there) > FILES_SHOWN_MAX:
+        files.append(f"{len(there) - FILES_SHOWN_MAX} more")
+    said = [f"runs {', '.join(files)}"] if files else []
+    if covers.others:
+        said.append(f"may run other files of the workspace ({_count(covers.others, 'code file')})")
+    text = " and ".join(said)
+    lines = [f"{text[0].upper()}{text[1:]}."] if text else []
+    if covers.uncovered:
+        lines.append(f"It can only be allowed once, because {covers.uncovered}.")
+    return "\n".join(lines)
+
+
+def _file_text(file: CoveredFile) -> str:
+    name = file.path.removeprefix("/workspace/")
+    if file.size_bytes >= 0:
+        return f"{name} ({_count(file.size_bytes, 'byte')})"
+    return f"{name} ({file.digest or 'does not exist yet'})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def card_id(approval: str) -> str:
     """The id of the post that asks."""
     return f"approval:{approval}"
 
 
 def card_post(thread: ThreadId, approval: NewApproval, page: str = "") -> NewPost:
-    """The post that asks: what would run and, where the rules alone would have allowed it, why a person is asked."""
+    """The post that asks: what would run, the files that it runs, and why a person is asked where that is not plain
+    from the rules alone."""
     text = card_text(approval.id, approval.shown, page=page)
-    why = f"\n\n{approval.reason}" if approval.reason else ""
-    return NewPost(card_id(approval.id), thread, f"{text}{why}", "card", approval=approval.id)
+    said = "\n\n".join(part for part in (text, coverage_text(approval.covers), approval.reason) if part)
+    only_once = bool(approval.covers.uncovered)
+    return NewPost(card_id(approval.id), thread, said, "card", approval=approval.id, only_once=only_once)
 
 
 def card_edit(thread: ThreadId, approval: ApprovalId, shown: str, state: CardState, by: str = "") -> NewPost:

@@ -8,6 +8,7 @@ import msgspec
 from shoal.domain.events import Outcome, TurnFinished, UserSaid
 from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Author, Caller, Prompt, Receipt
+from shoal.domain.permissions import Audience
 from shoal.domain.records import Report
 
 PLATFORM = "agent"
@@ -30,13 +31,19 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Purpose(msgspec.Struct, frozen=True):
-    """For whom a turn works: the message's author, the call of another turn that began it, the untrusted content it
-    has seen; and where one speaks whose answer nobody reads (empty: in its own thread)."""
+    """For whom a turn works: the message's author, the untrusted content it has seen, the call of another turn that
+    began it; where one speaks whose answer nobody reads (empty: in its own thread); and how far it sees."""
 
-    author: Author = Author("")
+    author: Author
+    tainted_by: str
     caller: Caller | None = None
-    tainted_by: str = ""
     speaks_in: ThreadId = ThreadId("")
+    audience: Audience = Audience()
+
+    @property
+    def person(self) -> Author:
+        """Who asked for all of it: the author here, or at the root of the calls that led here."""
+        return self.author if self.caller is None else self.caller.author
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -88,6 +95,8 @@ def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinish
     trusted = caller.author.trusted and not finished.tainted_by
     if caller.mode == "tell":
         author = Author(f"{PLATFORM}:{agent}", agent, is_bot=True, trusted=trusted)
-        return Report(caller.thread, UserSaid(text, author, message_id=thread, origin="system"))
+        note = UserSaid(text, author, message_id=thread, origin="system", tainted_by=finished.tainted_by)
+        return Report(caller.thread, note)
     author = msgspec.structs.replace(caller.author, name=agent, trusted=trusted)
-    return Report(caller.thread, UserSaid(text, author, message_id=thread, origin="agent"), starts_turn=True)
+    note = UserSaid(text, author, message_id=thread, origin="agent", tainted_by=finished.tainted_by)
+    return Report(caller.thread, note, starts_turn=True)

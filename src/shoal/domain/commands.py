@@ -20,7 +20,8 @@ class CommandSpec(msgspec.Struct, frozen=True):
 class Asked(msgspec.Struct, frozen=True):
     """A command as somebody gave it in a thread. `key` is its message's, unique within the platform.
 
-    `direct`: nobody else reads the answer. `by` is who asks where that is nobody of the thread's platform.
+    `direct`: the conversation is with the agent alone. `private`: nobody else reads the answer, wherever it is. `by` is
+    who asks where that is nobody of the thread's platform.
     """
 
     thread: ThreadId
@@ -30,16 +31,26 @@ class Asked(msgspec.Struct, frozen=True):
     key: str
     at: datetime
     direct: bool = False
+    private: bool = False
     message_id: str = ""
     by: Asker | None = None
 
     @property
     def asker(self) -> Asker:
-        """Who asks, for the permission rules."""
+        """Who asks, for the rules; `direct` where nobody else reads the answer."""
+        kind = "direct" if self.direct or self.private else "group"
         if self.by is not None:
-            return self.by
+            return msgspec.structs.replace(self.by, kind=kind)
         address = thread_address(self.thread)
-        return Asker(self.author.id, self.author.name, self.author.roles, address.platform, address.channel)
+        return Asker(
+            trust="trusted" if self.author.trusted else "untrusted",
+            user=self.author.id,
+            name=self.author.name,
+            roles=self.author.roles,
+            platform=address.platform,
+            channel=address.channel,
+            kind=kind,
+        )
 
 
 COMMANDS: dict[str, CommandSpec] = {
@@ -49,6 +60,7 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("new", "start a new conversation"),
         CommandSpec("status", "what I am doing, and what it costs"),
         CommandSpec("stop", "stop the running turn; with all, forget what waits too", "[all]"),
+        CommandSpec("retry", "ask again now where I wait for the model; with a name, another model", "[MODEL]"),
         CommandSpec("steer", "tell the running turn something", "TEXT"),
         CommandSpec("approve", "allow what an approval asks", "ID"),
         CommandSpec("deny", "deny what an approval asks", "ID"),
@@ -63,7 +75,7 @@ COMMANDS: dict[str, CommandSpec] = {
 }
 """By name. Whoever adds a row writes what it does in `agents/desk.py` or beside it."""
 
-OF_THREAD = frozenset({"new", "status", "stop", "steer", "context", "remind", "model"})
+OF_THREAD = frozenset({"new", "status", "stop", "retry", "steer", "context", "remind", "model"})
 """Those that are about the thread in which they are given; the others need none."""
 
 ALIASES = {"start": "help", "clear": "new"}

@@ -10,7 +10,8 @@ ShoalError
 ├── ToolError                        a tool's failure, told to the model as its result
 ├── FetchError                       an address may not be opened, or does not answer
 ├── SandboxError                     the sandbox could not start the command
-│   └── FolderFull                   it may not write, or was ended: a folder or the disk is full
+│   ├── FolderFull                   it may not write, or was ended: a folder or the disk is full
+│   └── ContentChanged               a file it runs is not what a person allowed any more; it did not run
 ├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed)
 │   ├── ProviderRefused              it refuses the key, or there is none
 │   └── ProviderDown                 it cannot be reached or does not work
@@ -73,7 +74,14 @@ class StaleEpoch(StoreError):
 
 
 class ToolError(ShoalError):
-    """A tool could not do what was asked; the text goes to the model as the call's result."""
+    """A tool could not do what was asked; the text goes to the model as the call's result.
+
+    `tainted_by` names the untrusted source that some of the text may come from; empty when there is none.
+    """
+
+    def __init__(self, text: str, tainted_by: str = "") -> None:
+        super().__init__(text)
+        self.tainted_by = tainted_by
 
 
 class FetchError(ShoalError):
@@ -86,6 +94,10 @@ class SandboxError(ShoalError):
 
 class FolderFull(SandboxError):
     """A folder that commands and file tools write holds too much, or its disk is nearly full."""
+
+
+class ContentChanged(SandboxError):
+    """A file that a command runs is not what a person allowed any more, so the command did not run."""
 
 
 class ProviderError(ShoalError):

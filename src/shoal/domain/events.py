@@ -8,7 +8,20 @@ import msgspec
 
 from shoal.domain.clock import iso
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Attachment, Author, Caller, Image, Opaque, Origin, StopReason, ToolCall, Usage
+from shoal.domain.messages import (
+    Attachment,
+    Author,
+    Caller,
+    FailureKind,
+    Image,
+    Opaque,
+    Origin,
+    StopReason,
+    ToolCall,
+    Usage,
+)
+from shoal.domain.permissions import NO_COVERAGE, Coverage
+from shoal.domain.stored import decode_stored
 
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
@@ -38,7 +51,8 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A turn opened. `context` is the volatile block that trails its user message, kept so that it never changes.
 
-    `system` and `told` are digests of stored prompts: the system text this turn sends, and what of it the model knows.
+    `system` and `told` are digests of stored prompts: the system text this turn sends, and what of it the model knows;
+    `tainted_by` names what of these was written under untrusted content.
     """
 
     type: ClassVar[str] = "turn_started"
@@ -48,10 +62,11 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     history: bool = True
     system: str = ""
     told: str = ""
+    tainted_by: str = ""
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One finished model call: its text and all its tool calls."""
+    """One finished model call: its text and all its tool calls. `tainted_by`: untrusted content it may follow."""
 
     type: ClassVar[str] = "assistant_message"
     text: str
@@ -61,6 +76,7 @@ class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     thinking: str = ""
     opaque: Opaque | None = None
+    tainted_by: str = ""
 
 
 class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,7 +90,8 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The one result of a call. `artifact` is the digest of the whole, stored with `artifact_bytes`; `text` is then an
-    excerpt. `answers`: the call has told the person what the turn had to say."""
+    excerpt. `answers`: the call has told the person what the turn had to say. `counts`: an error of the model's or the
+    tool's, towards `tool_errors_in_a_row_max`; one that others decided (a steer, a person, a crash) says nothing."""
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -87,6 +104,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_ms: int = 0
     tainted_by: str = ""
     answers: bool = False
+    counts: bool = True
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,7 +127,10 @@ class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call waits for a person. `shown` is the exact text of what will run."""
+    """A call waits for a person. `shown` is the exact text of what will run, `covers` the content it depends on.
+
+    A second one for the same call takes the place of the first, whose answer counts no more.
+    """
 
     type: ClassVar[str] = "approval_requested"
     approval_id: ApprovalId
@@ -119,6 +140,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
     shown: str
     expires_at: datetime
     reason: str = ""
+    covers: Coverage = NO_COVERAGE
 
 
 class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -133,12 +155,16 @@ class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Events up to `upto_seq` left the model's window; `summary` stands for them (empty: they were dropped)."""
+    """Events up to `upto_seq` left the model's window; `summary` stands for them (empty: they were dropped).
+
+    `tainted_by` names the untrusted content that the summary tells of or was written under.
+    """
 
     type: ClassVar[str] = "compacted"
     upto_seq: int
     summary: str = ""
     reason: str = ""
+    tainted_by: str = ""
 
 
 class Cleared(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -153,7 +179,7 @@ class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
     """A bound of the turn was met; one last call without tools follows where that makes sense."""
 
     type: ClassVar[str] = "limit_reached"
-    limit: Literal["steps", "tool_errors", "budget", "time"]
+    limit: Literal["steps", "tool_errors", "output_tokens", "budget", "time"]
     detail: str = ""
 
 
@@ -168,6 +194,31 @@ class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     detail: str = ""
     fatal: bool = True
+
+
+class RetryScheduled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """No model answers for now: the turn waits and asks again at `next_at`. `since` is when the outage began for it.
+
+    `message` is the sentence a person reads, `detail` is for the log; `choices` are models that a person may ask
+    instead.
+    """
+
+    type: ClassVar[str] = "retry_scheduled"
+    kind: FailureKind
+    message: str
+    next_at: datetime
+    since: datetime
+    attempt: int
+    detail: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class RetryRequested(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person wants a turn that waits for its model to ask again now; with `model`, to ask that one."""
+
+    type: ClassVar[str] = "retry_requested"
+    by: str
+    model: str = ""
 
 
 class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -186,14 +237,14 @@ class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
 EventData: TypeAlias = (
     UserSaid | TurnStarted | AssistantSaid | ToolStarted | ToolFinished | Steered | Revised | ApprovalRequested
-    | ApprovalSettled | Compacted | Cleared | LimitReached | Failed | TurnFinished
+    | ApprovalSettled | Compacted | Cleared | LimitReached | Failed | RetryScheduled | RetryRequested | TurnFinished
 )  # fmt: skip
 
 EVENT_CLASSES: dict[str, type[EventData]] = {
     kind.type: kind
     for kind in (
         UserSaid, TurnStarted, AssistantSaid, ToolStarted, ToolFinished, Steered, Revised, ApprovalRequested,
-        ApprovalSettled, Compacted, Cleared, LimitReached, Failed, TurnFinished,
+        ApprovalSettled, Compacted, Cleared, LimitReached, Failed, RetryScheduled, RetryRequested, TurnFinished,
     )
 }  # fmt: skip
 
@@ -235,7 +286,7 @@ def encode_data(data: EventData) -> bytes:
 
 def decode_data(kind: str, data: bytes | str) -> EventData:
     """Invert `encode_data`. Raises msgspec.DecodeError on damaged rows and KeyError on an unknown type."""
-    return _decoders[kind].decode(data)
+    return decode_stored(_decoders[kind], data)
 
 
 def encode_event(event: Event) -> bytes:

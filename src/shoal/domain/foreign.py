@@ -8,6 +8,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What decoding foreign JSON raises: for a wrong form, for bytes that are no text, and for nesting without end."""
 
 SOURCE_CHARS_MAX = 300
+FORWARDED = "a forwarded message"
+"""What words are called that somebody passes on, and that are somebody else's."""
 
 _MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
 _OWN_MARK = re.compile(r"<(?=\s*/?\s*(?:untrusted|context))", re.IGNORECASE)
@@ -18,10 +20,27 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _UNSAFE_IN_SOURCE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
 
 
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8 where it comes from: one that is not can be neither stored, sent nor shown to a model."""
+    if name.isascii():
+        return True
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def untrusted_block(source: str, text: str) -> str:
     """`text` between marks that tell the model where it is from; nothing in it can begin or end such a block."""
     name = _UNSAFE_IN_SOURCE.sub(lambda found: f"%{ord(found[0]):02X}", source)[:SOURCE_CHARS_MAX]
     return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
+
+
+def is_untrusted_block(text: str) -> bool:
+    """Whether all of a text is one such block."""
+    if not text.startswith("<untrusted source='") or not text.endswith("\n</untrusted>"):
+        return False
+    return len(_MARK.findall(text)) == 2
 
 
 def contained(text: str) -> str:

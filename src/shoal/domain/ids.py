@@ -1,11 +1,13 @@
 """Ids and their text forms: thread ids with safely encoded parts, and time-ordered unique ids."""
 
+import hashlib
 import re
 from typing import NewType
 
 import msgspec
 
 from shoal.domain.errors import InvalidId
+from shoal.domain.foreign import is_text
 
 ThreadId = NewType("ThreadId", str)
 """`platform:channel:thread`, each part encoded by `encode_part`."""
@@ -18,7 +20,9 @@ PART_CHARS_MAX = 180
 UNOPENED = "-"
 """The thread part of what is posted to a channel, to open a thread there."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
-"""Platforms of the page, the API and this machine: only the owner reaches them."""
+"""Platforms of the page, the API and this machine: the owner reaches them, and whom a token lets in."""
+PERSONAL = "@"
+"""Channels of OWN_PLATFORMS that begin so belong to the one person who is named behind it."""
 
 _UNSAFE = re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
@@ -58,6 +62,21 @@ def make_thread_id(platform: str, channel: str, thread: str) -> ThreadId:
     return parse_thread_id(":".join(parts))
 
 
+def personal_channel(identity: str) -> str:
+    """The channel of the page and the API in which somebody (PLATFORM:USER) speaks who has a token of their own."""
+    user = identity.removeprefix("web:")
+    channel = f"{PERSONAL}{user}"
+    if len(encode_part(channel)) <= PART_CHARS_MAX:
+        return channel
+    return f"{PERSONAL}#{hashlib.sha256(user.encode()).hexdigest()}"
+
+
+def is_personal(thread: ThreadId) -> bool:
+    """Whether a thread is in such a channel, so that it shows nothing of other conversations, whoever asks there."""
+    platform, channel, _ = thread.split(":")
+    return platform in OWN_PLATFORMS and channel.startswith(PERSONAL)
+
+
 def unopened(platform: str, channel: str) -> ThreadId:
     """Where a post stands that is to open a thread in a channel. Raises InvalidId."""
     return make_thread_id(platform, channel, UNOPENED)
@@ -71,6 +90,8 @@ def parse_thread_id(text: str) -> ThreadId:
     for part in parts:
         if not part or len(part) > PART_CHARS_MAX:
             raise InvalidId(f"Thread id {text[:80]!r}: every part needs 1 to {PART_CHARS_MAX} characters.")
+        if not is_text(part):
+            raise InvalidId(f"Thread id {text[:80]!r}: lone surrogates are no text.")
         if encode_part(decode_part(part)) != part:
             raise InvalidId(f"Thread id {text[:80]!r}: write the unsafe characters of {part[:40]!r} as %HH.")
     return ThreadId(text)
@@ -80,6 +101,11 @@ def thread_address(thread: ThreadId) -> ThreadAddress:
     """Split a valid thread id into its decoded parts."""
     platform, channel, name = thread.split(":")
     return ThreadAddress(decode_part(platform), decode_part(channel), decode_part(name))
+
+
+def channel_of(thread: ThreadId) -> str:
+    """What the ids of all threads of this one's channel begin with."""
+    return thread[: thread.rindex(":") + 1]
 
 
 def format_ulid(at_milliseconds: int, entropy: bytes) -> str:

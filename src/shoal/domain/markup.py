@@ -50,7 +50,7 @@ def render_markup(markdown: str, markup: Markup) -> str:
     if markup == "markdown":
         return markdown
     dialect = _dialects()[markup]
-    tokens = _parser().parse(markdown)
+    tokens = parser().parse(markdown)
     if any(token.level >= NESTING_MAX - 1 for token in tokens):
         return dialect.text(markdown)
     from markdown_it.tree import SyntaxTreeNode
@@ -189,7 +189,8 @@ class _Walk:
 
 
 @cache
-def _parser() -> "MarkdownIt":
+def parser() -> "MarkdownIt":
+    """Markdown as it is understood here: CommonMark with tables and ~~struck~~ words, without HTML."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX})

@@ -1,8 +1,14 @@
-"""Long-term memory: which file holds which scope, and the form of an entry; nothing is read here."""
+"""Long-term memory: which file holds which scope, and the form of an entry; nothing is read here.
 
+What is kept in a direct conversation is for its person alone, also where the file is everybody's: such a line ends with
+a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
+"""
+
+import re
 from datetime import date
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
@@ -16,7 +22,11 @@ MEMORY_FILE = "MEMORY.md"
 ENTRY_CHARS_MAX = 2000
 """Longest single entry."""
 MEMORY_BYTES_MAX = 262_144
-"""Longest memory file or daily note that entries are added to."""
+"""Most that one person may see of a memory file or daily note that entries are added to."""
+FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
+"""Longest such file, with what is for others alone."""
+_ONLY = re.compile(r"[ \t]*<!-- only (\S+) -->[ \t]*$")
+_MARK = "<!-- only "
 
 
 def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
@@ -47,7 +57,30 @@ def entry_line(text: str) -> str:
         raise InvalidInput(
             f"An entry holds at most {ENTRY_CHARS_MAX} characters; this one has {len(words)}. Shorten it."
         )
-    return f"- {words}"
+    return f"- {words.replace('<!--', '‹!--')}"
+
+
+def only_for(line: str, person: str) -> str:
+    """The line as it is kept for this person (PLATFORM:USER) alone; as it is for nobody in particular."""
+    return f"{line} {_MARK}{quote(person, safe=':@._')} -->" if person else line
+
+
+def shown_to(text: str, person: str) -> str:
+    """What of a file's text this person may see, without the comments that say so; nobody sees only what is for all.
+
+    The same object where that is all of it. A line whose comment cannot be read is for nobody.
+    """
+    if _MARK not in text:
+        return text
+    wanted = quote(person, safe=":@._")
+    kept: list[str] = []
+    for line in text.split("\n"):
+        found = _ONLY.search(line)
+        if found is not None and found[1] == wanted and _MARK not in line[: found.start()]:
+            kept.append(line[: found.start()])
+        elif _MARK not in line:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def is_known(existing: str, entry: str) -> bool:

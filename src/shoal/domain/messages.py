@@ -7,18 +7,24 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.permissions import Audience
 
 # ---- inbound: from a person, a trigger, the API or another agent ----
 
 
-class Author(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who wrote a message, as the platform vouches for it. Never taken from a model's words."""
+class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody as their platform names them. Never taken from a model's words."""
 
     id: str
     name: str = ""
     roles: tuple[str, ...] = ()
     is_bot: bool = False
-    trusted: bool = True
+
+
+class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
+    """Who wrote a message. An adapter says `trusted=False`; only the access rules (`actors/door.py`) raise it."""
+
+    trusted: bool
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,20 +59,22 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     `line` are the turns above it, (thread, turn), the root first and the caller last; `bounds` are (profile, agent) of
     each that bounds more than the agent's own does; `tools` are the only ones it may use, None for no such bound.
     `mode`: the caller waits for the result, is told of it by a note, or is woken by it for a turn. `author` is the
-    person at the root for whom all of it is done, `direct` where nobody else reads along; `gates`: what untrusted
-    content could steer is asked for.
+    person at the root for whom all of it is done, `direct` where nobody else reads along; `tainted_by` names the
+    untrusted content that the calling turn had seen, `audience` is how far it saw; `gates`: what such content could
+    steer is asked for.
     """
 
     line: tuple[tuple[ThreadId, TurnId], ...]
     call_id: CallId
     mode: Literal["wait", "tell", "wake"]
     author: Author
+    tainted_by: str
     bounds: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] | None = None
     steps_max: int = 25
-    tainted_by: str = ""
     gates: bool = True
     direct: bool = False
+    audience: Audience = Audience()
 
     @property
     def thread(self) -> ThreadId:
@@ -136,11 +144,21 @@ class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", o
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_defaults=True):
-    """End the running turn now. `all_queued` also empties the mailbox."""
+    """End the running turn now; with `turn` only that one. `all_queued` also empties the mailbox."""
 
     thread: ThreadId
     author: Author
     all_queued: bool = False
+    turn: str = ""
+
+
+class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_defaults=True):
+    """Have the turn that waits for its model ask again now; with `turn` only that one, with `model` another model."""
+
+    thread: ThreadId
+    author: Author
+    turn: str = ""
+    model: str = ""
 
 
 class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
@@ -177,11 +195,11 @@ class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", om
 STOP_SIGNS = frozenset({"❌", "✖", "✖️", "🛑", "⛔", "⏹", "⏹️", "x", "octagonal_sign", "no_entry", "stop_button"})
 """Emojis, and the names some platforms give them, that end a turn."""
 
-Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Edit | Deletion | Reaction
+Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion | Reaction
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to `send`. `delivered` is for steer, follow-up and abort: `turn` was open to take it."""
+    """The answer to `send`. `delivered` is for steer, follow-up, abort and retry: `turn` was open to take it."""
 
     status: Literal["accepted", "duplicate", "busy", "delivered", "dropped"]
     message_id: str = ""

@@ -83,11 +83,19 @@ class Outbox(Protocol):
         """The platform's message ids of a post, part by part."""
         ...
 
-    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str = "") -> None:
-        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it.
+    async def begin_preview(self, thread: ThreadId, turn: TurnId) -> bool:
+        """A turn's answer is about to be shown, as the post `preview:TURN`, whose `posted_ids` have an empty one.
 
-        Without an id: it is about to be shown; `posted_ids` has an empty one until the message's is known.
+        False, and nothing is noted, while a post of the thread is pending or sending: the preview would stand above it.
         """
+        ...
+
+    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:
+        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it."""
+        ...
+
+    async def is_overtaken(self, thread: ThreadId, turn: TurnId) -> bool:
+        """Whether a post of the thread but the turn's answer was claimed since the turn's preview was begun."""
         ...
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:

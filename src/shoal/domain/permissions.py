@@ -4,9 +4,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of
+
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 
 STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+Trust: TypeAlias = Literal["untrusted", "trusted", "owner"]
+"""How far somebody is trusted: let in by `*`, named by the access rules, or the owner."""
+
+TRUST_ORDER: dict[Trust, int] = {"untrusted": 0, "trusted": 1, "owner": 2}
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -16,6 +23,11 @@ class Action(msgspec.Struct, frozen=True):
     reach to the end of `naming`, a prefix of `text` (empty: the whole text). `whole` marks the full text of a shell
     command and other views of it that only deny patterns see beside its parts. `also` are other names of the same
     thing: a redirection is `tool:bash:> PATH` and `tool:write:PATH`; a rule for either counts.
+
+    Of a shell command, all paths as commands know them (`/workspace/…`): `harmless` where its program and each of its
+    options is known to run nothing and to change no file that a later command executes. `runs` are the files whose
+    content decides what it does (a script, a makefile, a repository's configuration); with `runs_more` it may also run
+    content that it does not name. `reads` are the files and folders that it can read, None where that is not known.
     """
 
     text: str
@@ -23,6 +35,10 @@ class Action(msgspec.Struct, frozen=True):
     whole: bool = False
     naming: str = ""
     also: tuple[str, ...] = ()
+    harmless: bool = False
+    runs: tuple[str, ...] = ()
+    runs_more: bool = False
+    reads: tuple[str, ...] | None = ()
 
 
 class Ruling(msgspec.Struct, frozen=True):
@@ -33,12 +49,43 @@ class Ruling(msgspec.Struct, frozen=True):
     rule: str = ""
 
 
-class Asker(msgspec.Struct, frozen=True):
-    """Who a call is made for: from the inbound message, never from a model's words.
+class CoveredFile(msgspec.Struct, frozen=True):
+    """A file as it was when a person was asked: its path as commands know it, and the SHA-256 (hex) of its content.
 
-    `known_as` has all identities (PLATFORM:USER) of a person whose identities are linked, this one among them.
+    `size_bytes` is -1 and `digest` empty where there was no file.
     """
 
+    path: str
+    size_bytes: int
+    digest: str
+
+
+class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What decides what a call does beside its arguments, and so is covered by an approval of it.
+
+    `files` are those that the call names. `others` counts the further code files of its folders that it may run, and
+    `others_digest` is the digest of all of them. `uncovered` says why something it may run is not covered, as the end
+    of "… because …"; such a call can only be allowed once.
+    """
+
+    files: tuple[CoveredFile, ...] = ()
+    others: int = 0
+    others_digest: str = ""
+    uncovered: str = ""
+
+
+NO_COVERAGE = Coverage()
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a call is made for: from the inbound message, never from a model's words.
+
+    `trust` is what the access rules say of them. `known_as` has all identities (PLATFORM:USER) of a person whose
+    identities are linked, this one among them. On the page and the API `user` is a whole identity where a token was
+    given to a person: they are who the token says, and never the owner of the page. `token` is that token's name.
+    """
+
+    trust: Trust
     user: str = ""
     name: str = ""
     roles: tuple[str, ...] = ()
@@ -46,13 +93,32 @@ class Asker(msgspec.Struct, frozen=True):
     channel: str = ""
     kind: Literal["direct", "group"] = "direct"
     known_as: tuple[str, ...] = ()
+    token: str = ""
 
     @property
     def identity(self) -> str:
         """PLATFORM:USER."""
+        if self.platform in OWN_PLATFORMS and ":" in self.user:
+            return self.user
         return f"{self.platform}:{self.user}"
 
     @property
     def identities(self) -> tuple[str, ...]:
         """Every PLATFORM:USER of the person, the same one first wherever they speak."""
         return self.known_as or (self.identity,)
+
+
+class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a turn sees beyond its own conversation, by who asks and who reads along; docs/security.md has the table.
+
+    `everywhere`: the owner asks and nobody else reads along. `person` is whose private memory it has, empty where
+    others read along. `guest`: somebody who is not trusted may read along, so it works in its channel's own workspace.
+    """
+
+    everywhere: bool = False
+    person: str = ""
+    guest: bool = False
+
+    def within(self, chat: ThreadId) -> str:
+        """What the ids of the threads begin with of which a turn in this one may see something; empty for all."""
+        return "" if self.everywhere else channel_of(chat)

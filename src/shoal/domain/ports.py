@@ -80,8 +80,30 @@ class Mount(msgspec.Struct, frozen=True):
     writable: bool = False
 
 
+class RunFile(msgspec.Struct, frozen=True):
+    """A file that a command may only run as it was when a person allowed it.
+
+    `path` is where the command finds it, links followed, and `host` where it is on the host. `digest` is the SHA-256
+    (hex) of the bytes; empty: there must be no file. `identity` is its device, inode and `st_ctime_ns`. Where `content`
+    is given, a sandbox that can shows the command these bytes in the file's place, with the rights `mode`. `folders`
+    are those on the way to it, by the command's path, inode and `st_mtime_ns`: whoever puts another file or folder into
+    its place changes one of them.
+    """
+
+    path: str
+    digest: str
+    host: Path | None = None
+    identity: tuple[int, ...] = ()
+    content: bytes | None = None
+    mode: int = 0o644
+    folders: tuple[tuple[str, int, int], ...] = ()
+
+
 class Command(msgspec.Struct, frozen=True):
-    """One shell command for a sandbox. `cwd` is a host path below a mount; `env` comes beside PATH and HOME."""
+    """One shell command for a sandbox. `cwd` is a host path below a mount; `env` comes beside PATH and HOME.
+
+    `runs` are files that have to be as they were allowed; else it raises ContentChanged.
+    """
 
     text: str
     cwd: Path
@@ -90,6 +112,7 @@ class Command(msgspec.Struct, frozen=True):
     output_bytes_max: int = 10_485_760
     env: tuple[tuple[str, str], ...] = ()
     watch: Watch | None = None
+    runs: tuple[RunFile, ...] = ()
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -178,12 +201,17 @@ class ToolContext(msgspec.Struct, frozen=True):
     sandbox: Sandbox
     clock: Clock
     services: ToolServices
-    purpose: Purpose = Purpose()
+    purpose: Purpose
 
     @property
     def chat(self) -> ThreadId:
         """Where people read along: the thread itself, or the one at the root of a subagent's."""
         return self.purpose.caller.root if self.purpose.caller is not None else self.thread
+
+    @property
+    def within(self) -> str:
+        """What the ids of the threads begin with of which the call may tell something; empty for all."""
+        return self.purpose.audience.within(self.chat)
 
 
 class Invocation(Protocol):
@@ -237,8 +265,8 @@ class InboxPort(Protocol):
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already), Gone (expired) or
-        Forbidden (`by` may not decide it)."""
+        """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already), Gone (expired),
+        Forbidden (`by` may not decide it) or InvalidInput (it can only be allowed once)."""
         ...
 
     async def command(self, asked: Asked) -> str:

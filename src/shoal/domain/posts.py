@@ -6,7 +6,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, TurnId
 
 Markup: TypeAlias = Literal["markdown", "telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain"]
 """What a platform's messages are written in; `markdown` ones are taken as they are."""
@@ -87,3 +87,22 @@ class ReadsBack(Protocol):
         Others that say the same may be among them. Empty where it may not read. Raises PlatformError.
         """
         ...
+
+
+@runtime_checkable
+class Deletes(Protocol):
+    """What an adapter can do besides, where a bot may delete what it posted."""
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message of the bot. Raises PlatformError, never a passing one for a message that is gone."""
+        ...
+
+
+def preview_key(turn: TurnId) -> str:
+    """The key of a turn's preview, by which posts of it are known."""
+    return f"preview:{turn}"
+
+
+def turn_of_reply(post_id: str) -> TurnId:
+    """The turn whose reply this post is; empty when it is none."""
+    return TurnId(post_id.removesuffix(":reply") if post_id.endswith(":reply") else "")

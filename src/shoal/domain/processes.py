@@ -7,6 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Author
 
 ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]
 """`failed` never started; `lost` ended with the Shoal that ran it."""
@@ -49,17 +50,26 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to run, for whom, and what it starts. `depth` counts the hooks whose turns led to it."""
+    """What is to run, for whom, and what it starts. `depth` counts the hooks whose turns led to it.
+
+    `author` asked the turn that started it, and `tainted_by` names the untrusted content behind its command: the turns
+    of its hooks are trusted no more than that.
+    """
 
     agent: str
     thread: ThreadId
     command: str
+    author: Author
+    tainted_by: str
     name: str = ""
     hooks: tuple[Hook, ...] = ()
     depth: int = 0
-    user: str = ""
     told_in: ThreadId = ThreadId("")
-    tainted_by: str = ""
+
+    @property
+    def chat(self) -> ThreadId:
+        """The conversation that it runs for."""
+        return self.told_in or self.thread
 
     @property
     def title(self) -> str:
@@ -104,7 +114,7 @@ class Processes(Protocol):
     """The rows of processes."""
 
     async def add(self, process: Process, running_max: int) -> bool:
-        """Store one that is about to start; False when its agent has `running_max` running already."""
+        """Store one that is about to start; False when its agent has `running_max` running for its channel."""
         ...
 
     async def identify(self, process: str, identity: str) -> None:
@@ -135,8 +145,10 @@ class Processes(Protocol):
         """One, or None."""
         ...
 
-    async def search(self, *, agent: str = "", running: bool = False, limit: int = 100) -> list[Process]:
-        """Those of an agent (empty: all), newest first."""
+    async def search(
+        self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
+    ) -> list[Process]:
+        """Those of an agent (empty: all) for conversations whose ids begin with `within`, newest first."""
         ...
 
     async def depth(self, thread: ThreadId, turn: TurnId) -> int:

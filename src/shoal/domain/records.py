@@ -7,13 +7,15 @@ import msgspec
 
 from shoal.domain.events import Event, EventData, Scope, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Origin, Prompt, Receipt, Usage
+from shoal.domain.messages import Author, Origin, Prompt, Receipt, Usage
+from shoal.domain.permissions import NO_COVERAGE, Coverage, Trust
+from shoal.domain.posts import Button
 
 # ---- threads and leases ----
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A thread as lists show it."""
+    """A thread as lists show it. `retry_at`: when its turn, which waits for its model, asks again."""
 
     thread: ThreadId
     agent: str
@@ -24,6 +26,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     open_turn: TurnId = TurnId("")
     queued: int = 0
     parent: str = ""
+    retry_at: datetime | None = None
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -64,7 +67,9 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem.
 
-    `note` is for the journal of the thread that it is posted to or opens, which nobody in it asked for.
+    A card has buttons for `approval`; with `only_once` none that allows it for the whole thread; other posts have the
+    `buttons` they name. `note` is for the journal of the thread that it is posted to or opens, which nobody in it asked
+    for. An `edit` changes what the post `edits` has left on the platform (empty: the card of `approval`).
     """
 
     id: str
@@ -75,6 +80,9 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     reply_to: str = ""
     user: str = ""
     approval: str = ""
+    buttons: tuple[Button, ...] = ()
+    edits: str = ""
+    only_once: bool = False
     note: UserSaid | None = None
     opening: Opening | None = None
 
@@ -82,7 +90,8 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
 class NewApproval(msgspec.Struct, frozen=True):
     """A question to a person, bound by `digest` to exactly what will run.
 
-    `shown_in` is where people are asked; empty is the thread itself.
+    `call_digest` leaves out the content that the call depends on (`covers`), so that the same call is known again when
+    that has changed. `shown_in` is where people are asked; empty is the thread itself.
     """
 
     id: ApprovalId
@@ -95,10 +104,15 @@ class NewApproval(msgspec.Struct, frozen=True):
     expires_at: datetime
     reason: str = ""
     shown_in: ThreadId = ThreadId("")
+    call_digest: str = ""
+    covers: Coverage = NO_COVERAGE
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that was checked, decided or done. `detail` must be free of secrets."""
+    """Something that was checked, decided or done. `detail` must be free of secrets.
+
+    `token` is the name of the access token that `user` came with; empty for the owner's own.
+    """
 
     kind: str
     action: str
@@ -108,6 +122,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: str = ""
     turn: str = ""
     detail: str = ""
+    token: str = ""
 
 
 class Spend(msgspec.Struct, frozen=True):
@@ -144,7 +159,9 @@ class Commit(msgspec.Struct, frozen=True):
 
     `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
     `prompts` are system prompts by digest, stored once each. `report` is done by the commit that closes the turn.
-    `settings` are small durable values that hold from then on, each with its scope and key.
+    `settings` are small durable values that hold from then on, each with its scope and key. The turn waits for its
+    model until the time of a `retry_scheduled` among the events; `retried` ends such a wait. `trigger` is the id of the
+    one that began the turn which ends; how the turn went is noted with it.
     """
 
     turn: TurnId
@@ -159,15 +176,19 @@ class Commit(msgspec.Struct, frozen=True):
     prompts: tuple[tuple[str, bytes], ...] = ()
     settings: tuple[tuple[str, str, str], ...] = ()
     report: Report | None = None
+    retried: bool = False
+    trigger: str = ""
 
 
 class Committed(msgspec.Struct, frozen=True):
     """The events as stored; others' events may stand before them, which their numbers tell.
 
-    After `finish_turn`, `prompt` is the next one waiting, and `told` what was journaled in the parent.
+    `aborting`: a person has stopped the turn, which goes on to its end and nowhere else. After `finish_turn`, `prompt`
+    is the next one waiting, and `told` what was journaled in the parent.
     """
 
     events: tuple[Event, ...]
+    aborting: bool = False
     prompt: Prompt | None = None
     told: tuple[Event, ...] = ()
 
@@ -250,7 +271,10 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question to a person and what became of it. `used` approvals have run."""
+    """A question to a person and what became of it. `used` approvals have run.
+
+    `decided_trust` is how far who decided is trusted; `covers` is the content that the decision is about.
+    """
 
     id: ApprovalId
     thread: ThreadId
@@ -269,6 +293,9 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     decided_at: datetime | None = None
     reason: str = ""
     shown_in: ThreadId = ThreadId("")
+    call_digest: str = ""
+    covers: Coverage = NO_COVERAGE
+    decided_trust: Trust | None = None
 
     @property
     def asked_in(self) -> ThreadId:
@@ -305,18 +332,41 @@ class AuditRow(msgspec.Struct, frozen=True):
     hash: str
 
 
+class BrokenChain(msgspec.Struct, frozen=True):
+    """Where a chain does not hold: entry `number` is missing or `changed`, or all are whole and the chain does not end
+    where its head says, after `length` entries."""
+
+    chain: str
+    number: int
+    reason: Literal["missing", "changed", "end"]
+    length: int
+    changed: AuditRow | None = None
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """How many chains there are, how many entries of theirs are whole, and the first fault of each broken one."""
+
+    chains: int
+    entries: int
+    broken: tuple[BrokenChain, ...]
+
+
 # ---- triggers ----
 
 
 class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
 
-    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`.
+    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
+    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that. Without an author it
+    was stored when only the id `created_by` was kept; the access rules then decide each time it fires.
     """
 
     kind: Literal["one-shot", "periodic"]
     schedule: str
     text: str
+    author: Author | None
+    tainted_by: str
     thread: ThreadId | None = None
     platform: str = ""
     channel: str = ""

@@ -38,7 +38,8 @@ class Binding(msgspec.Struct, frozen=True):
 
 class Work(msgspec.Struct, frozen=True):
     """A thread with something to do, on whichever machine: its open turn and since when, or an empty one while its
-    prompts wait. `asked` is what the turn answers; `questions` to people are open; `queued` prompts wait behind."""
+    prompts wait. `asked` is what the turn answers, `trusted` where that has no words of anybody who is not trusted;
+    `questions` to people are open; `queued` prompts wait behind."""
 
     thread: ThreadId
     agent: str
@@ -49,6 +50,7 @@ class Work(msgspec.Struct, frozen=True):
     steps: int
     questions: int
     queued: int
+    trusted: bool
 
 
 class Around(NamedTuple):
@@ -90,11 +92,14 @@ class Registry(Protocol):
         """The bindings, by platform and channel."""
         ...
 
-    async def at_work(self, agent: str = "", limit: int = 100) -> list[Work]:
-        """The agent's threads (empty: everybody's) that have something to do, the longest at work first."""
+    async def at_work(self, agent: str = "", limit: int = 100, *, within: str = "") -> list[Work]:
+        """The agent's threads (empty: everybody's) that have something to do, the longest at work first.
+
+        Only those whose ids begin with `within`, and the subagents that these called.
+        """
         ...
 
-    async def around(self, agent: str, limit: int) -> Around:
+    async def around(self, agent: str, limit: int, *, within: str = "") -> Around:
         """What the agent does, at most `limit` of each: its threads as by `at_work`, its processes newest first."""
         ...
 

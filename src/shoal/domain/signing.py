@@ -2,9 +2,14 @@
 
 A call proves itself in one of these ways, each compared in constant time:
 
-- `Authorization: Bearer SECRET`
-- `X-Shoal-Signature: t=SECONDS,v1=HEX`, the HMAC-SHA256 of `SECONDS.BODY`, at most five minutes old
-- `X-Hub-Signature-256: sha256=HEX`, the HMAC-SHA256 of the body, as GitHub and many others send it
+proof                                           covers               good for
+---------------------------------------------   ------------------   --------------------------------------------
+`X-Shoal-Signature: t=SECONDS,v1=HEX`           time and body        five minutes before and after its time
+`X-Hub-Signature-256: sha256=HEX`               body                 ever, so that whoever takes it must remember it
+`Authorization: Bearer SECRET`                  nothing              ever; who has seen it can say anything
+
+What makes a call the same call is what its proof covers: never a header, the address, or an id beside the body, which
+whoever has seen one call can change in the next. `domain/deliveries.py` remembers which were taken.
 """
 
 import hashlib
@@ -12,28 +17,49 @@ import hmac
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Literal
+
+import msgspec
 
 SECRET_CHARS_MIN = 16
 AGE_SECONDS_MAX = 300.0
-_SIGNED = re.compile(r"t=(\d{1,12}),\s*v1=([0-9a-f]{64})")
+_SIGNED = re.compile(r"t=([0-9]{1,12}),\s*v1=([0-9a-f]{64})")
 
 
-def is_genuine(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> bool:
-    """Whether a call was made by somebody who knows `secret`. `headers` by lower-case names.
+class Proof(msgspec.Struct, frozen=True):
+    """One way in which a call has proved itself. `identity` depends on the secret and on what is covered alone."""
 
-    False for a secret shorter than SECRET_CHARS_MIN, so that an empty setting lets nobody in.
+    kind: Literal["timed", "signed", "bearer"]
+    identity: str
+
+
+def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> tuple[Proof, ...]:
+    """Every way in which a call proves that its sender knows `secret`, the one that covers most first.
+
+    `headers` by lower-case names. Empty for a call that proves nothing, and for a secret shorter than SECRET_CHARS_MIN,
+    so that an empty setting lets nobody in.
     """
     if len(secret) < SECRET_CHARS_MIN:
-        return False
+        return ()
+    found: list[Proof] = []
+    timed = _SIGNED.fullmatch(headers.get("x-shoal-signature", "").strip())
+    if timed and abs(now.timestamp() - int(timed[1])) <= AGE_SECONDS_MAX:
+        expected = signature(secret, f"{timed[1]}.".encode() + body)
+        if hmac.compare_digest(expected, timed[2]):
+            found.append(Proof("timed", _identity(expected)))
+    expected = signature(secret, body)
+    signed = headers.get("x-hub-signature-256", "").strip().lower()
+    if hmac.compare_digest(f"sha256={expected}".encode(), signed.encode()):
+        found.append(Proof("signed", _identity(expected)))
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), secret.encode()):
-        return True
-    stamped = _SIGNED.fullmatch(headers.get("x-shoal-signature", "").strip())
-    if stamped:
-        is_fresh = abs(now.timestamp() - int(stamped[1])) <= AGE_SECONDS_MAX
-        return is_fresh and hmac.compare_digest(signature(secret, f"{stamped[1]}.".encode() + body), stamped[2])
-    plain = headers.get("x-hub-signature-256", "").strip().lower()
-    return hmac.compare_digest(f"sha256={signature(secret, body)}".encode(), plain.encode())
+        found.append(Proof("bearer", _identity(expected)))
+    return tuple(found)
+
+
+def _identity(signed: str) -> str:
+    """A digest of a signature: what is remembered of a call signs no other."""
+    return hashlib.sha256(signed.encode()).hexdigest()
 
 
 def signature(secret: str, signed: bytes) -> str:

@@ -6,10 +6,11 @@ from typing import Protocol
 
 from shoal.domain.budget import Budget
 from shoal.domain.children import ChildStore
-from shoal.domain.events import Event, EventData, Scope, Verdict
+from shoal.domain.events import Event, EventData, RetryRequested, Scope, Verdict
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
 from shoal.domain.outbox import Outbox
+from shoal.domain.permissions import Trust
 from shoal.domain.processes import Processes
 from shoal.domain.records import (
     Approval,
@@ -28,8 +29,10 @@ from shoal.domain.records import (
     Stretch,
     ThreadInfo,
     UsageRow,
+    Verification,
 )
 from shoal.domain.registry import Registry
+from shoal.domain.tokens import Tokens
 from shoal.domain.triggers import Triggers
 
 
@@ -84,7 +87,8 @@ class Journal(Protocol):
 
     async def finish_turn(self, lease: Lease, commit: Commit) -> Committed:
         """Append the turn's last events and close it, unless a steer or follow-up waits: then those are appended
-        instead of `turn_finished`, and the turn goes on. One that was aborted or failed closes in any case; open
+        instead of `turn_finished`, and the turn goes on; or a person has stopped it: then only what was said is
+        appended. One that was aborted or failed closes in any case; open
         approvals of the turn are cancelled. Raises StaleEpoch."""
         ...
 
@@ -97,12 +101,30 @@ class Journal(Protocol):
         """Append events outside any turn without a lease (cleared, backfilled, a subagent's result)."""
         ...
 
+    async def retry(self, thread: ThreadId, turn: TurnId, request: RetryRequested) -> tuple[Event, ...]:
+        """Journal the request and have the open turn, which waits for its model, ask again at once.
+
+        Empty, with nothing journaled, when none waits, or another than `turn` (empty: whichever).
+        """
+        ...
+
+    async def take_retries(self, again_seconds: float) -> list[ThreadId]:
+        """Threads whose turn is to ask its model again now, with their wakes; the same one at the earliest after
+        `again_seconds`, unless it went on."""
+        ...
+
+    async def next_retry_at(self) -> datetime | None:
+        """When the next turn asks its model again; None when no turn waits."""
+        ...
+
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
         """Events with a higher number than `after` (and lower than `before`), oldest first, at most `limit`."""
         ...
 
-    async def threads(self, limit: int = 200, *, agent: str = "", before: datetime | None = None) -> list[ThreadInfo]:
-        """Threads, the last active first."""
+    async def threads(
+        self, limit: int = 200, *, agent: str = "", before: datetime | None = None, channels: Sequence[str] = ()
+    ) -> list[ThreadInfo]:
+        """Threads, the last active first; with `channels` (`PLATFORM:CHANNEL:`) theirs alone, and their subagents'."""
         ...
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
@@ -129,12 +151,18 @@ class Approvals(Protocol):
         """Approvals, newest first."""
         ...
 
-    async def settle(self, approval: ApprovalId, verdict: Verdict, scope: Scope, by: str) -> Settlement:
-        """Decide it, once, and journal it. Raises NotFound, Conflict when decided already, Gone when expired."""
+    async def settle(
+        self, approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, trust: Trust, *, token: str = ""
+    ) -> Settlement:
+        """Decide it, once, and journal it; `trust` is how far `by` is trusted, `token` the access token they came with.
+
+        Raises NotFound, Conflict when decided already, Gone when expired, and InvalidInput for the whole thread where
+        the approval does not cover all that may run.
+        """
         ...
 
-    async def granted(self, thread: ThreadId, digest: str) -> bool:
-        """Whether a person allowed exactly this for the whole thread."""
+    async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
+        """The approvals by which people allowed this call for the whole thread, newest first, at most GRANTS_MAX."""
         ...
 
     async def expire(self) -> list[Settlement]:
@@ -159,6 +187,10 @@ class Audit(Protocol):
 
     async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
         """Entries of a chain by number."""
+        ...
+
+    async def verify(self) -> Verification:
+        """Check every entry of every chain, as they all are at one moment."""
         ...
 
 
@@ -209,9 +241,7 @@ class Snapshots(Protocol):
 class Search(Protocol):
     """Full text search over the journals."""
 
-    async def said(
-        self, words: str, *, within: str = "", before: datetime | None = None, limit: int = 20
-    ) -> list[Event]:
+    async def said(self, words: str, *, within: str = "", limit: int = 20) -> list[Event]:
         """What people and agents said with all of these words, newest first.
 
         `within` is a thread, or `platform:channel:` for all of a channel; empty is everywhere.
@@ -229,6 +259,11 @@ class Ledger(Protocol):
     async def usage(self, days: int = 30) -> list[UsageRow]:
         """Use by day, agent and model, newest first."""
         ...
+
+
+ONCE = "once"
+"""A scope of settings for what is done once for its key and cannot come again later than `bookkeeping_days`. A value
+begins with when that was, in microseconds, and is forgotten like a message that was taken in."""
 
 
 class Settings(Protocol):
@@ -314,6 +349,9 @@ class Store(Protocol):
 
     @property
     def processes(self) -> Processes: ...
+
+    @property
+    def tokens(self) -> Tokens: ...
 
     @property
     def bookkeeping(self) -> Bookkeeping: ...

@@ -22,12 +22,13 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.foreign import untrusted_block
+from shoal.domain.foreign import is_untrusted_block, untrusted_block
 from shoal.domain.ids import CallId, TurnId
 from shoal.domain.messages import AssistantMessage, Attachment, Author, Image, ModelMessage, ToolMessage, UserMessage
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
 CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
+CUT_OFF_BLANK = "[Your answer was cut off at the length limit before it had a word. Think less, and answer now.]"
 SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What models take as images; any other is a file like all others."""
 SUMMARY_HEAD = "[Summary of the conversation so far]"
@@ -50,13 +51,24 @@ _message_of = attrgetter("message")
 class Transcript:
     """What the model may see of a thread: the messages since the last clear or compaction, oldest first."""
 
-    __slots__ = ("_calls_at", "_context", "_notes", "_open", "_results", "_revised", "entries", "last_seq", "turn")
+    __slots__ = (
+        "_asked_by",
+        "_calls_at",
+        "_context",
+        "_notes",
+        "_open",
+        "_results",
+        "_revised",
+        "entries",
+        "last_seq",
+        "turn",
+    )
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.entries: list[Entry] = []
         self.last_seq = 0
         self.turn = TurnId("")
-        self._context = ""
+        self._context = self._asked_by = ""
         self._open: AssistantMessage | None = None
         self._calls_at = 0
         self._results: dict[CallId, ToolMessage] = {}
@@ -74,10 +86,13 @@ class Transcript:
             case UserSaid(origin="system") as note if not event.turn:
                 self._add_note(event.seq, note)
             case UserSaid() as said:
+                if not said.backfill:
+                    self._asked_by = "" if said.author.trusted else said.author.id
                 self._put(event, _user_message(said, self._take_context(), self._take_revised()))
             case Revised() as revised:
                 self._revised.append(_revision(revised))
             case Steered(text=text, author=author):
+                self._asked_by = self._asked_by or ("" if author.trusted else author.id)
                 self._put(event, UserMessage(_by(author, text)))
             case AssistantSaid() as said:
                 self._add_assistant(event, said)
@@ -85,8 +100,8 @@ class Transcript:
                 self._add_result(result)
             case Cleared():
                 self._forget(event.seq)
-            case Compacted(upto_seq=upto, summary=summary):
-                self._compact(upto, summary)
+            case Compacted() as compacted:
+                self._compact(compacted)
             case _:
                 pass
 
@@ -136,15 +151,19 @@ class Transcript:
         if said.tool_calls:
             self._open, self._calls_at = message, event.seq
         elif said.stop == "max_tokens":
-            self.entries.append(Entry(event.seq, event.turn, UserMessage(CUT_OFF)))
+            asked = CUT_OFF if said.text.strip() else CUT_OFF_BLANK
+            self.entries.append(Entry(event.seq, event.turn, UserMessage(asked)))
 
     def _add_result(self, result: ToolFinished) -> None:
         if self._open is None or result.call_id in self._results:
             return
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return
+        text, source = result.text, result.tainted_by or self._asked_by
+        if source and not is_untrusted_block(text):
+            text = untrusted_block(source, text)
         self._results[result.call_id] = ToolMessage(
-            result.call_id, result.name, result.text, result.is_error, result.images, result.artifact
+            result.call_id, result.name, text, result.is_error, result.images, result.artifact
         )
         if len(self._results) == len(self._open.tool_calls):
             self.settle()
@@ -178,11 +197,17 @@ class Transcript:
         self._revised.clear()
         self.entries = [entry for entry in self.entries if entry.seq > seq]
 
-    def _compact(self, upto: int, summary: str) -> None:
+    def _compact(self, compacted: Compacted) -> None:
         self.settle()
-        self.entries = [entry for entry in self.entries if entry.seq > upto]
-        if summary:
-            self.entries.insert(0, Entry(upto, TurnId(""), UserMessage(f"{SUMMARY_HEAD}\n{summary}")))
+        self.entries = [entry for entry in self.entries if entry.seq > compacted.upto_seq]
+        if compacted.summary:
+            self.entries.insert(0, Entry(compacted.upto_seq, TurnId(""), summary_message(compacted)))
+
+
+def summary_message(compacted: Compacted) -> UserMessage:
+    """What the model reads in place of the messages that a summary stands for."""
+    summary, source = compacted.summary, compacted.tainted_by
+    return UserMessage(f"{SUMMARY_HEAD}\n{untrusted_block(source, summary) if source else summary}")
 
 
 def _by(author: Author, text: str) -> str:
@@ -194,23 +219,31 @@ def _by(author: Author, text: str) -> str:
 
 def _describe(attachment: Attachment, author: Author) -> str:
     where = ": ".join(part for part in (attachment.path, attachment.error) if part) or "not downloaded"
-    head = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
-    if not attachment.excerpt:
-        return head
-    begins = attachment.excerpt if author.trusted else untrusted_block(author.id, attachment.excerpt)
-    return f"{head}\n{begins}"
+    told = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
+    if attachment.excerpt:
+        told = f"{told}\n{attachment.excerpt}"
+    return told if author.trusted else untrusted_block(author.id, told)
 
 
 def _revision(revised: Revised) -> str:
     if revised.deleted:
-        return f"[{revised.author.name or revised.author.id} deleted message {revised.message_id}]"
+        told = f"[{revised.author.name or revised.author.id} deleted message {revised.message_id}]"
+        return told if revised.author.trusted else untrusted_block(revised.author.id, told)
     return f"[message {revised.message_id} was changed afterwards; it now says:]\n{_by(revised.author, revised.text)}"
+
+
+def _after_untrusted(said: UserSaid) -> list[str]:
+    """What somebody trusted had read, or an agent for them, before this was written."""
+    name = said.tainted_by or (said.caller.tainted_by if said.caller is not None else "")
+    if not name or not said.author.trusted:
+        return []
+    return [untrusted_block(name, "What follows was written after this was read.")]
 
 
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
     attached = (_describe(attachment, said.author) for attachment in said.attachments)
-    parts = [*revised, _by(said.author, text), *attached]
+    parts = [*revised, *_after_untrusted(said), _by(said.author, text), *attached]
     if context:
         parts.append(context)
     images = tuple(

@@ -5,6 +5,21 @@ from typing import Protocol
 
 from shoal.domain.records import NewTrigger, Occurrence, Trigger
 
+RETRY_SECONDS = (30.0, 120.0, 600.0)
+"""Pauses after which what a trigger wanted is tried again."""
+FAILURES_MAX = 5
+"""Failures in a row after which a trigger that comes again and again is switched off."""
+
+
+def title(trigger: Trigger) -> str:
+    """How a trigger is called: its name, else the end of its id."""
+    return trigger.spec.name or trigger.id[-6:]
+
+
+def switched_off(trigger: Trigger, problem: str) -> str:
+    """What is said of a trigger that has failed for good."""
+    return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
+
 
 class Triggers(Protocol):
     """What starts turns by the clock."""

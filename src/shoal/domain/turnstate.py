@@ -4,14 +4,21 @@ what the journal says last                         next move
 ------------------------------------------------   -------------------------------------------
 turn opened, steered, or a step's calls all done   call the model (without tools after a limit)
 ... and the steps or the errors in a row are up    note the limit, then call without tools
+... and too many messages' calls were cut off      the same
 an assistant message with calls lacking a result   run those calls, in order
 an answer cut off by max_tokens                    call the model again
+... for the second time without a word             note the limit, then finish and say so
 an answer                                          finish (done, or limit after a limit)
 an error                                           finish (failed)
+a retry was scheduled                              call the model, which waits until then
 turn_finished                                      nothing
+
+An error in a row is a call's that failed, was called wrongly or is forbidden. One that somebody else decided (skipped
+for a steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither adds to them nor ends them.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -25,6 +32,8 @@ from shoal.domain.events import (
     Failed,
     LimitReached,
     Outcome,
+    RetryRequested,
+    RetryScheduled,
     Steered,
     ToolFinished,
     ToolStarted,
@@ -34,6 +43,12 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import CallId, TurnId
 from shoal.domain.messages import Author, Caller, Origin, StopReason, ToolCall, Usage
+
+FALLBACK = "fallback"
+"""The kind of the note that another model than the first has answered."""
+CUT_OFF_MAX = 2
+"""Answers in a row that are cut off without a word, all thinking say, until the model is no longer asked to go on."""
+CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
 
 
 class CallModel(msgspec.Struct, frozen=True):
@@ -52,7 +67,7 @@ class RunCalls(msgspec.Struct, frozen=True):
 class NoteLimit(msgspec.Struct, frozen=True):
     """Record that a bound was met."""
 
-    limit: Literal["steps", "tool_errors"]
+    limit: Literal["steps", "tool_errors", "output_tokens"]
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -68,7 +83,11 @@ Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
 class TurnState:
     """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
 
-    `told`: a tool has told the person what the turn had to say. `caller`: another turn's call began this one.
+    A request that was made anew for the same call takes the place of the earlier one, with its answer.
+    `told`: a tool has told the person what the turn had to say. `caller`: another turn's call began this one. `retry`
+    is what the turn waits for while no model answers, scheduled at `retry_set_at`; `outages` counts how often that was.
+    `instead` tells that a fallback model has answered, and why.
+    `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call.
     """
 
     __slots__ = (
@@ -80,20 +99,26 @@ class TurnState:
         "call_ids",
         "caller",
         "calls",
+        "cut_off_in_a_row",
         "direct",
         "error",
         "errors_in_a_row",
         "finished",
         "history",
+        "instead",
         "limit",
         "message_id",
         "model",
         "origin",
+        "outages",
         "reply",
         "results",
+        "retry",
+        "retry_set_at",
         "started",
         "steps",
         "stop",
+        "tainted_by",
         "told",
         "turn",
         "usage",
@@ -104,12 +129,12 @@ class TurnState:
         self.turn = turn
         self.agent = self.model = ""
         self.history = True
-        self.author = Author("")
-        self.message_id = self.asked = ""
+        self.author = Author("", trusted=False)
+        self.message_id = self.asked = self.tainted_by = ""
         self.origin: Origin = "person"
         self.caller: Caller | None = None
         self.told = self.direct = False
-        self.steps = self.errors_in_a_row = 0
+        self.steps = self.errors_in_a_row = self.cut_off_in_a_row = 0
         self.usage = Usage()
         self.calls: tuple[ToolCall, ...] = ()
         self.call_ids: set[CallId] = set()
@@ -122,6 +147,10 @@ class TurnState:
         self.answered = False
         self.limit = ""
         self.error: Failed | None = None
+        self.retry: RetryScheduled | None = None
+        self.retry_set_at: datetime | None = None
+        self.outages = 0
+        self.instead = ""
         self.finished: TurnFinished | None = None
         for event in events:
             self.apply(event)
@@ -136,15 +165,26 @@ class TurnState:
             case UserSaid(backfill=False) as asked:
                 self.author, self.message_id, self.asked = asked.author, asked.message_id, asked.text
                 self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
+                self.tainted_by = asked.tainted_by
             case AssistantSaid() as said:
                 self._apply_assistant(said)
             case Steered():
                 self.answered = self.told = False
-                self.errors_in_a_row = 0
+                self.errors_in_a_row = self.cut_off_in_a_row = 0
             case LimitReached(limit=limit):
                 self.limit = limit
             case Failed(fatal=True) as failed:
                 self.error = failed
+                self.retry = None
+            case Failed(kind=kind, message=message) if kind == FALLBACK:
+                self.instead = message
+            case RetryScheduled() as scheduled:
+                self.outages += self.retry is None
+                self.retry, self.retry_set_at = scheduled, event.at
+            case RetryRequested(model=model):
+                self.model = model or self.model
+                if self.retry is not None:
+                    self.retry = msgspec.structs.replace(self.retry, next_at=event.at)
             case TurnFinished() as finished:
                 self.finished = finished
             case ToolStarted() | ToolFinished() | ApprovalRequested() | ApprovalSettled():
@@ -156,23 +196,37 @@ class TurnState:
         match data:
             case ToolStarted(call_id=call_id):
                 self.started.add(call_id)
-            case ToolFinished(call_id=call_id, is_error=is_error, answers=answers):
+            case ToolFinished(call_id=call_id, is_error=is_error, answers=answers, counts=counts):
                 self.results.add(call_id)
                 self.told = self.told or answers
-                self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
-            case ApprovalRequested() as request:
+                if counts:
+                    self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
+            case ApprovalRequested() as request:  # asked anew, nothing of the call counts that came before
                 self.approvals[request.call_id] = request
+                self.verdicts.pop(request.call_id, None)
+                self.started.discard(request.call_id)
             case ApprovalSettled() as settled:
-                self.verdicts[settled.call_id] = settled
+                asked = self.approvals.get(settled.call_id)
+                if asked is None or asked.approval_id == settled.approval_id:
+                    self.verdicts[settled.call_id] = settled
 
     def _apply_assistant(self, said: AssistantSaid) -> None:
         self.steps += 1
+        self.retry = None
         self.usage = self.usage + said.usage
         continues = self.stop == "max_tokens" and not self.calls and self.answered
+        brought_nothing = said.stop == "max_tokens" and (said.tool_calls or not said.text.strip())
+        self.cut_off_in_a_row = self.cut_off_in_a_row + 1 if brought_nothing else 0
         self.calls, self.stop = said.tool_calls, said.stop
         self.call_ids.update(call.id for call in said.tool_calls)
         self.answered = not said.tool_calls
         self.reply = self.reply + said.text if continues else said.text
+
+    def waits(self, now: datetime) -> bool:
+        """Whether the model is not to be asked yet. A clock that was set back does not make the wait longer."""
+        if self.retry is None or self.retry_set_at is None:
+            return False
+        return self.retry_set_at <= now < self.retry.next_at
 
     def unresolved(self) -> tuple[ToolCall, ...]:
         """The calls of the last assistant message that have no result yet, in call order."""
@@ -188,9 +242,13 @@ def next_move(state: TurnState, limits: TurnLimits) -> Move | None:
         return RunCalls(unresolved, truncated=state.stop == "max_tokens")
     if state.error is not None:
         return Finish("failed", state.error.message)
+    cut_off_max = CUT_OFF_MAX if state.answered else limits.tool_errors_in_a_row_max
+    if state.cut_off_in_a_row >= cut_off_max and not state.limit:
+        return NoteLimit("output_tokens")
     cut_off = state.stop == "max_tokens" and state.steps < limits.steps_max and not state.limit
     if state.answered and not cut_off:
-        return Finish("limit" if state.limit else "done", state.reply)
+        reply = f"{state.reply.strip()}\n\n{CUT_SHORT}".strip() if state.cut_off_in_a_row else state.reply
+        return Finish("limit" if state.limit else "done", reply)
     if state.limit:
         return CallModel(tools=False)
     if state.steps >= limits.steps_max:

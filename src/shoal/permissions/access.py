@@ -2,12 +2,13 @@
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, is_personal, thread_address
 from shoal.domain.messages import Author
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import Asker, Audience, Trust
 
 CODE_CHARS = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 CODE_LENGTH = 8
@@ -33,6 +34,11 @@ class Admission(msgspec.Struct, frozen=True):
     trusted: bool = False
     owner: bool = False
 
+    @property
+    def trust(self) -> Trust:
+        """How far they are trusted."""
+        return "owner" if self.owner else "trusted" if self.trusted else "untrusted"
+
 
 STRANGER = Admission(False)
 
@@ -54,21 +60,29 @@ def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Somebody with an identity (PLATFORM:USER) on several platforms, and roles that hold on all of them."""
+    """Somebody with an identity (PLATFORM:USER) on several platforms, and roles that hold on all of them. `name` is
+    what the configuration calls them."""
 
     identities: tuple[str, ...]
     roles: tuple[str, ...] = ()
+    name: str = ""
 
 
 NOBODY = Person(())
 
 
 class People:
-    """The persons whose identities are linked. An identity that is named twice belongs to the first who has it."""
+    """The persons whose identities are linked, and the identities of the owner.
 
-    def __init__(self, persons: Iterable[Person] = ()) -> None:
+    An identity that is named twice belongs to the first who has it.
+    """
+
+    def __init__(self, persons: Iterable[Person] = (), owners: Iterable[str] = ()) -> None:
+        self._owners = frozenset(owners)
         self._by_identity: dict[str, Person] = {}
+        self._by_name: dict[str, Person] = {}
         for person in persons:
+            self._by_name.setdefault(person.name, person)
             for identity in person.identities:
                 self._by_identity.setdefault(identity, person)
 
@@ -76,22 +90,57 @@ class People:
         """Whose identity this is; NOBODY when it is linked to none."""
         return self._by_identity.get(identity, NOBODY)
 
+    def named(self, name: str) -> Person:
+        """Who has this name in the configuration; NOBODY when there is none."""
+        return self._by_name.get(name, NOBODY)
+
     def asker(self, asker: Asker) -> Asker:
-        """The asker with all their identities and roles; the same object when nothing is linked."""
+        """The asker with all their identities and roles, and as the owner where a trusted one is that; the same object
+        when nothing is linked."""
         person = self.find(asker.identity)
-        if person is NOBODY:
-            return asker
-        roles = tuple(dict.fromkeys((*asker.roles, *person.roles)))
-        return msgspec.structs.replace(asker, known_as=person.identities, roles=roles)
+        if person is not NOBODY:
+            roles = tuple(dict.fromkeys((*asker.roles, *person.roles)))
+            asker = msgspec.structs.replace(asker, known_as=person.identities, roles=roles)
+        if asker.trust == "trusted" and not self._owners.isdisjoint(asker.identities):
+            asker = msgspec.structs.replace(asker, trust="owner")
+        return asker
 
 
 NO_LINKS = People()
+OWNER = "owner"
+"""Whose private memory the owner's is, on whatever platform they write."""
+
+
+class Audiences:
+    """Who reads along where, by the rules of each platform that has people."""
+
+    def __init__(self, rules: Mapping[str, AccessRules], people: People = NO_LINKS) -> None:
+        self._rules = dict(rules)
+        self._people = people
+        self._owners = {f"{platform}:{user}" for platform, one in rules.items() for user in one.owners}
+
+    def of(self, asker: Asker, author: Author, thread: ThreadId) -> Audience:
+        """The audience of what somebody asks in a thread; the author is who they are there, as the rules trust them."""
+        platform, channel, _ = msgspec.structs.astuple(thread_address(thread))
+        alone = asker.kind == "direct" or platform in OWN_PLATFORMS
+        identities = self._people.asker(asker).identities
+        is_owner = not self._owners.isdisjoint(identities)
+        return Audience(
+            everywhere=alone and is_owner and not is_personal(thread),
+            person=(OWNER if is_owner else identities[0]) if alone else "",
+            guest=(self._takes_strangers(platform, channel) or is_personal(thread)) and not (alone and author.trusted),
+        )
+
+    def _takes_strangers(self, platform: str, channel: str) -> bool:
+        rules = self._rules.get(platform, AccessRules())
+        is_open = not rules.channels or channel in rules.channels
+        return is_open and EVERYBODY in rules.allow and not rules.trust_everybody
 
 
 def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
     """What another platform's rules say of a person by name, for their identity elsewhere; `*` vouches for nobody."""
     named = tuple(name for name in rules.allow if name != EVERYBODY)
-    return admit(AccessRules(rules.owners, named), Author(user), "", paired)
+    return admit(AccessRules(rules.owners, named), Author(user, trusted=False), "", paired)
 
 
 def is_among(by: Asker, people: Sequence[str]) -> bool:

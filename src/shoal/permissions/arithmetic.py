@@ -8,7 +8,7 @@ all.
 import re
 from collections.abc import Mapping
 
-from shoal.permissions.opaque import special_variable
+from shoal.permissions.variables import special_variable
 
 _ARITHMETIC = re.compile(r"[A-Za-z0-9_\s+\-*/%<>=!&|^~?:,()$#]*")
 _NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -1,22 +1,40 @@
-"""Simple commands: their one spelling, whether they are opaque, and what deny patterns see of them besides."""
+"""Simple commands: their one spelling, what they do, and what deny patterns see of them besides."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shoal.permissions.opaque import ALWAYS, RESERVED, base_name, harmless_variable, opaque_until
+from shoal.permissions.effects import ARGUMENTS, Effect
+from shoal.permissions.expansion import Variables, expanded_braces
+from shoal.permissions.known_commands import effect_of, harmless_assignment
+from shoal.permissions.variables import RESERVED
 from shoal.permissions.words import Word, quote
 
 SUFFIXES_MAX = 32
+INNER_MAX = 4
 _MAY_BE_A_COMMAND = re.compile(r"[\s;|&<>$`()]")
+_VERSION = re.compile(r"(?<=[a-z])-?[0-9.]+$")
+
+# Programs that run their arguments as a command. For deny patterns alone: what is opaque is not told by this list.
+_RUNNERS = frozenset(
+    """
+    eval exec command builtin coproc trap sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox env xargs
+    parallel sudo doas su runuser pkexec setpriv capsh nohup nice ionice chrt taskset timeout watch time setsid stdbuf
+    unbuffer script chroot unshare nsenter flock strace ltrace gdb valgrind setarch linux32 linux64 i386 x86_64 numactl
+    cgexec prlimit rlwrap fakeroot fakechroot proot bwrap firejail xvfb-run dbus-run-session systemd-run
+    start-stop-daemon daemonize entr ssh rsh autossh sshpass tmux screen at batch hyperfine torsocks proxychains
+    proxychains4 tini dumb-init su-exec gosu chpst softlimit setuidgid cpulimit choom uclampset aa-exec sg catchsegv
+    """.split()  # noqa: SIM905 - a list of 80 quoted words would be harder to read
+)
 
 
 class Part(msgspec.Struct, frozen=True):
     """One thing a command does, as the detail of an action (without `tool:NAME:`).
 
-    A `view` is for deny patterns only. A redirection has its `operator` and `target`, and `moves`: how many times the
-    command may have changed its directory before (a negative number: nobody knows where it is).
+    A `view` is for deny patterns only. A redirection has its `operator` and `target`. `moves` tells how many times the
+    command may have changed its directory before (a negative number: nobody knows where it is), `sure` which of these
+    changes did not fail. `command` is the name of a simple command, `effect` what it does.
     """
 
     text: str
@@ -24,8 +42,11 @@ class Part(msgspec.Struct, frozen=True):
     naming: str = ""
     view: bool = False
     operator: str = ""
-    target: str | None = None
+    target: Word | None = None
     moves: int = 0
+    sure: tuple[int, ...] = ()
+    command: str = ""
+    effect: Effect = Effect(harmless=True, reads=())
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -34,6 +55,12 @@ class Assignment(msgspec.Struct, frozen=True):
     name: str
     text: str
     value: str | None
+
+
+def base_name(command: str) -> str:
+    """The name that a command may be known by: without directory and version, lower-case. Never to be trusted."""
+    name = command.rsplit("/", 1)[-1].lower()
+    return _VERSION.sub("", name) or name
 
 
 def spell(words: Sequence[Word]) -> str:
@@ -45,28 +72,43 @@ def spell(words: Sequence[Word]) -> str:
     return " ".join([text, *(word.text for word in others)])
 
 
-def command_parts(assignments: Sequence[Assignment], words: Sequence[Word]) -> list[Part]:
-    """The action of a simple command, then the views of it."""
+def command_parts(
+    assignments: Sequence[Assignment],
+    words: Sequence[Word],
+    variables: Variables,
+    moves: int = 0,
+    sure: tuple[int, ...] = (),
+    depth: int = 0,
+) -> list[Part]:
+    """The action of a simple command, the views of it, and the same of each command that it runs in its turn."""
     before = "".join(f"{item.text} " for item in assignments)
     text = before + spell(words)
-    until = opaque_until(words)
-    if until is None and not all(harmless_variable(item.name) and item.value is not None for item in assignments):
-        until = 1
-    if until is None:
-        parts = [Part(text)]
-    else:
-        named = before + spell(words[:until])
-        parts = [Part(text, opaque=True, naming=named if words[0].value is not None else "")]
-    return parts + _views(text, words, opaque=until is not None)
+    effect = effect_of(words, variables) if words[0].value not in RESERVED else Effect(naming=1, runs_more=True)
+    if effect.naming is None and not all(harmless_assignment(item.name, item.value) for item in assignments):
+        effect = Effect(naming=1, runs=effect.runs, runs_more=True)
+    if effect.commands and depth >= INNER_MAX:
+        effect = Effect(naming=1, runs_more=True)
+    until = effect.naming
+    naming = before + spell(words[:until]) if until is not None and words[0].value is not None else ""
+    name = words[0].value or ""
+    parts = [Part(text, until is not None, naming, moves=moves, sure=sure, command=name, effect=effect)]
+    parts += _views(text, words, opaque=until is not None)
+    for inner in effect.commands:
+        parts += command_parts((), inner, variables, moves, sure, depth + 1) if inner else []
+    return parts
 
 
 def _views(text: str, words: Sequence[Word], *, opaque: bool) -> list[Part]:
-    """What else a deny pattern may mean: the command by its other names, and what may run inside an opaque one."""
+    """What else a deny pattern may mean: the command by its other names, and what one may run that is opaque."""
     found: list[str] = [spell(words), *_by_other_names(words)]
+    if (expanded := expanded_braces(words)) is not None:
+        found.append(spell(expanded))
+    if words[-1] is ARGUMENTS and len(words) > 1:
+        found.append(spell(words[:-1]))
     name = words[0].value or ""
     if base_name(name) != name.rsplit("/", 1)[-1]:
         found.append(spell([_plain(base_name(name)), *words[1:]]))
-    if opaque:
+    if opaque and (base_name(name) in _RUNNERS or not name):
         rests = [words[number:] for number in range(1, min(len(words), SUFFIXES_MAX))]
         found += [spell(rest) for rest in rests]
         found += [view for rest in rests for view in _by_other_names(rest)]
@@ -91,6 +133,6 @@ def inner_commands(words: Sequence[Word]) -> list[str]:
     """Texts among the words that the command may run as a command of their own, as `sh -c TEXT` does."""
     values = [word.value for word in words[1:] if word.value is not None]
     texts = [value for value in values if _MAY_BE_A_COMMAND.search(value)]
-    if base_name(words[0].value or "") in ALWAYS and len(values) > 1:
+    if base_name(words[0].value or "") in _RUNNERS and len(values) > 1:
         texts.append(" ".join(values))
     return texts

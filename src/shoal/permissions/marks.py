@@ -5,8 +5,9 @@ not the files but the spans of time, on the file system's clock: a file is marke
 them, so a later change by a call that nothing steered clears it, and nothing has to be searched after a command.
 """
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -19,12 +20,24 @@ SOURCE_CHARS_MAX = 160
 _OTHERS = " and others"
 
 
+class FileClock(msgspec.Struct, frozen=True):
+    """Tells the time (nanoseconds since 1970); file systems stamp changes by a clock up to `slack_ns` behind it."""
+
+    now_ns: Callable[[], int] = time.time_ns
+    slack_ns: int = SLACK_NS
+
+
+SYSTEM_FILE_CLOCK = FileClock()
+
+
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """From when to when (nanoseconds since 1970, both ends included) changes were steered, and by what."""
+    """From when to when (nanoseconds since 1970, both ends included) changes were steered, and by what; `person` is
+    whose private lines alone were written, empty where anybody may see them."""
 
     began: int
     ended: int
     source: str
+    person: str = ""
 
 
 class Marks(msgspec.Struct, frozen=True, array_like=True):
@@ -51,18 +64,25 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         times = sorted(changed)
         return Marks(tuple([span for span in self.spans if span.ended > settled or _holds(span, times)]))
 
-    def source_of(self, changed: Iterable[int]) -> str:
-        """What steered the last change of any of these times; empty when nothing did."""
+    def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
+        """What steered the last change of any of these times, in what `person` may see (None: in anything); empty when
+        nothing did."""
+        found = self.sources_of(changed)
+        return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
+
+    def sources_of(self, changed: Iterable[int]) -> dict[str, str]:
+        """What steered the last change of any of these times, by the person whose private lines alone were written."""
+        found: dict[str, str] = {}
         for at in changed:
             for span in self.spans:
                 if span.began <= at <= span.ended:
-                    return span.source
-        return ""
+                    found.setdefault(span.person, span.source)
+        return found
 
 
-def planned_span(began: int, seconds: float, source: str) -> Span:
+def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
     """What is noted before a call that may take this long, so that a crash in it leaves nothing unmarked."""
-    return Span(began - SLACK_NS, began + int(seconds * 1e9), source[:SOURCE_CHARS_MAX])
+    return Span(began - slack_ns, began + int(seconds * 1e9), source[:SOURCE_CHARS_MAX], person)
 
 
 def encode_marks(marks: Marks) -> str:
@@ -83,4 +103,5 @@ def _holds(span: Span, times: Sequence[int]) -> bool:
 def _joined(first: Span, second: Span) -> Span:
     same = first.source.removesuffix(_OTHERS) == second.source.removesuffix(_OTHERS)
     source = first.source if same else first.source.removesuffix(_OTHERS) + _OTHERS
-    return Span(first.began, max(first.ended, second.ended), source)
+    person = first.person if first.person == second.person else ""
+    return Span(first.began, max(first.ended, second.ended), source, person)

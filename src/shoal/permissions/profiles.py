@@ -101,20 +101,54 @@ _STANDARD = ProfileSource(
 )
 
 _AT = "tool:(bash|process_start):"
+_FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # options before a subcommand, each perhaps with a value
+
+# What changes something elsewhere, by program and verb. Reading verbs are known to `permissions.tools`; what neither
+# list has is asked for.
+_CHANGES = (
+    "create|new|add|delete|destroy|remove|rm|update|edit|patch|put|set|unset|apply|deploy|publish|push|upload|import|restore"
+    "|start|stop|restart|reboot|reset|resize|rebuild|shutdown|power(-?[a-z]+)|terminate|run|enable|disable",
+    "attach|detach|assign|register|deregister|modify|scale|migrate|move|mv|copy|cp|sync|promote|rollback|invoke|send|submit|execute"
+    "|exec|ssh|login|purge|revoke|grant|authorize|tag|mb|rb|init|up|actions?|configure|config|batch-write|batch-delete",
+)
+_CLOUDS = (
+    "aws|gcloud|az|gsutil|bq|s3cmd|rclone|mc|oci|ibmcloud|aliyun|openstack|doctl|hcloud|linode-cli|linode|scw|vultr-cli|exo"
+    "|upctl|civo|pulumi|eksctl|cdk|sam|railway|render|cf"
+)
 _GUARDED = ProfileSource(
     deny=(
         rf"{_AT}git (-.* )?(push|send-email|request-pull)( .*)?",
         rf"{_AT}git (-.* )?(svn dcommit|remote( .*)? (add|set-url)|p4 submit)( .*)?",
-        rf"{_AT}(gh|glab|hub)( .*)? "
-        r"(create|merge|close|reopen|delete|edit|comment|review|upload|sync|fork|api|run|set)( .*)?",
-        rf"{_AT}(npm|pnpm|yarn|bun|cargo|gem|poetry|uv|flit|hatch|pdm|dotnet|mvn|gradle|lerna|helm)( .*)? "
-        r"(publish|unpublish|push|deploy|deprecate|yank|owner)( .*)?",
-        rf"{_AT}(twine|vsce|wrangler|vercel|netlify|flyctl|fly|heroku|firebase|serverless|sls|surge)( .*)?",
-        rf"{_AT}(docker|podman|buildah|skopeo|nerdctl|oras)( .*)? (push|login|copy|--push)( .*)?",
-        rf"{_AT}(kubectl|oc|terraform|tofu|pulumi|ansible|ansible-playbook|aws|gcloud|az|gsutil|s3cmd|rclone|mc)( .*)?",
+        rf"{_AT}(gh|glab|hub){_FLAGS} [a-z-]+{_FLAGS} (create|new|merge|close|reopen|delete|edit|update|comment|note"
+        r"|review|approve|revoke|upload|sync|fork|set|remove|run|rerun|retry|cancel|trigger|enable|disable|ready|lock|unlock"
+        r"|transfer|rename|archive|unarchive|pin|unpin|develop|add|login|logout|refresh|setup-git|rebase"
+        r"|install|upgrade|import|link|unlink|copy|mark-template|field-\S+|item-\S+|subscribe|unsubscribe|todo|for"
+        r"|publish)( .*)?",
+        rf"{_AT}hub{_FLAGS} (create|fork|pull-request|push|sync|delete|merge|api)( .*)?",
+        rf"{_AT}(gh|glab) api( .*)? (-X ?|--method[ =])(POST|PUT|PATCH|DELETE)( .*)?",
+        rf"(?!.* (-X ?|--method[ =])(GET|HEAD)( .*)?$)(?!.* graphql( .*)?$){_AT}(gh|glab) api( .*)? "
+        r"(-[fF].*|--(field|raw-field|input|form).*)",
+        rf"{_AT}(npm|pnpm|yarn|bun|cargo|gem|poetry|uv|flit|hatch|pdm|helm|lerna|dotnet|composer){_FLAGS} "
+        r"(npm |nuget )?(publish|unpublish|push|deploy|deprecate|yank|owner|adduser|login|logout|signin|token|access"
+        r"|team|dist-tag|profile|hook|star|install-chart|upgrade-chart)( .*)?",
+        rf"{_AT}(npm|pnpm|yarn|bun|composer){_FLAGS} (run|run-script)( -\S+)* (publish|deploy|release)[a-z:-]*( .*)?",
+        rf"{_AT}helm{_FLAGS} (install|upgrade|uninstall|delete|rollback|push|registry)( .*)?",
+        rf"{_AT}(mvn|mvnw|gradle|gradlew|sbt)( .*)? (deploy|release|publish|upload)[A-Za-z:-]*( .*)?",
+        rf"{_AT}(twine|vsce|ovsx|wrangler|vercel|netlify|flyctl|fly|heroku|firebase|serverless|sls|surge)( .*)?",
+        rf"{_AT}(ansible|ansible-playbook|ansible-pull|capistrano|cap|fab|chef|knife|puppet|salt|salt-ssh)( .*)?",
+        rf"{_AT}(docker|podman|buildah|nerdctl|oras|crane|regctl|skopeo){_FLAGS}"
+        r"( (image|compose|manifest|buildx|registry))? (push|login|logout|copy|cp|sync|delete)( .*)?",
+        rf"{_AT}(docker|podman|nerdctl|buildah)( .*)? --push( .*)?",
+        rf"{_AT}(kubectl|oc){_FLAGS} (apply|create|delete|edit|patch|replace|scale|autoscale|rollout|set|label|annotate"
+        r"|taint|cordon|uncordon|drain|expose|run|exec|cp|attach|debug|certificate|port-forward|proxy|login|new-app|new-project"
+        r"|start-build|adm|config (set|use|unset|delete|rename)\S*)( .*)?",
+        rf"{_AT}(terraform|tofu){_FLAGS} (apply|destroy|import|taint|untaint|force-unlock|login|logout|refresh|push"
+        r"|state (rm|mv|push|replace-provider)|workspace (new|delete))( .*)?",
+        *(rf"{_AT}({_CLOUDS})( .*)? ({changes})(-\S+)?( .*)?" for changes in _CHANGES),
         rf"{_AT}(ssh|scp|sftp|rsync|mosh|telnet|ftp|lftp|nc|ncat|netcat|socat|rsh|rcp)( .*)?",
         rf"{_AT}(mail|mailx|mutt|sendmail|msmtp|swaks|wall|write)( .*)?",
-        rf"{_AT}curl( .*)? (-[a-zA-Z]*[XdFTK].*|--(data|form|json|request|upload|mail|config|url-query).*)",
+        rf"{_AT}curl( .*)? (-[a-zA-Z]*[dFTK].*|--(data|form|json|upload|mail|config|url-query).*)",
+        rf"{_AT}curl( .*)? (-[a-zA-Z]*X|--request[ =]) ?[^GHO ].*",
         rf"{_AT}wget( .*)? --(post|body|method|config).*",
         rf"{_AT}(http|https|xh)( .*)? ((POST|PUT|PATCH|DELETE)( .*)?|\S+(=|:=|@).*)",
         rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service)( .*)?",

@@ -66,6 +66,7 @@ _SHAPES = (
     _shape(
         "model-key", "hf_ gsk_ xai-", r"\b(?:hf_[A-Za-z0-9]{30,100}|gsk_[A-Za-z0-9]{30,100}|xai-[A-Za-z0-9]{30,200})"
     ),
+    _shape("shoal-token", "shoal_", r"\bshoal_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"),
     _shape("mail-key", "SG.", r"\bSG\.[A-Za-z0-9_-]{16,40}\.[A-Za-z0-9_-]{30,60}"),
     _shape("bearer", "earer EARER", r"(?P<keep>\b(?i:bearer)[ \t]{1,8})[A-Za-z0-9._~+/=-]{12,4000}"),
     _shape("basic-auth", "asic ASIC", r"(?P<keep>\b(?i:basic)[ \t]{1,8})[A-Za-z0-9+/]{12,400}={0,2}"),

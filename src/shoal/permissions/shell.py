@@ -6,21 +6,25 @@ separator, or to blanks between them; words are read again by themselves (`words
 (`documents.py`). Wherever that fails, the whole text is unreadable, which makes it one opaque action.
 """
 
+import os
 import re
+import selectors
+import subprocess
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from shoal.permissions.commands import Part
-from shoal.permissions.opaque import special_variable
 from shoal.permissions.reader import SPACE, Taken, text_of
 from shoal.permissions.simple import SimpleReader
+from shoal.permissions.variables import special_variable
 from shoal.permissions.words import Unreadable
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
 DEPTH_MAX = 40
+BASH_SECONDS_MAX = 2.0
 
 _LINE = frozenset({";", "&", "\n"})
 _CONTAINERS: dict[str, frozenset[str]] = {
@@ -41,7 +45,10 @@ _CONTAINERS: dict[str, frozenset[str]] = {
 _CASE_ITEM = frozenset({";;", ";&", ";;&"}) | _LINE
 _CLAUSES = frozenset({"elif_clause", "else_clause"})
 _CLOSING = frozenset({"then", "fi", "else", "elif", "do", "done", "}"})
+_OPENING = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "("})
 _LOOPS = frozenset({"while_statement", "for_statement", "function_definition"})
+_NOWHERE: frozenset[int] = frozenset()
+_LEAVES = re.compile(r"exit(?: [0-9]+)?")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BEFORE_COMMENT = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 
@@ -74,6 +81,13 @@ class ShellReader(SimpleReader):
         self._sequence(root.children, 0, len(self.source), _LINE)
         return self.finish()
 
+    def script(self, text: str) -> Taken | None:
+        """A script that stands in an argument, taken apart; None when it cannot be read."""
+        try:
+            return take_apart(text, self.inner + 1)
+        except Unreadable:
+            return None
+
     def inner_parts(self, text: str) -> Sequence[Part]:
         """The parts of a command that stands in an argument; empty when it cannot be read."""
         try:
@@ -82,7 +96,18 @@ class ShellReader(SimpleReader):
             return ()
 
     def visit(self, node: "Node") -> None:
-        """Take a statement apart. Raises Unreadable."""
+        """Take a statement apart, and note in `succeeded` which changes of directory have worked when it has. Raises
+        Unreadable."""
+        first, before = self.moves, self.sure
+        self.succeeded = _NOWHERE
+        self._visit(node)
+        if node.type == "command":
+            self.succeeded = frozenset({first} & {self.changed})
+        elif node.type != "list":
+            self.succeeded = _NOWHERE
+        self.sure = before
+
+    def _visit(self, node: "Node") -> None:
         self.reached(node)
         self._depth += 1
         if self._depth > DEPTH_MAX:
@@ -105,23 +130,42 @@ class ShellReader(SimpleReader):
         too. Returns whether a separator ends it."""
         separated = True
         at = start
+        before, worked, operator = self.sure, _NOWHERE, ""
+        empty = False
         for node in nodes:
             gap = self.gap(at, node.start_byte, SPACE)
             at = node.end_byte
             separated = separated or _has_newline(gap)
+            self.compound = self.compound or (separated and (_has_newline(gap) or text_of(node) == "\n"))
             if node.type == "comment":
                 self._comment(node)
             elif not node.is_named:
                 if text_of(node) not in allowed or (text_of(node) in _CLOSING and not separated):
                     raise Unreadable(f"{text_of(node)!r} is not expected here")
-                separated = True
+                separated, operator = True, text_of(node)
+                if empty and (operator in _CLOSING or operator == ")"):
+                    raise Unreadable("nothing stands where a command has to be")
+                empty = operator in _OPENING or (empty and operator in _LINE)
+                self.sure = before | (worked if operator == "&&" else _NOWHERE)
             elif not separated:
                 raise Unreadable("two commands without a separator")
             elif node.type in _CLAUSES:
+                if empty:
+                    raise Unreadable("nothing stands where a command has to be")
                 separated = self._sequence(node.children, node.start_byte, node.end_byte, _CONTAINERS[node.type])
             else:
                 self.visit(node)
-                separated = False
+                separated = empty = False
+                if operator == "||":
+                    worked = worked if _LEAVES.fullmatch(text_of(node)) else _NOWHERE
+                else:
+                    worked = self.succeeded | (worked if operator == "&&" else _NOWHERE)
+                if node.type == "list" and text_of(node.children[1]) == "||" and operator not in ("&&", "||"):
+                    before |= worked
+                    self.sure = before
+        if empty:
+            raise Unreadable("nothing stands where a command has to be")
+        self.succeeded = worked
         return separated or _has_newline(self.gap(at, end, SPACE))
 
     def _comment(self, node: "Node") -> None:
@@ -217,7 +261,34 @@ def take_apart(command: str, inner: int = 0) -> Taken:
     if b"\0" in source:
         raise Unreadable("it has a NUL byte")
     tree = Parser(_language()).parse(source)
+    reader = ShellReader(source, inner)
     try:
-        return ShellReader(source, inner).take(tree.root_node)
+        taken = reader.take(tree.root_node)
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
+    if reader.compound and not bash_accepts(source):
+        raise Unreadable("bash does not accept it")
+    return taken
+
+
+def bash_accepts(source: bytes) -> bool:
+    """Whether bash itself finds the text complete and right. It runs nothing of it, and takes a millisecond.
+
+    Bash reads a text line by line and has run the first ones when it finds a later one wrong, so no text counts as read
+    that it would refuse. Where there is no bash, none does.
+    """
+    command = ("/bin/bash", "--norc", "-n", "-c", "--", source)
+    try:
+        bash = subprocess.Popen(
+            command, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+    except OSError:
+        return False
+    # It writes a complaint, or nothing until it ends. `Popen.wait` with a timeout would look for the end in steps.
+    with bash, selectors.DefaultSelector() as selector:
+        assert bash.stderr is not None
+        selector.register(bash.stderr, selectors.EVENT_READ)
+        if not selector.select(BASH_SECONDS_MAX) or os.read(bash.stderr.fileno(), 1):
+            bash.kill()
+            return False
+        return bash.wait() == 0

@@ -2,22 +2,21 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.permissions.commands import Assignment, Part, command_parts, inner_commands
+from shoal.permissions.commands import INNER_MAX, Assignment, Part, command_parts, inner_commands
 from shoal.permissions.documents import here_document
-from shoal.permissions.opaque import RESERVED, special_variable
-from shoal.permissions.reader import BLANK, REDIRECTS, SPACE, Reader, text_of
+from shoal.permissions.effects import Effect
+from shoal.permissions.reader import BLANK, REDIRECTS, SPACE, Reader, Taken, text_of
+from shoal.permissions.variables import RESERVED, special_variable
 from shoal.permissions.words import Unreadable, Word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
-INNER_MAX = 3
 
 _REGEX = re.compile(rb"(?:[A-Za-z0-9_.^*+?/:@%,=-]|\[[A-Za-z0-9_.:-]+\]|\((?:[A-Za-z0-9_.|*+?-])+\)|\$(?![\w({\[]))+")
 _EVALUATES = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
@@ -27,6 +26,7 @@ _DUPLICATES = re.compile(r"[0-9]+-?|-")
 _EXPANDED_TWICE = re.compile(r"[A-Za-z0-9_./-]+")  # bash expands the target of >& again after it was expanded
 _BEFORE_DESCRIPTOR = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _UNQUOTED_ONLY = RESERVED - {"coproc"}
+_NOTHING = Effect(harmless=True, reads=())
 _OPERATORS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 
@@ -36,6 +36,10 @@ class SimpleReader(Reader):
     def __init__(self, source: bytes, inner: int = 0) -> None:
         super().__init__(source, inner)
         self._documents: set[int] = set()
+
+    @abstractmethod
+    def script(self, text: str) -> Taken | None:
+        """A script that stands in an argument, taken apart; None when it cannot be read."""
 
     @abstractmethod
     def inner_parts(self, text: str) -> Sequence[Part]:
@@ -74,20 +78,46 @@ class SimpleReader(Reader):
 
     def _add_assignments(self, assignments: Sequence[Assignment]) -> None:
         for item in assignments:
-            self.parts.append(Part(item.text, opaque=special_variable(item.name), naming=f"{item.name}="))
+            special = special_variable(item.name)
+            effect = Effect(naming=1, runs_more=True) if special else _NOTHING
+            self.parts.append(Part(item.text, special, f"{item.name}=", moves=self.moves, effect=effect))
 
     def _add_command(self, node: "Node | None", assignments: list[Assignment], words: list[Word]) -> None:
         if words[0].value in _UNQUOTED_ONLY and words[0].bare:
             raise Unreadable("a reserved word where a command should be")
+        if words[0].value == "time" and any(word.bare and word.value in RESERVED for word in words[1:4]):
+            raise Unreadable("a reserved word where a command should be")
+        self.compound = self.compound or words[0].value in ("time", "coproc")
+        moves = self.moves
         self.note_effects(words)
-        self.called.append((len(self.parts), words[0].value or ""))
-        parts = command_parts(assignments, words)
+        parts = command_parts(assignments, words, self.variables, moves, tuple(sorted(self.sure)))
+        for part in list(parts):
+            if part.effect.script is not None:
+                parts = self._with_script(parts, part)
         self.parts += parts
         if parts[0].opaque and self.inner < INNER_MAX:
             for text in inner_commands(words):
                 self.parts += [Part(part.text, view=True) for part in self.inner_parts(text)]
         if node is not None:
             self.spell(node, parts[0].text)
+
+    def _with_script(self, parts: list[Part], part: Part) -> list[Part]:
+        """The parts with those of a script in a command's words; the command is opaque where that cannot be read."""
+        taken = self.script(part.effect.script or "") if self.inner < INNER_MAX else None
+        if taken is None:
+            unknown = Effect(naming=1, runs_more=True)
+            hidden = msgspec.structs.replace(part, opaque=True, naming=part.naming or part.command, effect=unknown)
+            return [hidden if one is part else one for one in parts]
+        known = {one: None for one in taken.variables}
+        moved = [self._in_script(one, known) for one in taken.parts if not one.view]
+        self.add_moves(taken.moves)
+        return [*parts, *moved, *(one for one in taken.parts if one.view)]
+
+    def _in_script(self, part: Part, known: Mapping[str, None]) -> Part:
+        """A part of a script: it begins where the command is, and its variables are its own."""
+        self.variables.update(known)
+        moves = part.moves + self.moves if part.moves >= 0 else -1
+        return msgspec.structs.replace(part, moves=moves, sure=())
 
     def _assignment(self, node: "Node") -> Assignment:
         self.reached(node)
@@ -99,7 +129,10 @@ class SimpleReader(Reader):
             self.set_variable(name, "", "")
             return Assignment(name, f"{name}{equals.type}", "")
         if values[0].type == "array":
-            items = [self.word(item) for item in self.items(values[0], SPACE) if item.is_named]
+            nodes = [item for item in self.items(values[0], SPACE) if item.is_named]
+            if any(self.source.startswith(b"[", item.start_byte) for item in nodes):
+                raise Unreadable("an array with a subscript, which the shell evaluates")
+            items = [self.word(item) for item in nodes]
             self.set_variable(name, None, "")
             return Assignment(name, f"{name}{equals.type}({' '.join(item.text for item in items)})", None)
         if equals.end_byte != values[0].start_byte:
@@ -121,7 +154,11 @@ class SimpleReader(Reader):
             self._add_command(node, [], words)
             return
         text = " ".join(word.text for word in words)
-        self.parts.append(Part(text, opaque=any(word.value in _EVALUATES for word in words)))
+        opaque = any(
+            word.value in _EVALUATES and not _compares_numbers(words, place) for place, word in enumerate(words)
+        )
+        effect = Effect(naming=1, runs_more=True) if opaque else _NOTHING
+        self.parts.append(Part(text, opaque=opaque, moves=self.moves, effect=effect))
 
     def _leaves(self, node: "Node", *, own: bool) -> list["Node"]:
         found: list[Node] = []
@@ -165,7 +202,7 @@ class SimpleReader(Reader):
             self.visit(body)
         # The grammar hangs the redirection of a list's last command on the list, so a `cd` in the list may come before.
         for place in range(first, last):
-            self.parts[place] = msgspec.structs.replace(self.parts[place], moves=self.moves)
+            self.parts[place] = msgspec.structs.replace(self.parts[place], moves=self.moves, sure=())
 
     def lone_redirection(self, node: "Node") -> None:
         """A redirection without a command."""
@@ -205,7 +242,9 @@ class SimpleReader(Reader):
             raise Unreadable("a target that bash expands twice")
         if operator not in (">&", "<&") or not _DUPLICATES.fullmatch(word.text):
             kind = "<" if operator in ("<", "<&") else ">"
-            self.parts.append(Part(word.text, operator=kind, target=word.value, moves=self.moves))
+            self.parts.append(
+                Part(word.text, operator=kind, target=word, moves=self.moves, sure=tuple(sorted(self.sure)))
+            )
         return items[1:]
 
     def _here_document(self, node: "Node") -> list["Node"]:
@@ -250,6 +289,14 @@ class SimpleReader(Reader):
                 self.visit(child)
             elif text_of(child) not in ("|", "|&"):
                 raise Unreadable("a here-document is not what it seems")
+
+
+def _compares_numbers(words: Sequence[Word], place: int) -> bool:
+    """Whether both sides of an operator that evaluates are numbers for sure."""
+    beside = (*words[max(place - 1, 0) : place], *words[place + 1 : place + 2])
+    return len(beside) == 2 and all(
+        (word.value or "").isdigit() or [piece.kind for piece in word.pieces] == ["number"] for word in beside
+    )
 
 
 def _spelled_value(assignment: Assignment) -> str | None:

@@ -1,6 +1,7 @@
 """Taint: after untrusted content was read, what could leak or do harm needs a person, whatever the allow lists say.
 
-Sources are what a tool marks (web pages, MCP, files marked so) and what people write who are not trusted. From then on
+Sources are what a tool marks (web pages, MCP, files marked so), what people write who are not trusted, and whatever
+else brings in text that such content had a hand in (docs/security.md lists the ways). From then on
 everything the model does may be steered by them. The taint ends when the conversation is cleared, or with a trusted
 person's message once nothing untrusted is left in the model's window. A summary of untrusted content is untrusted.
 
@@ -9,13 +10,23 @@ Sinks are listed the safe way round: a call is harmless only if it is known to b
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 
 import msgspec
 
-from shoal.domain.events import Cleared, Compacted, Event, Steered, ToolFinished, UserSaid
-from shoal.domain.messages import Author, Caller
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    Revised,
+    Steered,
+    ToolFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.messages import Caller
 from shoal.domain.permissions import Action, Decision
-from shoal.permissions.opaque import base_name
 from shoal.permissions.rules import Profile
 
 SOURCES_MAX = 16
@@ -29,24 +40,30 @@ _HARMLESS_TOOLS = frozenset(
     """.split()  # noqa: SIM905
 )
 _LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "schedule"})
-_HARMLESS_COMMANDS = frozenset(
-    """
-    : true false [ test echo printf pwd cd ls cat head tail wc sort uniq cut tr grep egrep fgrep rg find fd tree
-    stat file du df date cal seq basename dirname realpath readlink diff cmp comm nl tac rev fold fmt column paste
-    join expand unexpand od xxd hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum base jq yq sleep
-    whoami id uname nproc sed awk gawk mawk expr let read mkdir touch break continue exit return shift wait set
-    unset export
-    """.split()  # noqa: SIM905
-)
 _INSIDE = re.compile(r"(?!.*(?:^|/)\.\.(?:/|$))(?:/(?:workspace|scratch)(?:/.*)?|(?![/~]|host:).*)", re.DOTALL)
 _GIT = re.compile(r"(?:.*/)?\.git(?:/.*)?", re.DOTALL)
 _SECRET = re.compile(
-    r"(?:^|[\s/'\"=])(?:\.env(?:\.[\w.-]+)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|\.git-credentials|shadow|environ"
-    r"|id_(?:rsa|dsa|ecdsa|ed25519))(?:$|[\s'\"])"
+    r"(?<![\w.-])(?:\.env(?:\.[\w.-]+)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|\.git-credentials|shadow|environ"
+    r"|id_(?:rsa|dsa|ecdsa|ed25519))(?![\w-])"
     r"|\.(?:ssh|gnupg|aws|kube)(?:/|$)|\.(?:pem|p12|pfx|key|kdbx)(?:$|[\s'\"])"
     r"|credential|secret|passw(?:or)?d|api[_-]?key|token",
     re.IGNORECASE,
 )
+
+
+_SECRET_FILE = re.compile(
+    r"\.env(?:\..+)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|\.git-credentials|shadow|id_(?:rsa|dsa|ecdsa|ed25519)"
+    r"|.+\.(?:pem|p12|pfx|key|kdbx)"
+    r"|.*(?:credential|secret|passw(?:or)?d|api[_-]?key|token)[^.]*(?:\.(?:txt|json|ya?ml|toml|ini|cfg|conf|csv|env))?",
+    re.IGNORECASE,
+)
+_SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".kube"})
+
+
+def is_secret_file(path: PurePosixPath) -> bool:
+    """Whether a file below a folder that is read looks like one that holds a secret; code that has the word in its name
+    does not."""
+    return _SECRET_FILE.fullmatch(path.name) is not None or not _SECRET_FOLDERS.isdisjoint(path.parts)
 
 
 _FETCHERS = frozenset(
@@ -76,21 +93,14 @@ class TaintState(msgspec.Struct, frozen=True):
 
     def after(self, event: Event) -> "TaintState":
         """The state after one more event of the journal."""
+        name = source_of(event)
+        if name:
+            return self._with(event.seq, name)
         match event.data:
-            case ToolFinished(tainted_by=name) if name:
-                return self._with(event.seq, name)
-            case UserSaid(tainted_by=name) if name:
-                return self._with(event.seq, name)
-            case UserSaid(caller=Caller(tainted_by=name)) if name:
-                return self._with(event.seq, name)
-            case UserSaid(author=author, origin=origin, backfill=backfill):
-                if not author.trusted:
-                    return self._with(event.seq, f"a message of {_called(author)}")
-                return self if backfill or origin != "person" else self._trusted()
-            case Steered(author=author):
-                return self._trusted() if author.trusted else self._with(event.seq, f"a message of {_called(author)}")
-            case Compacted(upto_seq=upto, summary=summary):
-                return self._compacted(event.seq, upto, summary)
+            case UserSaid(origin="person", backfill=False) | Steered():
+                return self if self.sources else TaintState()
+            case Compacted() as compacted:
+                return self._compacted(event.seq, compacted)
             case Cleared():
                 return TaintState()
             case _:
@@ -115,16 +125,34 @@ class TaintState(msgspec.Struct, frozen=True):
         kept = self.sources[: SOURCES_MAX - 1]
         return TaintState((*kept, Source(seq, name)), active=True)
 
-    def _trusted(self) -> "TaintState":
-        return self if self.sources else TaintState()
-
-    def _compacted(self, seq: int, upto: int, summary: str) -> "TaintState":
-        left = tuple(source for source in self.sources if source.seq > upto)
-        gone = [source.name for source in self.sources if source.seq <= upto]
-        if summary and (gone or self.active):
-            name = gone[0] if gone else "untrusted content"
-            left = (Source(seq, name if name.startswith("a summary") else f"a summary of {name}"), *left)
+    def _compacted(self, seq: int, compacted: Compacted) -> "TaintState":
+        left = tuple(source for source in self.sources if source.seq > compacted.upto_seq)
+        name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # an old one does not say
+        if compacted.summary and name:
+            return TaintState((Source(seq, name), *left), active=True)
         return TaintState(left, self.active)
+
+    def summarised(self, upto_seq: int) -> str:
+        """What taints a summary of the events up to this number that is written now; empty when nothing does."""
+        name = next((source.name for source in self.sources if source.seq <= upto_seq), "")
+        if not name and not self.active:
+            return ""
+        return name if name.startswith("a summary") else f"a summary of {name or 'untrusted content'}"
+
+
+def source_of(event: Event) -> str:
+    """What is untrusted in an event of the journal; empty when nothing is."""
+    match event.data:
+        case ToolFinished(tainted_by=name) | UserSaid(tainted_by=name) | TurnStarted(tainted_by=name) if name:
+            return name
+        case UserSaid(caller=Caller(tainted_by=name)) if name:
+            return name
+        case AssistantSaid(tainted_by=name) if not event.turn:  # brought back, maybe without what had tainted it
+            return name
+        case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
+            return f"a message of {author.name or author.id or 'somebody unknown'}"
+        case _:
+            return ""
 
 
 def taint_of(events: Iterable[Event], state: TaintState | None = None) -> TaintState:
@@ -133,10 +161,6 @@ def taint_of(events: Iterable[Event], state: TaintState | None = None) -> TaintS
     for event in events:
         found = found.after(event)
     return found
-
-
-def _called(author: Author) -> str:
-    return author.name or author.id or "somebody unknown"
 
 
 def sink_of(action: Action) -> str:
@@ -167,22 +191,24 @@ def _write_sink(path: str) -> str:
 
 
 def _command_sink(action: Action, detail: str) -> str:
-    for name in action.also:
-        tool, _, path = name.removeprefix("tool:").partition(":")
-        if tool in _EDIT_TOOLS and (action.opaque or _write_sink(path)):
-            return "write outside the workspace"
+    """What a command, or a redirection of one, could do that is not known to be harmless."""
+    if not detail:
+        return ""
+    from shoal.permissions.actions import judged_by_words
+
+    known = judged_by_words(detail) if not (action.harmless or action.opaque) and action.reads == () else action
+    writes = [name for name in action.also if name.removeprefix("tool:").partition(":")[0] in _EDIT_TOOLS]
+    if writes and not known.harmless:
+        return "write outside the workspace, or to a file that something may execute later"
     if action.opaque:
         return "run something that cannot be seen through"
-    if action.also or not detail:
-        return ""
-    word = detail.split(" ", 1)[0]
-    if base_name(word) in _HARMLESS_COMMANDS or word == "[[" or re.match(r"[A-Za-z_][A-Za-z0-9_]*\+?=", word):
-        return ""
-    if detail.startswith("git "):
-        return (
-            "" if re.match(r"git (status|log|diff|show|add|commit|branch|blame|ls-files)( |$)", detail) else "use git"
-        )
-    return "run a program that can reach the network or act outside the workspace"
+    if not known.harmless:
+        return "run a program, or use one in a way, that is not known to be harmless"
+    if known.reads is None:
+        return "read files that cannot be told before it runs"
+    if any(_SECRET.search(name) for name in known.reads):
+        return "touch something that looks like a secret"
+    return ""
 
 
 def fetched_by(actions: Iterable[Action]) -> str:
@@ -191,6 +217,8 @@ def fetched_by(actions: Iterable[Action]) -> str:
     That is: a program is named that fetches (package managers are not meant), also inside of what cannot be seen
     through, or code on the command line holds an address. What a script fetches by itself is not seen.
     """
+    from shoal.permissions.commands import base_name
+
     for action in actions:
         detail = next((action.text.removeprefix(tool) for tool in _COMMANDS if action.text.startswith(tool)), "")
         name = base_name(detail.split(" ", 1)[0])

@@ -6,12 +6,15 @@ character that separates commands may stand unquoted. Where the two disagree, th
 
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 _SAFE = re.compile(r"[A-Za-z0-9@%+:,./_^=-]+")
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\w+")
+_PLAIN_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_A_NUMBER = re.compile(r"\$[#?$]|\$\{#[A-Za-z_][A-Za-z0-9_]*(?:\[[@*]\])?\}")
 _SPECIAL = b"0123456789*@#?$!-"
 _ENDS_WORD = b" \t\n|&;()<>"
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
@@ -25,12 +28,25 @@ class Unreadable(Exception):
     """The text is not, or may not be, what it seems; the message says where reading ended."""
 
 
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a word: literal text, or something that the shell replaces.
+
+    A `glob` is one of `*?[`, a `brace` one of `{,}`, a `variable` has its name, a `number` is `$?` and the like,
+    `process` is `<(…)`, `below` a file that a search found in the folder of this name; of what is `unknown` nothing can
+    be told.
+    """
+
+    kind: Literal["text", "glob", "brace", "tilde", "variable", "number", "process", "below", "unknown"]
+    text: str = ""
+    quoted: bool = False
+
+
 class Word(msgspec.Struct, frozen=True):
     """A word as the shell will see it.
 
     `text` is its canonical spelling. `value` is what it becomes, None when only the shell knows (variables,
     substitutions, globs, braces, a tilde). `begins` is what it surely begins with. `splits` marks a word that may
-    become several, `bare` one without any quoting.
+    become several, `bare` one without any quoting. `pieces` tell how an uncertain one comes about.
     """
 
     text: str
@@ -38,6 +54,7 @@ class Word(msgspec.Struct, frozen=True):
     begins: str
     splits: bool = False
     bare: bool = False
+    pieces: tuple[Piece, ...] = ()
 
     @property
     def certain(self) -> bool:
@@ -79,10 +96,12 @@ class _Reading:
         self.begins: str | None = None
         self.splits = False
         self.bare = False
+        self.parts: list[Piece] = []
 
     def add(self, text: str) -> None:
         self.literal.append(text)
         self.values.append(text)
+        self.parts.append(Piece("text", text))
 
     def flush(self, *, always: bool = False) -> None:
         if always or any(self.literal):
@@ -92,8 +111,9 @@ class _Reading:
             self.pieces.append(text)
             self.literal = []
 
-    def uncertain(self, shown: str, *, splits: bool) -> None:
+    def uncertain(self, shown: str, piece: Piece, *, splits: bool) -> None:
         """A piece that the shell replaces."""
+        self.parts.append(piece)
         if self.begins is None:
             self.begins = "".join(self.values)
         self.flush()
@@ -105,7 +125,19 @@ class _Reading:
         if self.begins is None:
             value = "".join(self.values)
             return Word("".join(self.pieces), value, value, bare=self.bare)
-        return Word("".join(self.pieces), None, self.begins, self.splits, self.bare)
+        if self._braces_are_text():
+            value = "".join(part.text for part in self.parts)
+            return Word(quote(value), value, value, bare=self.bare)
+        return Word("".join(self.pieces), None, self.begins, self.splits, self.bare, tuple(self.parts))
+
+    def _braces_are_text(self) -> bool:
+        """Whether nothing but braces was uncertain, and these are none that the shell expands: `{}` and `{x`."""
+        marks = {part.text for part in self.parts if part.kind == "brace"}
+        text = "".join(part.text for part in self.parts)
+        return not (
+            any(part.kind not in ("text", "brace") for part in self.parts)
+            or (marks >= {"{", "}"} and ("," in marks or ".." in text))
+        )
 
 
 class WordReader:
@@ -146,7 +178,9 @@ class WordReader:
             or (braces and char in b"{},")
             or (char == b"~" and first)
         ):
-            reading.uncertain(char.decode(), splits=char in b"{},")
+            shown = char.decode()
+            kind = "glob" if char in b"*?[" else "tilde" if char == b"~" else "brace"
+            reading.uncertain(shown, Piece(kind, shown), splits=char in b"{},")
             return at + 1
         return self._plain(reading, at, end)
 
@@ -217,7 +251,14 @@ class WordReader:
         if raw[:1] == b"$" and following not in b"({":
             self._check_name(at, stop)
         shown = _decode(raw).replace("\n", " ")
-        reading.uncertain(f'"{shown}"' if quoted else shown, splits=not quoted)
+        piece = _expanded(_decode(raw), quoted=quoted)
+        # `"$@"` and `"${a[@]}"` become several words although they are quoted.
+        splits = (
+            (not quoted and piece.kind not in ("number", "process"))
+            or raw.startswith(b"$@")
+            or (raw.startswith(b"${") and b"@" in raw)
+        )
+        reading.uncertain(f'"{shown}"' if quoted else shown, piece, splits=splits)
         return stop
 
     def _lone_dollar(self, reading: _Reading, at: int, end: int, *, quoted: bool) -> int:
@@ -251,6 +292,16 @@ class WordReader:
             raise Unreadable("a quote is not closed")
         reading.add(_ansi_decoded(_decode(self._source[at:stop])))
         return stop + 1
+
+
+def _expanded(raw: str, *, quoted: bool) -> Piece:
+    """What kind of expansion this is."""
+    variable = _PLAIN_VARIABLE.fullmatch(raw)
+    if variable is not None:
+        return Piece("variable", variable[1] or variable[2], quoted)
+    if _A_NUMBER.fullmatch(raw) or raw.startswith("$(("):
+        return Piece("number", quoted=quoted)
+    return Piece("process" if raw.startswith(("<(", ">(")) else "unknown", quoted=quoted)
 
 
 def _ansi_decoded(text: str) -> str:

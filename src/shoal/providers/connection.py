@@ -114,11 +114,13 @@ class Connection(asyncio.Protocol):
         self.idle_since = self._loop.time()
 
     async def exchange(self, head: bytes, body: bytes, idle_seconds: float) -> None:
-        """Send a request and read the response's head. Raises ConnectionBroken and ConnectionSilent."""
+        """Send a request and read the response's head, all of it in that time. Raises ConnectionBroken and
+        ConnectionSilent."""
         if self._transport is None:
             raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
         self._requests += 1
         self._idle_seconds = idle_seconds
+        self._waiting_since = self._loop.time()
         self._timer = self._loop.call_later(idle_seconds, self._watch)
         if len(body) < COPY_BYTES_MAX:
             self._transport.write(head + body)
@@ -129,7 +131,11 @@ class Connection(asyncio.Protocol):
             await self._more()
 
     async def read(self) -> bytes:
-        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent."""
+        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent.
+
+        Silence is that nothing of the body comes, also where pieces of what stands around it do.
+        """
+        self._waiting_since = self._loop.time()
         while self._unread():
             data = self._take_body()
             if data:
@@ -151,8 +157,9 @@ class Connection(asyncio.Protocol):
         if self._paused and self._transport is not None:
             self._transport.resume_reading()
             self._paused = False
+        if self._loop.time() - self._waiting_since > self._idle_seconds:
+            raise ConnectionSilent("Nothing that counts came for too long.")
         self._waiter = self._loop.create_future()
-        self._waiting_since = self._loop.time()
         try:
             await self._waiter
         finally:
@@ -161,10 +168,10 @@ class Connection(asyncio.Protocol):
     def _watch(self) -> None:
         """One timer a response, moved on while it speaks, instead of one for every piece."""
         silent_for = self._loop.time() - self._waiting_since
-        if silent_for < self._idle_seconds or self._waiter is None:
+        if silent_for < self._idle_seconds or self._waiter is None or self._waiter.done():
             rest = max(self._idle_seconds - silent_for, 0.001)
             self._timer = self._loop.call_later(rest, self._watch)
-        elif not self._waiter.done():
+        else:
             self._waiter.set_exception(ConnectionSilent("Nothing came for too long."))
 
     # ---- reading ----

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
+from shoal.domain.backoff import retry_after
 from shoal.domain.clock import Clock
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import FailureKind, ModelFailed
@@ -70,15 +70,30 @@ _KIND_OF_STATUS: dict[int, FailureKind] = {
     504: "timeout", 522: "timeout", 524: "timeout",
 }  # fmt: skip
 _OVERFLOW = re.compile(
-    r"""maximum\ context\ length | context_length_exceeded | exceed_context_size | exceeds?\ the\ context\ window
-    | context\ window\ exceeds | prompt\ is\ too\ long | input\ is\ too\ long | exceeds?\ context\ limit
-    | exceed\ context\ limit | input\ token\ count.*exceeds\ the\ maximum | maximum\ model\ length
-    | available\ context\ size | context\ the\ overflows | greater\ than\ the\ context\ length
-    | exceeds?\ (the\ |its\ |maximum\ )*context\ length | reduce\ the\ length\ of\ the\ (messages|prompt|input)
-    | maximum\ prompt\ length | model_context_window_exceeded | too\ large\ for\ model\ with
-    | inputs`\ tokens\ \+\ `max_new_tokens | request\ exceeds\ the\ maximum\ size | context\ overflow""",
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+    r"""context[ _-](window|length|size|limit)\b[^.]{0,60}(exceed|overflow)
+    | (exceed\w*|longer\ than|greater\ than|larger\ than)\ [^.]{0,50}context[ _-](window|length|size|limit)
+    | context[ _](length|window|size)[ _]exceeded | context_?window_?exceeded | exceed_context_size
+    | max_prompt_tokens_exceeded | request_too_large | context(\ the)?\ overflow | configured\ context\ size
+    | maximum\ (allowed\ )?(context|prompt|model|input)\ length | max\ length\ exceeded | exceeds?\ max\ length
+    | (prompt|inputs?|messages|conversation)(\ length)?(\ \([^)]*\))?(\ is|\ are)?\ too\ (long|large)
+    | too\ large\ for\ model\ with | request\ exceeds\ the\ maximum\ size | total\ message\ size\ \S+\ exceeds
+    | (input|prompt|request\w*)\b[^.]{0,30}\ tokens?\b[^.]{0,30}(exceeds?\b|exceeded|but\ model\ only\ supports)
+    | exceed\w*\ (the\ )?(model\ )?token\ limit | token\ limit\ exceeded | too\ many\ (input\ )?tokens
+    | number\ of\ tokens\b[^.]{0,40}cannot\ exceed | range\ of\ input\ length | n_keep\b.{0,30}n_ctx
+    | reduce\ the\ (length\ of\ the\ (messages|prompt|input)|input\ token\ count)
+    | `inputs`\ (tokens\ \+|must\ have\ less\ than) | long\ context\ (requests|beta)
+    | max_tokens\ must\ be\ at\ least\ 1,\ got\ -
+    | 超[过出][^。]{0,20}(上下文|长度) | prompt\ ?超长""",
+    re.IGNORECASE | re.VERBOSE,
 )
+"""What providers say of a conversation too long for the model; tests/unit/providers/overflows.py has their words."""
+_ALLOWANCE = re.compile(
+    r"per[ -](second|min|hour|day|week|month)|\b[RT]P[HMD]\b|rate.?limit|throttl|too many requests|please wait|quota"
+    r"|daily|monthly|try again (in|later)",
+    re.IGNORECASE,
+)
+"""What the same words stand beside when too much was asked in a time: then waiting helps, and a shorter request not."""
+_OVERFLOW_CODES = frozenset({"1261"})
 _PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
 _QUOTA = re.compile(
     r"insufficient_quota|exceeded your current quota|credit balance|insufficient (credits|balance|funds)|spend.?limit"
@@ -162,27 +177,6 @@ def read_complaint(body: bytes) -> Complaint:
     return Complaint(words, codes, waits[0] if waits else _wait_in(words), daily)
 
 
-def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
-    """Seconds the server asks to wait: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date.
-
-    A date is counted from the response's own `date` where it has one. Never negative; None when nothing usable is said.
-    """
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
-        return max(0.0, milliseconds / 1000)
-    text = headers.get("retry-after", "")
-    seconds = _number(text)
-    if seconds is not None:
-        return max(0.0, seconds)
-    at = _http_date(text)
-    if at is None:
-        return None
-    now = _http_date(headers.get("date", ""))
-    if now is None:
-        now = clock.now() if clock is not None else None
-    return max(0.0, (at - now).total_seconds()) if now is not None else None
-
-
 def _error_in(body: bytes) -> _Error | None:
     raw = body.strip()
     try:
@@ -215,11 +209,12 @@ def _decode_error(raw: bytes) -> _Error | None:
 
 def _kind(complaint: Complaint, status: int) -> FailureKind:
     text = f"{complaint.words} {' '.join(sorted(complaint.codes))}"
-    if status < 500 or status == 500:
-        if _PER_MINUTE.search(text) and status in (413, 429):
-            return "rate_limited"
-        if _OVERFLOW.search(text) or status == 413:
-            return "context_overflow"
+    if _PER_MINUTE.search(text) and status in (413, 429):
+        return "rate_limited"
+    if status == 413 or complaint.codes & _OVERFLOW_CODES:
+        return "context_overflow"
+    if _OVERFLOW.search(text) and not _ALLOWANCE.search(complaint.words):
+        return "context_overflow"
     if _QUOTA.search(text) and status < 500:
         waits = complaint.retry_after_seconds is not None and not complaint.daily
         return "rate_limited" if status == 429 and waits else "quota"
@@ -265,23 +260,3 @@ def _wait_in(words: str) -> float | None:
 def _span_seconds(text: str) -> float | None:
     parts = _SPAN.findall(text)
     return sum(float(number) * _SPAN_SECONDS[unit] for number, unit in parts) if parts else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if value < float("inf") else None
-
-
-def _http_date(text: str) -> datetime | None:
-    if not text:
-        return None
-    from email.utils import parsedate_to_datetime
-
-    try:
-        at = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

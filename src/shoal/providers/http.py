@@ -5,6 +5,7 @@ streamed answer; through a proxy of the environment it goes over httpx2, which i
 """
 
 import asyncio
+import contextlib
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -23,6 +24,8 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 """Longest whole (not streamed) response that is read; the rest is dropped."""
 CONNECTIONS_MAX = 1000
 """Calls at once to one provider; more wait for a connection."""
+BODY_SECONDS_MAX = 60.0
+"""Longest time that a whole response is read for; what has not come by then is missing."""
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
 """How soon a kept connection tells that its other side had closed it."""
@@ -92,12 +95,14 @@ class HttpClient(Protocol):
 
 
 async def read_whole(response: HttpResponse) -> bytes:
-    """The whole body, at most BODY_BYTES_MAX. Raises HttpFailed."""
+    """The whole body, at most BODY_BYTES_MAX and what comes in BODY_SECONDS_MAX. Raises HttpFailed."""
     body = bytearray()
-    async for chunk in response.chunks():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            break
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(BODY_SECONDS_MAX), contextlib.aclosing(response.chunks()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
+                    break
     return bytes(body)
 
 

@@ -1,5 +1,6 @@
 """The client for servers behind a proxy of the environment: httpx2's transport, without its redirects and cookies."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager
 from typing import cast
@@ -42,7 +43,8 @@ class ProxiedClient:
             if body:
                 sized.append((b"content-length", b"%d" % len(body)))
             request = httpx2.Request(method, url, headers=sized, content=body, extensions={"timeout": limits})
-            response = await self._open().handle_async_request(request)
+            async with asyncio.timeout(self._timeouts.connect_seconds + self._timeouts.idle_seconds):
+                response = await self._open().handle_async_request(request)
         return ProxiedResponse(response, words)
 
     async def close(self) -> None:
@@ -89,7 +91,7 @@ def _translated(words: str) -> Generator[None]:
         yield
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise HttpFailed("unreachable", f"No connection to {words} in time.") from error
-    except httpx2.TimeoutException as error:
+    except (httpx2.TimeoutException, TimeoutError) as error:
         raise HttpFailed("timeout", f"{words} sent nothing for too long.") from error
     except (httpx2.ConnectError, httpx2.ProxyError, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
         raise HttpFailed("unreachable", f"{words} cannot be reached: {error}.") from error

@@ -22,6 +22,10 @@ _log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 0.5
 """How long to wait for the end of a stream whose answer is complete, so that its connection can be used again."""
+EVENT_SECONDS_MAX = 30.0
+EVENT_BYTES_PER_SECOND = 1024
+"""An event that has begun is complete within that time, and a large one as fast as that: servers write each at once, so
+one that drips does not answer."""
 ATTEMPTS_MAX = 4
 """Requests for one call while a refusal teaches something: a fresh key once, then one quirk a request."""
 NO_IMAGES: Images = {}
@@ -79,9 +83,11 @@ class HttpProvider:
         reader = self._wire.reader(Asked(self._name, self._opaque_kind, call_ids, self._clock.new_id))
         parser = EventParser()
         chunks = response.chunks()
+        drip = _Drip(self._name)
         try:
             async for chunk in chunks:
-                self._take(reader, parser.feed(chunk))
+                self._take(reader, events := parser.feed(chunk))
+                reader.failure = reader.failure or drip.failure(parser, bool(events))
                 for delta in reader.deltas():
                     yield delta
                 if reader.complete or reader.failure is not None:
@@ -169,6 +175,10 @@ class HttpProvider:
             return failure_of(response.status, body, response.headers, self._name, (key,), self._clock)
         if b'"error"' in body[:200]:
             return failure_in_stream(body, self._name, (key,))
+        try:
+            msgspec.json.decode(body, type=msgspec.Raw)
+        except UNREADABLE:
+            return ModelFailed("dropped", f"{self._name} sent a part of an answer.")
         return ModelFailed("invalid_request", f"{self._name} answered without streaming. Is base_url right?")
 
     def _take(self, reader: Reader, events: Iterable[bytes]) -> None:
@@ -183,6 +193,28 @@ class HttpProvider:
 
                 words = redact(data.decode("utf-8", "replace"))
                 reader.failure = ModelFailed("dropped", f"{self._name} sent what is no answer: {words}")
+
+
+class _Drip:
+    """Watches how long the event takes that is on its way."""
+
+    __slots__ = ("_begun_at", "_clock", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._clock = asyncio.get_running_loop().time
+        self._begun_at: float | None = None
+
+    def failure(self, parser: EventParser, completed: bool) -> ModelFailed | None:
+        """What is wrong after a piece of the stream, which completed an event or not."""
+        partial_bytes = parser.partial_bytes
+        if not partial_bytes:
+            self._begun_at = None
+        elif completed or self._begun_at is None:
+            self._begun_at = self._clock()
+        elif self._clock() - self._begun_at > EVENT_SECONDS_MAX + partial_bytes / EVENT_BYTES_PER_SECOND:
+            return ModelFailed("timeout", f"{self._name} sends its answer too slowly to be read.")
+        return None
 
 
 async def _drain(chunks: AsyncGenerator[bytes]) -> None:

@@ -43,6 +43,11 @@ class EventParser:
             raise EventTooLarge
         return events
 
+    @property
+    def partial_bytes(self) -> int:
+        """How much of an event has come that is not complete."""
+        return len(self._rest) + sum(map(len, self._data))
+
     def finish(self) -> list[bytes]:
         """The last event, where the server ended without the empty line that the format asks for."""
         return self.feed(b"\n\n") if self._rest or self._data else []

@@ -106,10 +106,10 @@ class Reader:
         if self.failure is not None:
             return self.failure
         who = self.asked.provider
-        if not self.stop and not self.complete:
-            return ModelFailed("dropped", f"The connection to {who} ended before the answer was complete.")
         text = "".join(self.texts)
         calls = self._tool_calls()
+        if not self.stop and not (self.complete and (text or calls or self.thoughts)):
+            return ModelFailed("dropped", f"The connection to {who} ended before the answer was complete.")
         if self.stop == "refusal" and not text and not calls:
             return ModelFailed("content_filter", f"{who} declined to answer under its content policy.")
         stop: StopReason = self.stop or "end"

@@ -9,6 +9,7 @@ costs a command that ends before the first look is one `statvfs` a folder.
 """
 
 import asyncio
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,12 @@ import msgspec
 from shoal.domain.errors import FolderFull, SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
 from shoal.sandbox.disk import DiskLimits, Room
+from shoal.sandbox.guard import Guard
 
 LOOK_SECONDS = 0.25
 NO_GROWTH = "trap '' XFSZ; ulimit -f 0 || exit 125; "
 FROZEN = "\n[{problem} Until then no file can grow.]\n"
+_SEES_INODES = ("bubblewrap", "host") if sys.platform == "linux" else ()
 ENDED = "The command was ended with all its processes. {problem}"
 
 
@@ -44,7 +47,8 @@ class BoundedSandbox:
         return self._inner.isolated
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises FolderFull when it let a folder or the disk get too full, SandboxError as the inner one.
+        """Run it. Raises FolderFull when it let a folder or the disk get too full, ContentChanged when a file that it
+        runs is not as it was allowed, SandboxError as the inner one.
 
         Where there is no room to begin with, no file can grow; a command that somebody watches is not started then.
         """
@@ -52,13 +56,15 @@ class BoundedSandbox:
         problem = await self._problem(written)
         if problem and command.watch is not None:
             raise SandboxError(problem)
+        guard = Guard(command, sees_inodes=self._inner.name in _SEES_INODES)
+        command = guard.command
         if problem:
             command = msgspec.structs.replace(command, text=NO_GROWTH + command.text)
         watch = _DiskWatch(self._room, written, self._look_seconds, is_frozen=bool(problem))
         try:
             async with asyncio.timeout(None) as limit:
                 with watch.looking(limit):
-                    result = await self._inner.run(command)
+                    result = guard.checked(await self._inner.run(command))
         except TimeoutError as error:
             if not watch.problem:
                 raise

@@ -11,14 +11,17 @@ What cannot be set up is a SandboxError; a command never runs with less around i
 import asyncio
 import os
 import shutil
+import stat
+import tempfile
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.domain.errors import ContentChanged, SandboxError
+from shoal.domain.ports import Command, CommandResult, Mount, RunFile
 from shoal.sandbox.cgroups import Groups, find_groups
+from shoal.sandbox.guard import ALLOWED
 from shoal.sandbox.limits import Limits, limits_for, ulimit_line
 from shoal.sandbox.paths import require_inside, to_inside, to_outside
 from shoal.sandbox.processes import Spawn, run_process
@@ -30,7 +33,13 @@ _ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache")
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
 """Joins the control groups named up to `--`, then becomes the rest."""
 
+_FILTER = 9
+_OPEN = f'exec {_FILTER}<"$1" || exit 126; shift; exec "$@"'
+"""Opens the first word as the filter of system calls, then becomes the rest."""
+
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TERM": "dumb"}
+_DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+_NOBODY = 65_534
 _SETUP_FAILED = b"bwrap: "
 _SWEEPS_MAX = 100
 _SWEEP_SECONDS = 0.01
@@ -54,16 +63,22 @@ class BubblewrapSandbox:
         return os.geteuid() != 0 or self._find_groups().can_bound
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when the sandbox cannot be set up."""
+        """Run it. Raises SandboxError when the sandbox cannot be set up, ContentChanged when that is for a file that
+        was swapped."""
         with filter_file() as files:
             async with self._enclosed(command, files) as argv:
                 spawn = Spawn(argv, "/", (), command.timeout_seconds, command.output_bytes_max, command.watch, files)
-                return _checked(await run_process(spawn))
+                return _checked(await run_process(spawn), command.runs)
 
-    def enclosed(self, command: Command) -> AbstractAsyncContextManager[tuple[str, ...]]:
+    @asynccontextmanager
+    async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
         """The argument vector that runs the command inside, good while the block lasts; its limits of time and output
-        are the caller's, and system calls are not filtered. Raises SandboxError."""
-        return self._enclosed(command, ())
+        are the caller's. Raises SandboxError."""
+        with filter_file() as files:
+            # Whoever starts it hands on no open files, so that it opens the filter by itself.
+            opening = [f"/proc/{os.getpid()}/fd/{file}" for file in files]
+            async with self._enclosed(command, (_FILTER,) * len(files)) as argv:
+                yield ("/bin/sh", "-c", _OPEN, "sh", *opening, *argv) if opening else argv
 
     @asynccontextmanager
     async def _enclosed(self, command: Command, filters: tuple[int, ...]) -> AsyncGenerator[tuple[str, ...]]:
@@ -71,7 +86,11 @@ class BubblewrapSandbox:
             raise SandboxError("bubblewrap is not installed. Install its package, or choose another sandbox.")
         async with AsyncExitStack() as stack:
             join_files = stack.enter_context(self._find_groups().group())
-            argv = [self._program, *_namespaces(self._network), *_system(), *self._temporary(), *_binds(command.mounts)]
+            argv = [self._program, *_namespaces(self._network), *_system(), *_own_devices(), *self._temporary()]
+            argv += _binds(command.mounts)
+            if any(file.content is not None for file in command.runs):
+                copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
+                argv += await asyncio.to_thread(_allowed, command.runs, Path(copies))
             environment = {**_ENVIRONMENT, **dict(command.env)}
             limits = ulimit_line(limits_for(command, self._limits))
             shell = ["/bin/bash", "-c", limits + command.text]
@@ -115,12 +134,80 @@ class BubblewrapSandbox:
             await asyncio.sleep(_SWEEP_SECONDS)
 
 
-def _checked(result: CommandResult) -> CommandResult:
-    """The result, unless it is bubblewrap's own failure."""
+def _own_devices() -> list[str]:
+    """Shows device nodes that are nobody's where the host's would be the command's own in the sandbox (when root runs
+    this), so that it could change their rights for everybody. They stay for the next command. Raises SandboxError."""
+    if Path("/dev/null").stat().st_uid != os.geteuid():
+        return []
+    folder = Path(tempfile.gettempdir(), f"shoal-devices-{os.geteuid()}")
+    try:
+        if not all(_is_nobodys(folder / name, device) for name, device in _DEVICES.items()):
+            _make_devices(folder)
+    except OSError as error:
+        raise SandboxError(
+            f"As root, bubblewrap needs device nodes of its own, which cannot be made in {folder} ({error}). Run Shoal "
+            "as another user, or have TMPDIR name a folder of a file system without `nodev`."
+        ) from error
+    return [part for name in _DEVICES for part in ("--dev-bind", str(folder / name), f"/dev/{name}")]
+
+
+def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
+    """Whether it is that device, and only root may put another one in its place. Raises OSError for a folder that is
+    somebody else's."""
+    try:
+        folder, found = node.parent.lstat(), node.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
+        raise PermissionError(f"{node.parent} belongs to somebody else")
+    return (found.st_mode, found.st_uid, found.st_rdev) == (stat.S_IFCHR | 0o666, _NOBODY, os.makedev(*device))
+
+
+def _make_devices(folder: Path) -> None:
+    """Nodes are made under other names and moved into place, since other processes do the same."""
+    folder.mkdir(mode=0o755, exist_ok=True)
+    for name, (major, minor) in _DEVICES.items():
+        made = folder / f"{name}.{os.getpid()}"
+        os.mknod(made, stat.S_IFCHR | 0o600, os.makedev(major, minor))
+        os.chown(made, _NOBODY, _NOBODY)
+        made.chmod(0o666)
+        if name != "tty":  # which is there for who has a terminal
+            made.open("rb").close()
+        made.rename(folder / name)
+
+
+def _checked(result: CommandResult, runs: Sequence[RunFile]) -> CommandResult:
+    """The result, unless it is bubblewrap's own failure. Raises ContentChanged when the place of a file that was
+    allowed was changed just then."""
     if result.exit_code == 1 and result.stderr.startswith(_SETUP_FAILED) and not result.stdout:
         detail = result.stderr.decode(errors="replace").strip().splitlines()[0]
+        if any(f" on /newroot{file.path}: " in detail for file in runs):
+            raise ContentChanged(detail)
         raise SandboxError(f"bubblewrap could not set up the sandbox ({detail}). Run `shoal doctor` for what to do.")
     return result
+
+
+def _allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
+    """Shows the bytes that were allowed in the place of the files, read-only, and once more for `sandbox.guard`."""
+    options: list[str] = []
+    for number, file in enumerate(runs):
+        if file.content is not None:
+            copy = copies / str(number)
+            copy.write_bytes(file.content)
+            copy.chmod(file.mode)
+            if file.host is not None and (times := _times(file.host)):
+                os.utime(copy, ns=times)
+            options += ["--ro-bind", str(copy), file.path, "--ro-bind", str(copy), f"{ALLOWED}/{number}"]
+    return options
+
+
+def _times(path: Path) -> tuple[int, int] | None:
+    """When a file was read and written last, for programs that compare such times; None where it went."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_atime_ns, found.st_mtime_ns
 
 
 def _namespaces(network: Network) -> list[str]:

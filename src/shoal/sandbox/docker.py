@@ -12,7 +12,6 @@ killed by its mark.
 """
 
 import asyncio
-import itertools
 import os
 import re
 import secrets
@@ -25,6 +24,7 @@ from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
 from shoal.domain.processes import Watch
 from shoal.sandbox.docker_api import OWNER_LABEL, BindSpec, ContainerSpec, DockerApi, ExecSpec, HostSpec, Ulimit
+from shoal.sandbox.found import identity_of, is_alive, is_orphaned, new_mark
 from shoal.sandbox.limits import GIBIBYTE, Limits
 from shoal.sandbox.paths import require_inside, to_inside, to_outside
 from shoal.sandbox.processes import LINGER_SECONDS
@@ -34,10 +34,10 @@ from shoal.sandbox.tree import MARK
 IDLE_MAX = 4
 """Most containers kept for later commands."""
 KILL_SECONDS = 30.0
+MARKS_BYTES_MAX = 1_048_576
 _KILLS = 3
 _OWN_PROCESSES = 3  # the container's first process, its sleep, and the wrapper
 _REPORT_BYTES_MAX = 200
-_numbers = itertools.count(1)
 
 _INIT = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 _WRAPPER = (
@@ -48,6 +48,7 @@ _KILL = (
     'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep -qxF "$1" '
     '&& kill -9 "${folder#/proc/}"; done; exit 0'
 )
+_LIST = 'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep "^$1="; done; exit 0'
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/workspace",
@@ -77,8 +78,11 @@ class DockerSandbox:
     async def run(self, command: Command) -> CommandResult:
         """Run it. Raises SandboxError when there is no container to run it in."""
         cwd = self._checked(command)
+        if not self._is_swept:
+            await self._sweep()
+            self._is_swept = True
         container = await self._take(command.mounts)
-        mark = f"{os.getpid()}-{next(_numbers)}-{secrets.token_hex(8)}."
+        mark = f"{new_mark()}/{secrets.token_hex(8)}."
         output = _Output(0 if command.watch else command.output_bytes_max, mark, command.watch)
         is_clean = False
         try:
@@ -116,16 +120,20 @@ class DockerSandbox:
             if shown == mounts:
                 del self._idle[number]
                 return container
-        if not self._is_swept:
-            self._is_swept = True
-            await self._sweep()
         return await self._api.create(self._spec(mounts))
 
     async def _sweep(self) -> None:
-        """Remove the containers of servers that died."""
+        """Remove the containers of servers that died; in one that is not ours, kill their commands."""
+        if self._container:
+            output, spec = _Output(MARKS_BYTES_MAX, ""), ExecSpec(("/bin/sh", "-c", _LIST, "sh", MARK), (), "/")
+            await self._read(await self._api.prepare(self._container, spec), output)
+            marks = output.result(0).stdout.decode(errors="replace").splitlines()
+            for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in marks}):
+                await self._kill_marked(mark)
+            return
         for container, owner in await self._api.owned():
             host, _, process = owner.partition(" ")
-            if host == socket.gethostname() and not _is_alive(process):
+            if host == socket.gethostname() and not is_alive(process):
                 await self._api.remove(container)
 
     def _spec(self, mounts: tuple[Mount, ...]) -> ContainerSpec:
@@ -141,7 +149,7 @@ class DockerSandbox:
             image=self._image,
             cmd=_INIT,
             user=_owner(mounts),
-            labels={OWNER_LABEL: f"{socket.gethostname()} {_identity(os.getpid())}"},
+            labels={OWNER_LABEL: f"{socket.gethostname()} {identity_of(os.getpid())}"},
             network_disabled=self._network == "off",
             host_config=HostSpec(
                 mounts=_binds(mounts),
@@ -292,20 +300,6 @@ def _owner(mounts: Sequence[Mount]) -> str:
             "agents' workspaces to one: chown -R 1000:1000."
         )
     return f"{owner.st_uid}:{owner.st_gid}"
-
-
-def _identity(pid: int) -> str:
-    """A process of this machine: its number and when it started, since numbers are used again."""
-    try:
-        started = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
-    except OSError:
-        started = "-"
-    return f"{pid} {started}"
-
-
-def _is_alive(process: str) -> bool:
-    pid = process.partition(" ")[0]
-    return pid.isdigit() and _identity(int(pid)) == process
 
 
 async def _to_the_end(work: Coroutine[None, None, None]) -> None:

@@ -1,30 +1,27 @@
 """Runs commands on the host itself, with no isolation: everything this user may do, a command may do."""
 
-import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
 from shoal.sandbox.processes import Spawn, run_process
-from shoal.sandbox.tree import kill_orphans
 
 
 class HostSandbox:
-    """A `Sandbox` that bounds time and output only; with it every command is asked for.
-
-    Its first command ends what a server that died has left running.
-    """
+    """A `Sandbox` that bounds time and output only; with it every command is asked for."""
 
     name = "host"
     isolated = False
 
     def __init__(self) -> None:
         self._shell = shutil.which("bash")
+        tie = shutil.which("setpriv") if sys.platform == "linux" else None
+        self._tie = (tie, "--pdeathsig", "KILL", "--") if tie else ()
         self._env = tuple(_inherited().items())
-        self._is_swept = False
 
     async def run(self, command: Command) -> CommandResult:
         """Run it with the user's own rights in `command.cwd`. Raises SandboxError when it cannot be started."""
@@ -32,12 +29,9 @@ class HostSandbox:
             raise SandboxError("Commands need bash, which was not found: install it.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
-        if not self._is_swept:
-            self._is_swept = True
-            await asyncio.to_thread(kill_orphans)
         return await run_process(
             Spawn(
-                argv=(self._shell, "-c", command.text),
+                argv=(*self._tie, self._shell, "-c", command.text),
                 cwd=str(command.cwd),
                 env=(*self._env, *command.env),
                 timeout_seconds=command.timeout_seconds,

@@ -7,11 +7,11 @@ How the end of a command is known, without looking through the process table in 
   somebody is left         a short wait (for `> >(tee log)` and its like), then the table is searched and all are killed
   time is up, cancelled    the session is killed, then the table is searched until nobody is left
 
-The child sees only the environment it is given and its mark: never this process's.
+The child sees only the environment it is given and its mark: never this process's. Where this process dies, the mark
+is what the next one finds its commands by.
 """
 
 import asyncio
-import itertools
 import os
 import signal
 import subprocess
@@ -24,7 +24,8 @@ import msgspec
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import CommandResult
 from shoal.domain.processes import OUTPUT_BYTES_PER_SECOND, Watch
-from shoal.sandbox.tree import MARK, Tree, kill_tree
+from shoal.sandbox.found import new_mark
+from shoal.sandbox.tree import MARK, Tree, kill_tree, marking_file
 
 LINGER_SECONDS = 0.25
 """How long children may write after the first process has ended, before they are killed."""
@@ -32,7 +33,6 @@ LINGER_SECONDS = 0.25
 READ_BYTES = 65_536
 PAUSE_SECONDS = 0.1
 """How long the output of a watched command is left unread when it comes too fast."""
-_numbers = itertools.count(1)
 _Result = TypeVar("_Result")
 
 
@@ -130,7 +130,7 @@ class _Running:
 
     def __init__(self, spawn: Spawn) -> None:
         self._loop = asyncio.get_running_loop()
-        self._mark = f"{os.getpid()}-{next(_numbers)}"
+        self._mark = new_mark()
         self._quiet: asyncio.Future[None] = self._loop.create_future()
         self._exited: asyncio.Future[None] = self._loop.create_future()
         with ExitStack() as stack:
@@ -155,6 +155,9 @@ class _Running:
                 write_ends.append(write_end)
                 self._streams.append(_Stream(read_end, spawn.output_bytes_max, self._loop, spawn.watch))
             self._out, self._err, self._live = self._streams
+            if (marking := marking_file(self._mark)) is not None:
+                child_ends.callback(os.close, marking)
+                write_ends.append(marking)
             process = subprocess.Popen(
                 spawn.argv,
                 cwd=spawn.cwd,
@@ -162,7 +165,7 @@ class _Running:
                 stdin=subprocess.DEVNULL,
                 stdout=write_ends[0],
                 stderr=write_ends[1],
-                pass_fds=(write_ends[2], *spawn.files),
+                pass_fds=(*write_ends[2:], *spawn.files),
                 start_new_session=True,
             )
         try:
@@ -181,9 +184,13 @@ class _Running:
         pidfd = os.pidfd_open(process.pid)
         stack.callback(os.close, pidfd)
         stack.callback(self._loop.remove_reader, pidfd)
-        self._loop.add_reader(pidfd, self._on_exit)
+        self._loop.add_reader(pidfd, self._on_exit, pidfd)
 
-    def _on_exit(self) -> None:
+    def _on_exit(self, pidfd: int = -1) -> None:
+        """The first process has ended. Its descriptor stays readable from then on: watched further, the loop would spin
+        until the last pipe is closed."""
+        if pidfd >= 0:
+            self._loop.remove_reader(pidfd)
         if not self._exited.done():
             self._exited.set_result(None)
 

@@ -31,6 +31,7 @@ INSIDE_FOLDER = "/run/shoal"
 HEAD_BYTES_MAX = 65_536
 HEAD_SECONDS = 15.0
 CONNECT_SECONDS = 15.0
+LINGER_SECONDS = 2.0
 CONNECTIONS_MAX = 64
 CHUNK_BYTES = 65_536
 _WEB_PORTS = (80, 443)
@@ -128,9 +129,8 @@ class ProxiedNetwork:
                 raise Refused("503 Too Many Connections")
             await self._carry(reader, writer)
         except Refused as refused:
-            with suppress(OSError):
-                writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
-                await writer.drain()
+            with suppress(OSError, TimeoutError):
+                await _refuse(reader, writer, refused)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # either end went away
         finally:
@@ -206,6 +206,15 @@ def _may_reach(host: str, address: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host) == found
     return (mapped or found).is_global and not found.is_multicast
+
+
+async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: Refused) -> None:
+    """Say why; who still sends a body reads it, as the connection stays until that has come, or LINGER_SECONDS."""
+    writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
+    writer.write_eof()
+    async with asyncio.timeout(LINGER_SECONDS):
+        while await reader.read(CHUNK_BYTES):
+            pass
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,9 +1,20 @@
-"""A filter of system calls for bubblewrap: refuses what takes room on the disk faster than data can be written.
+"""A filter of system calls for bubblewrap: refuses what no ordinary command needs and what would get around a bound.
 
-One call of `fallocate` reserves as much as the longest file may have, in a millisecond; no look at the disk is that
-quick. Programs go on without it: the C library writes instead. Also refused are the older `ioctl`s that do the same,
-and `io_uring`, which could do it unseen (and many programs do without). Written for seccomp's classic BPF (man 2
-seccomp), with the numbers of the kernel's system call tables.
+refused                                              because
+--------------------------------------------------   ---------------------------------------------------------------
+sockets of other families than unix, inet, inet6     vsock reaches the host of a virtual machine, past every network
+and netlink, alone and in pairs                      namespace; the others are large and seldom looked at
+new namespaces, mounting, keyrings, bpf, tracing,    each is a way to more rights, or to what other processes hold
+other processes' memory, performance counters …
+calls that this list has not seen                    what they do is not known; programs take them for an older kernel
+`io_uring`                                           it could do all of this unseen
+`fallocate` and the older `ioctl`s like it           one call reserves as much as the longest file may have, in a
+                                                     millisecond; no look at the disk is that quick
+calls of the x32 kind                                they are the same calls by other numbers
+
+Compilers, interpreters, package managers and git go on as before; debuggers (`ptrace`) and leak checkers built on it
+do not. A call that is refused fails with an error that programs know how to go on from. Written for seccomp's classic
+BPF (man 2 seccomp), with the numbers of the kernel's system call tables.
 """
 
 import errno
@@ -16,36 +27,116 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-_LOAD, _AND, _EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06
-_NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24  # offsets in struct seccomp_data; the argument's lower half
+_LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
+_EQUAL, _ABOVE, _ANY_BIT = 0x15, 0x25, 0x45
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data; lower halves
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
-_X32 = 0x40000000
+
+LAST_CALL = 469
+"""The last system call that was looked at (`file_setattr`, Linux 6.17); all architectures here count on together."""
+FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
+"""The families of sockets that commands may make."""
+NAMESPACES = 0x7E020000
+"""The flags of clone and unshare that make namespaces: mount, cgroup, UTS, IPC, user, process and network."""
+_TIME_NAMESPACE = 0x80
+"""A flag of unshare's alone; for clone these bits are a signal's."""
+PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+"""Linux, its 32 bits, its old versions, and the question which it is; others turn protections off."""
 _RESERVING = (0x5828, 0x582A, 0x5839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE, without their sizes
-_IO_URING_SETUP = 425
+_TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which put words into a terminal as if somebody had typed them
 
 
-class _Calls(NamedTuple):
-    """The numbers of system calls under one architecture (as the kernel's audit names it)."""
+class _Call(NamedTuple):
+    """The numbers of one call; 0 where an architecture has no such call (number 0 is none of these anywhere)."""
 
-    architecture: int
-    fallocate: tuple[int, ...]
-    ioctl: tuple[int, ...]
-    io_uring: tuple[int, ...] = (_IO_URING_SETUP,)
+    x86_64: int
+    i386: int
+    aarch64: int
+    arm: int
 
 
-_CALLS = {
-    "x86_64": (
-        _Calls(0xC000003E, (285, _X32 | 285), (16, _X32 | 514), (_IO_URING_SETUP, _X32 | _IO_URING_SETUP)),
-        _Calls(0x40000003, (324,), (54,)),
-    ),
-    "aarch64": (_Calls(0xC00000B7, (47,), (29,)), _Calls(0x40000028, (352,), (54,))),
+CALLS = {
+    "socket": _Call(41, 359, 198, 281),
+    "socketpair": _Call(53, 360, 199, 288),
+    "clone": _Call(56, 120, 220, 120),
+    "unshare": _Call(272, 310, 97, 337),
+    "personality": _Call(135, 136, 92, 136),
+    "ioctl": _Call(16, 54, 29, 54),
+    "fallocate": _Call(285, 324, 47, 352),
+    "io_uring_setup": _Call(425, 425, 425, 425),
+    "io_uring_enter": _Call(426, 426, 426, 426),
+    "io_uring_register": _Call(427, 427, 427, 427),
+    "clone3": _Call(435, 435, 435, 435),
+    "socketcall": _Call(0, 102, 0, 0),
+    "setns": _Call(308, 346, 268, 375),
+    "bpf": _Call(321, 357, 280, 386),
+    "userfaultfd": _Call(323, 374, 282, 388),
+    "perf_event_open": _Call(298, 336, 241, 364),
+    "ptrace": _Call(101, 26, 117, 26),
+    "process_vm_readv": _Call(310, 347, 270, 376),
+    "process_vm_writev": _Call(311, 348, 271, 377),
+    "kcmp": _Call(312, 349, 272, 378),
+    "pidfd_getfd": _Call(438, 438, 438, 438),
+    "add_key": _Call(248, 286, 217, 309),
+    "request_key": _Call(249, 287, 218, 310),
+    "keyctl": _Call(250, 288, 219, 311),
+    "kexec_load": _Call(246, 283, 104, 347),
+    "kexec_file_load": _Call(320, 0, 294, 401),
+    "create_module": _Call(174, 127, 0, 0),
+    "init_module": _Call(175, 128, 105, 128),
+    "finit_module": _Call(313, 350, 273, 379),
+    "delete_module": _Call(176, 129, 106, 129),
+    "mount": _Call(165, 21, 40, 21),
+    "umount": _Call(0, 22, 0, 0),
+    "umount2": _Call(166, 52, 39, 52),
+    "pivot_root": _Call(155, 217, 41, 218),
+    "open_tree": _Call(428, 428, 428, 428),
+    "move_mount": _Call(429, 429, 429, 429),
+    "fsopen": _Call(430, 430, 430, 430),
+    "fsconfig": _Call(431, 431, 431, 431),
+    "fsmount": _Call(432, 432, 432, 432),
+    "fspick": _Call(433, 433, 433, 433),
+    "mount_setattr": _Call(442, 442, 442, 442),
+    "open_tree_attr": _Call(467, 467, 467, 467),
+    "open_by_handle_at": _Call(304, 342, 265, 371),
+    "fanotify_init": _Call(300, 338, 262, 367),
+    "lookup_dcookie": _Call(212, 253, 18, 249),
+    "quotactl": _Call(179, 131, 60, 131),
+    "quotactl_fd": _Call(443, 443, 443, 443),
+    "swapon": _Call(167, 87, 224, 87),
+    "swapoff": _Call(168, 115, 225, 115),
+    "reboot": _Call(169, 88, 142, 88),
+    "syslog": _Call(103, 103, 116, 103),
+    "acct": _Call(163, 51, 89, 51),
+    "nfsservctl": _Call(180, 169, 42, 169),
+    "uselib": _Call(134, 86, 0, 86),
+    "_sysctl": _Call(156, 149, 0, 149),
+    "vhangup": _Call(153, 111, 58, 111),
+    "modify_ldt": _Call(154, 123, 0, 0),
+    "iopl": _Call(172, 110, 0, 0),
+    "ioperm": _Call(173, 101, 0, 0),
+    "vm86old": _Call(0, 113, 0, 0),
+    "vm86": _Call(0, 166, 0, 0),
 }
+"""The calls that are looked at. Those after `ioctl` are refused whatever they are asked for."""
+_BY_ARGUMENT = frozenset({"socket", "socketpair", "clone", "unshare", "personality", "ioctl"})
+_UNKNOWN = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "socketcall"})
+"""Refused as if the kernel had none: programs then use the calls that were there before."""
+
+_MACHINES = {
+    "x86_64": (("x86_64", 0xC000003E), ("i386", 0x40000003)),
+    "aarch64": (("aarch64", 0xC00000B7), ("arm", 0x40000028)),
+}
+"""What runs on a machine, with the names of the kernel's audit."""
+_ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
+"""What 32-bit programs on ARM have beside the common numbers: breakpoints, caches and the thread pointer."""
 
 
 def filter_program(machine: str) -> bytes:
     """The filter for a machine (as `platform.machine()` names it); empty where its system calls are not known here."""
-    known = _CALLS.get(machine, ())
-    return _load(_ARCHITECTURE) + b"".join(map(_section, known)) + _return(_ALLOW) if known else b""
+    known = _MACHINES.get(machine, ())
+    sections = b"".join(_if(_EQUAL, audit, _section(name)) for name, audit in known)
+    return _code(_LOAD, _ARCHITECTURE) + sections + _fail(errno.ENOSYS) if known else b""
 
 
 @contextmanager
@@ -70,31 +161,59 @@ def _program() -> bytes:
     return filter_program(platform.machine()) if has_filters else b""
 
 
-def _section(calls: _Calls) -> bytes:
-    """What is done under one architecture; begins with the architecture loaded, and leaves it so for the next."""
-    reserving = _load(_SECOND_ARGUMENT) + _code(_AND, 0xFFFF) + _refuse(_RESERVING, errno.EOPNOTSUPP) + _return(_ALLOW)
-    body = _load(_NUMBER) + _refuse(calls.fallocate, errno.EOPNOTSUPP) + _refuse(calls.io_uring, errno.ENOSYS)
-    body += b"".join(_if_equal(number, reserving) for number in calls.ioctl) + _return(_ALLOW)
-    return _if_equal(calls.architecture, body)
+def _section(architecture: str) -> bytes:
+    """What is done under one architecture."""
+    numbers = {name: number for name, call in CALLS.items() if (number := getattr(call, architecture))}
+    allow = _code(_RETURN, _ALLOW)
+    body = _code(_LOAD, _NUMBER)
+    if architecture == "arm":
+        body += b"".join(_if(_EQUAL, number, allow) for number in _ARM_OWN_CALLS)
+    body += _if(_ABOVE, LAST_CALL, _fail(errno.ENOSYS))
+    for name, number in numbers.items():
+        if name not in _BY_ARGUMENT:
+            body += _if(_EQUAL, number, _fail(_error_of(name)))
+    families = _code(_LOAD, _FIRST_ARGUMENT) + _only(tuple(FAMILIES.values()), errno.EAFNOSUPPORT)
+    personalities = _code(_LOAD, _FIRST_ARGUMENT) + _only(PERSONALITIES, errno.EPERM)
+    controls = _code(_LOAD, _SECOND_ARGUMENT) + _code(_AND, 0xFFFF)
+    controls += b"".join(_if(_EQUAL, value, _fail(errno.EOPNOTSUPP)) for value in _RESERVING)
+    controls += b"".join(_if(_EQUAL, value, _fail(errno.EPERM)) for value in _TYPING) + allow
+    for name, then in (
+        ("socket", families),
+        ("socketpair", families),
+        ("clone", _without(NAMESPACES)),
+        ("unshare", _without(NAMESPACES | _TIME_NAMESPACE)),
+        ("personality", personalities),
+        ("ioctl", controls),
+    ):
+        body += _if(_EQUAL, numbers[name], then)
+    return body + allow
 
 
-def _refuse(values: Sequence[int], error: int) -> bytes:
-    return b"".join(_if_equal(value, _return(_FAIL | error)) for value in values)
+def _error_of(name: str) -> int:
+    if name == "fallocate":
+        return errno.EOPNOTSUPP  # the C library writes instead
+    return errno.ENOSYS if name in _UNKNOWN else errno.EPERM
 
 
-def _if_equal(value: int, then: bytes) -> bytes:
-    """Do `then`, which ends by returning, if the loaded value is this one; go on behind it otherwise."""
-    return _code(_EQUAL, value, skip=len(then) // 8) + then
+def _only(values: Sequence[int], error: int) -> bytes:
+    """Let a call through for these values of what is loaded, and no others."""
+    return b"".join(_if(_EQUAL, value, _code(_RETURN, _ALLOW)) for value in values) + _fail(error)
 
 
-def _load(offset: int) -> bytes:
-    return _code(_LOAD, offset)
+def _without(flags: int) -> bytes:
+    """Let a call through unless its first argument has one of these flags."""
+    return _code(_LOAD, _FIRST_ARGUMENT) + _if(_ANY_BIT, flags, _fail(errno.EPERM)) + _code(_RETURN, _ALLOW)
 
 
-def _return(value: int) -> bytes:
-    return _code(_RETURN, value)
+def _fail(error: int) -> bytes:
+    return _code(_RETURN, _FAIL | error)
+
+
+def _if(comparison: int, value: int, then: bytes) -> bytes:
+    """Do `then`, which ends by returning, if what is loaded compares so with the value; go on behind it otherwise."""
+    return _code(comparison, value, skip=len(then) // 8) + then
 
 
 def _code(code: int, value: int, skip: int = 0) -> bytes:
-    """One instruction, which where it compares skips so many others unless the values are equal."""
+    """One instruction, which where it compares skips so many others unless the comparison holds."""
     return struct.pack("=HBBI", code, 0, skip, value)

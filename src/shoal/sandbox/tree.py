@@ -1,20 +1,20 @@
 """Finds and kills everything a command started: also children that left its session or lost their parent.
 
 A process belongs to a command when it is the command's first process or descends from it, is in its session or
-process group, carries the command's mark in its environment, or holds the pipe that the command's processes inherit
-(both survive `setsid` and a double fork). On the host a program bent on staying can undo all of these; in an isolating
-sandbox it cannot leave its process namespace.
+process group, carries the command's mark in its environment or as the name of an open file, or holds the pipe that the
+command's processes inherit (these survive `setsid` and a double fork). On the host a program bent on staying can undo
+all of them; in an isolating sandbox it cannot leave its process namespace.
 """
 
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 MARK = "SHOAL_COMMAND"
-"""The environment variable by which a command's processes are known again."""
+"""The environment variable by which a command's processes are known again, and what the file's name begins with."""
 
 ROUNDS_MAX = 200
 ROUND_SECONDS = 0.005
@@ -60,29 +60,57 @@ def find_tree(tree: Tree) -> set[int]:
     """The numbers of the command's living processes."""
     table = list(_table())
     found, me = {tree.root}, os.getpid()
-    grew = True
-    while grew:
-        size = len(found)
-        found.update(entry.pid for entry in table if {entry.parent, entry.group, entry.session} & found)
-        if len(found) == size:
-            strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
-            found.update(_marked(strangers, tree.mark), _holding(strangers, tree.pipe))
-        grew = len(found) > size
-    alive = {entry.pid for entry in table if entry.state not in _DEAD}
-    return found & alive
+    while True:
+        found = _descendants(found, table)
+        strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
+        known = {pid for pid in strangers if tree.mark in _marks(pid)} | _holding(strangers, tree.pipe)
+        if not known:
+            return found & _living(table)
+        found |= known
 
 
-def kill_orphans() -> int:
-    """Kill the processes of commands whose server has died, known by the server's number in their mark.
+def kill_marked(is_wanted: Callable[[str], bool]) -> int:
+    """Kill every process with a wanted mark and what descends from it, until none is left; returns how many there were.
 
-    Returns how many were killed. Reads the whole process table once.
+    This process and what it has its own marks from are spared. Reads the whole process table at least once.
     """
-    alive = {entry.pid for entry in _table() if entry.state not in _DEAD}
-    owners = {pid: _mark(pid).partition("-")[0] for pid in alive}
-    orphans = [pid for pid, owner in owners.items() if owner.isdigit() and int(owner) not in alive]
-    for pid in orphans:
-        _kill(pid)
-    return len(orphans)
+    killed, me = set[int](), os.getpid()
+    spared = _marks(me)
+    for _ in range(ROUNDS_MAX):
+        table = list(_table())
+        marked = {pid for pid in _living(table) - {me} if any(map(is_wanted, _marks(pid) - spared))}
+        victims = _descendants(marked, table) & _living(table) - {me}
+        if not victims:
+            break
+        for pid in victims:
+            _kill(pid)
+        killed |= victims
+        time.sleep(ROUND_SECONDS)
+    return len(killed)
+
+
+def marking_file(mark: str) -> int | None:
+    """An empty file in memory, named by the mark, for a command's processes to inherit: it stays when they clear their
+    environment. None where there are none."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    import fcntl
+
+    file = os.memfd_create(f"{MARK}={mark}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+    return file
+
+
+def _descendants(roots: set[int], table: Sequence[Entry]) -> set[int]:
+    """These, their children's children, and whoever shares a session or process group that one of them leads."""
+    found = set(roots)
+    while more := {entry.pid for entry in table if {entry.parent, entry.group, entry.session} & found} - found:
+        found |= more
+    return found
+
+
+def _living(table: Sequence[Entry]) -> set[int]:
+    return {entry.pid for entry in table if entry.state not in _DEAD}
 
 
 def _kill(pid: int) -> None:
@@ -102,29 +130,26 @@ def _table() -> Iterator[Entry]:
             yield Entry(int(name), int(fields[1]), int(fields[2]), int(fields[3]), fields[0].decode())
 
 
-def _marked(pids: Iterable[int], mark: str) -> set[int]:
-    return {pid for pid in pids if _mark(pid) == mark}
-
-
-def _mark(pid: int) -> str:
-    """The mark in a process's environment; empty where there is none or it cannot be read."""
+def _marks(pid: int) -> set[str]:
+    """The marks in a process's environment and among its open files; none where they cannot be read."""
     if not Path("/proc/self/environ").exists():
-        return _mark_by_psutil(pid)
-    name = f"{MARK}=".encode()
-    found = (part for part in _read(f"/proc/{pid}/environ").split(b"\0") if part.startswith(name))
-    return next(found, name)[len(name) :].decode(errors="replace")
+        return {_mark_by_psutil(pid)} - {""}
+    name = f"{MARK}="
+    words = [os.fsdecode(word) for word in _read(f"/proc/{pid}/environ").split(b"\0")]
+    words += [file.removeprefix("/memfd:").removesuffix(" (deleted)") for file in _files(pid)]
+    return {word.removeprefix(name) for word in words if word.startswith(name)}
 
 
 def _holding(pids: Iterable[int], pipe: int) -> set[int]:
     wanted = f"pipe:[{pipe}]"
-    return {pid for pid in pids if wanted in _written_files(pid)}
+    return {pid for pid in pids if wanted in _files(pid, only_written=True)}
 
 
-def _written_files(pid: int) -> Iterator[str]:
+def _files(pid: int, *, only_written: bool = False) -> Iterator[str]:
     folder = f"/proc/{pid}/fd"
     try:
         for name in os.listdir(folder):
-            if os.lstat(f"{folder}/{name}").st_mode & 0o700 == _WRITE_ONLY:
+            if not only_written or os.lstat(f"{folder}/{name}").st_mode & 0o700 == _WRITE_ONLY:
                 yield os.readlink(f"{folder}/{name}")
     except OSError:
         return  # it ended meanwhile, is another user's, or there is no /proc

@@ -18,7 +18,7 @@ from shoal.domain.events import (
     encode_data,
 )
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.records import AuditEntry, NewPost
+from shoal.domain.records import AuditEntry, Committed, NewPost
 from shoal.store import rows as convert
 from shoal.store.script import Query, Script, Value, number, query, text
 
@@ -32,10 +32,11 @@ def title_of(said: str) -> str:
 
 def append(
     reserve: str, thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime, **where: Value
-) -> Script[tuple[Event, ...] | None]:
+) -> Script[Committed | None]:
     """Store events under the numbers that the query `reserve` gives out, with the rows that follow from them.
 
-    None when that query finds no such thread. PostgreSQL stores the events in that same query.
+    `reserve` also tells whether the open turn is to be stopped. None when it finds no such thread. PostgreSQL stores
+    the events in that same query.
     """
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
     params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
@@ -53,7 +54,7 @@ def append(
         elif isinstance(data, ToolFinished) and data.artifact:
             yield from _insert_artifact(thread, turn, data, now)
         stored.append(Event(seq, thread, turn, at, data))
-    return tuple(stored)
+    return Committed(tuple(stored), aborting=bool(found[0][1]))
 
 
 def _insert_artifact(thread: ThreadId, turn: TurnId, result: ToolFinished, now: int) -> Script[None]:
@@ -77,7 +78,7 @@ def append_outside(
     stored = yield from append("thread_extend", thread, turn, events, at)
     if stored is None:
         raise NotFound(f"There is no thread {thread}.")
-    return stored
+    return stored.events
 
 
 def put_post(post: NewPost, now: int) -> Script[bool]:

@@ -121,22 +121,19 @@ def settle(reservation: str, usd: float, tokens: int) -> Script[None]:
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
     """Record the use of a model call, once by its id, and settle its reservation."""
     usage = spent.usage
-    yield from query(
-        "spend_insert",
-        id=spent.id,
-        thread=thread,
-        turn=turn,
-        day=at.date().isoformat(),
-        agent=spent.agent,
-        user_id=spent.user,
-        model=spent.model,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        usd=spent.usd,
-        now=to_micros(at),
-    )
+    call = {
+        "day": at.date().isoformat(),
+        "agent": spent.agent,
+        "model": spent.model,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "usd": spent.usd,
+    }
+    where = {"id": spent.id, "thread": thread, "turn": turn, "user_id": spent.user, "now": to_micros(at)}
+    if (yield from query("spend_insert", **where, **call)):
+        yield from query("spend_add", **call)
     if spent.reservation:
         yield from settle(spent.reservation, spent.usd or 0.0, usage.input_tokens + usage.output_tokens)

@@ -85,5 +85,8 @@ def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
     if not wanted.starts_turn:
         return (yield from append_outside(wanted.thread, TurnId(""), (note,), at))
     key = f"child:{note.message_id}"
-    yield from _enqueue(Prompt(wanted.thread, key, note.text, note.author, at, message_id=key, origin=note.origin), now)
+    prompt = Prompt(
+        wanted.thread, key, note.text, note.author, at, message_id=key, origin=note.origin, tainted_by=note.tainted_by
+    )
+    yield from _enqueue(prompt, now)
     return ()

@@ -136,7 +136,7 @@ class S3Files:
 
         digest = digest_of(content)
         if not self._is_fresh(digest):
-            with _translated():
+            with s3_errors():
                 obstore.put(self._store, self._key(digest), content)
         return digest
 
@@ -146,7 +146,7 @@ class S3Files:
 
         digest = digest_of_file(path)
         if not self._is_fresh(digest):
-            with _translated():
+            with s3_errors():
                 obstore.put(self._store, self._key(digest), path)
         return digest
 
@@ -154,7 +154,7 @@ class S3Files:
         """The content."""
         import obstore
 
-        with _translated():
+        with s3_errors():
             content = bytes(obstore.get(self._store, self._key(digest)).bytes())
         if digest_of(content) != digest:
             raise _damaged(digest)
@@ -165,7 +165,7 @@ class S3Files:
         import obstore
 
         with _made(path) as fresh:
-            with _translated(), fresh.open("wb") as file:
+            with s3_errors(), fresh.open("wb") as file:
                 for chunk in obstore.get(self._store, self._key(digest)).stream(min_chunk_size=CHUNK_BYTES):
                     file.write(chunk)
             _check(fresh, digest)
@@ -183,7 +183,7 @@ class S3Files:
             return True
         if age < self._grace_seconds:
             return False
-        with _translated():
+        with s3_errors():
             obstore.delete(self._store, self._key(digest))
         return True
 
@@ -195,7 +195,7 @@ class S3Files:
         """Delete all but these and the young."""
         import obstore
 
-        with _translated():
+        with s3_errors():
             old = list(self._old(used))
             for first in range(0, len(old), DELETED_AT_ONCE):
                 obstore.delete(self._store, old[first : first + DELETED_AT_ONCE])
@@ -220,7 +220,7 @@ class S3Files:
         if self._parent is not None:
             return self._parent._store
         if self._opened is None:
-            self._opened = _open(self._settings)
+            self._opened = open_s3(self._settings)
         return self._opened
 
     def _is_fresh(self, digest: str) -> bool:
@@ -232,7 +232,7 @@ class S3Files:
         import obstore
 
         try:
-            with _translated():
+            with s3_errors():
                 found = obstore.head(self._store, self._key(digest))
         except FileNotFoundError:
             return None
@@ -243,7 +243,8 @@ def _age_seconds(found: "ObjectMeta") -> float:
     return (datetime.now(UTC) - found["last_modified"]).total_seconds()
 
 
-def _open(settings: S3Settings) -> "S3Store":
+def open_s3(settings: S3Settings) -> "S3Store":
+    """The bucket, from its prefix on; nothing is connected yet. Raises OSError."""
     from obstore.store import S3Store
 
     config: S3Config = {}
@@ -258,7 +259,7 @@ def _open(settings: S3Settings) -> "S3Store":
         "timeout": f"{REQUEST_SECONDS}s",
         "allow_http": settings.endpoint.startswith("http://"),
     }
-    with _translated():
+    with s3_errors():
         return S3Store(
             settings.bucket,
             prefix=settings.prefix or None,
@@ -269,7 +270,8 @@ def _open(settings: S3Settings) -> "S3Store":
 
 
 @contextmanager
-def _translated() -> Generator[None]:
+def s3_errors() -> Generator[None]:
+    """Turn the client's errors into OSError."""
     from obstore.exceptions import BaseError
 
     try:

@@ -103,12 +103,15 @@ class SyncedFolders:
         yield _Folder(f"thread {thread}", home.thread(thread), _is_shared, marked)
         if agent is None:
             return
-        yield _Folder(f"agent {agent.name}", agent.workspace, everything, (agent.workspace,))
-        yield _Folder("notes", home.data / "memory", everything)
+        own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has one of its own
+        name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
+        yield _Folder(name, agent.workspace, everything, (agent.workspace,))
+        in_prompts = (home.root,)  # see tools/prompt_files.py
+        yield _Folder("notes", home.data / "memory", everything, in_prompts)
         for scope in MEMORY_SCOPES:
             root = memory_path(home, scope, thread).parent
             name = "/".join(root.relative_to(home.data).parts)
-            yield _Folder(f"memory {name}".rstrip(), root, _is_memory)
+            yield _Folder(f"memory {name}".rstrip(), root, _is_memory, in_prompts)
 
 
 def _is_shared(name: str) -> bool:

@@ -12,6 +12,8 @@ from shoal.domain.events import (
     ApprovalSettled,
     Event,
     EventData,
+    RetryRequested,
+    RetryScheduled,
     Steered,
     TurnFinished,
     TurnStarted,
@@ -19,6 +21,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Prompt
+from shoal.domain.permissions import NO_COVERAGE
 from shoal.domain.records import (
     Commit,
     Committed,
@@ -33,6 +36,7 @@ from shoal.store.appends import append, append_outside, chain, put_post
 from shoal.store.budget import spend
 from shoal.store.children import report
 from shoal.store.script import Driver, Row, Script, number, query, text
+from shoal.store.triggers import note_turn
 
 SEQ_END = 2**62
 TIME_END = 2**62
@@ -73,16 +77,37 @@ class JournalView:
         """Append events outside any turn."""
         return await self._driver.write(append_outside(thread, TurnId(""), events, self._clock.now()))
 
+    async def retry(self, thread: ThreadId, turn: TurnId, request: RetryRequested) -> tuple[Event, ...]:
+        """Have an open turn that waits for its model ask again at once."""
+        return await self._driver.write(_retry(thread, turn, request, self._clock.now()))
+
+    async def take_retries(self, again_seconds: float) -> list[ThreadId]:
+        """Threads whose turn is to ask its model again now."""
+        return await self._driver.write(_take_retries(self._clock.now(), again_seconds))
+
+    async def next_retry_at(self) -> datetime | None:
+        """When the next turn asks again."""
+        return convert.moment((await self._driver.read(query("threads_retry_next")))[0][0])
+
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
         """Events between two numbers, oldest first."""
         script = query("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
         return [convert.event(thread, row) for row in await self._driver.read(script)]
 
-    async def threads(self, limit: int = 200, *, agent: str = "", before: datetime | None = None) -> list[ThreadInfo]:
+    async def threads(
+        self, limit: int = 200, *, agent: str = "", before: datetime | None = None, channels: Sequence[str] = ()
+    ) -> list[ThreadInfo]:
         """Threads, the last active first."""
         until = to_micros(before) if before is not None else TIME_END
-        rows = await self._driver.read(query("threads_recent", limit=limit, agent=agent, before=until))
-        return [convert.thread_info(row) for row in rows]
+        if not channels:
+            of = {"agent": agent} if agent else {}
+            script = query("threads_of_agent" if agent else "threads_recent", **of, limit=limit, before=until)
+            return [convert.thread_info(row) for row in await self._driver.read(script)]
+        found: list[ThreadInfo] = []
+        for channel in channels:
+            script = query("threads_of_channel", channel=channel, limit=limit, agent=agent, before=until)
+            found += [convert.thread_info(row) for row in await self._driver.read(script)]
+        return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
         """One thread, or None."""
@@ -142,10 +167,12 @@ def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Sc
     return committed
 
 
-def _hold(lease: Lease) -> Script[None]:
-    """Lock the thread before anything else of it is touched."""
-    if not (yield from query("thread_hold", thread=lease.thread, epoch=lease.epoch)):
+def _hold(lease: Lease) -> Script[bool]:
+    """Lock the thread before anything else of it is touched; whether a person has stopped its turn."""
+    found = yield from query("thread_hold", thread=lease.thread, epoch=lease.epoch)
+    if not found:
         raise _stale(lease)
+    return bool(found[0][0])
 
 
 def _stale(lease: Lease) -> StaleEpoch:
@@ -162,9 +189,13 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     now, thread = to_micros(at), lease.thread
     voided = (yield from _void(thread, commit.turn, now)) if commit.void_approvals else ()
     wanted = voided + commit.events
-    events = yield from append("thread_advance", thread, commit.turn, wanted, at, epoch=lease.epoch)
-    if events is None:
+    committed = yield from append("thread_advance", thread, commit.turn, wanted, at, epoch=lease.epoch)
+    if committed is None:
         raise _stale(lease)
+    retry = next((data for data in commit.events if isinstance(data, RetryScheduled)), None)
+    if retry is not None or commit.retried:
+        until = None if retry is None else to_micros(retry.next_at)
+        yield from query("thread_retry", thread=thread, retry_at=until, now=now)
     for post in commit.posts:
         yield from put_post(post, now)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
@@ -188,7 +219,26 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
         )
     for scope, key, value in commit.settings:
         yield from query("setting_note", scope=scope, key=key, value=value)
-    return Committed(events)
+    return committed
+
+
+def _retry(thread: ThreadId, turn: TurnId, request: RetryRequested, at: datetime) -> Script[tuple[Event, ...]]:
+    yield from query("thread_lock", thread=thread)
+    waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=to_micros(at))
+    if not waiting:
+        return ()
+    events = yield from append_outside(thread, TurnId(text(waiting[0][0])), [request], at)
+    yield from query("wake", thread=thread)
+    return events
+
+
+def _take_retries(at: datetime, again_seconds: float) -> Script[list[ThreadId]]:
+    now = to_micros(at)
+    rows = yield from query("threads_retry_due", now=now, again=now + int(again_seconds * 1e6))
+    threads = [ThreadId(text(row[0])) for row in rows]
+    for thread in threads:
+        yield from query("wake", thread=thread)
+    return threads
 
 
 def _void(thread: ThreadId, turn: TurnId, now: int) -> Script[tuple[EventData, ...]]:
@@ -213,6 +263,8 @@ def _insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, now:
         asked_by=approval.asked_by,
         reason=approval.reason,
         shown_in=approval.shown_in,
+        call_digest=approval.call_digest,
+        covers=convert.dump(approval.covers) if approval.covers != NO_COVERAGE else "",
         now=now,
         expires_at=to_micros(approval.expires_at),
     )
@@ -247,11 +299,11 @@ def _missed_row(thread: ThreadId, prompt: Prompt) -> dict[str, str]:
 
 
 def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:
-    yield from _hold(lease)
+    aborting = yield from _hold(lease)
     waiting = yield from query("inbox_steers", thread=lease.thread)
     chosen = [row for row in waiting if row[1] == "steer" or not steers_only]
     if not chosen:
-        return Committed(())
+        return Committed((), aborting)
     messages = [convert.inbound(row[2]) for row in chosen]
     events = tuple(Steered(message.text, message.author, message.key) for message in messages)
     committed = yield from _write(lease, Commit(turn, events), at)
@@ -261,12 +313,15 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
 
 
 def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
-    outcome = next(data.outcome for data in commit.events if isinstance(data, TurnFinished))
-    yield from _hold(lease)
+    finished = next(data for data in commit.events if isinstance(data, TurnFinished))
+    outcome = finished.outcome
+    aborting = yield from _hold(lease)
     if commit.report is not None:
         yield from query("thread_lock", thread=commit.report.thread)
     if outcome in ("done", "limit"):
         kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
+        if aborting:
+            return (yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at))
         taken = yield from _interrupt_finish(lease, commit, kept, at)
         if taken is not None:
             return taken
@@ -274,9 +329,11 @@ def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed
         yield from query("inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers", thread=lease.thread)
     committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
     yield from query("thread_close", thread=lease.thread, now=to_micros(at))
+    if commit.trigger:
+        yield from note_turn(commit.trigger, lease.thread, finished, at)
     told = (yield from report(commit.report, at)) if commit.report is not None else ()
     waiting = yield from query("inbox_oldest", thread=lease.thread)
-    return Committed(committed.events, convert.prompt(waiting[0][0]) if waiting else None, told)
+    return Committed(committed.events, prompt=convert.prompt(waiting[0][0]) if waiting else None, told=told)
 
 
 def _interrupt_finish(

@@ -95,7 +95,9 @@ def _accept_now(message: Steer | FollowUp, at: datetime) -> Script[Receipt]:
 
 
 def _abort(message: Abort) -> Script[Receipt]:
-    yield from query("thread_lock", thread=message.thread)
+    locked = yield from query("thread_lock", thread=message.thread)
+    if message.turn and (not locked or locked[0][0] != message.turn):
+        return Receipt("dropped")
     found = yield from query("thread_abort", thread=message.thread)
     if message.all_queued:
         yield from query("inbox_drop_prompts", thread=message.thread)
@@ -119,13 +121,14 @@ def _revise(message: Edit | Deletion, at: datetime) -> Script[Revision]:
     if said.author.id != message.author.id or state == "dropped":
         return Revision(Receipt("dropped"))
     deleted = isinstance(message, Deletion)
-    changed = said if deleted else msgspec.structs.replace(said, text=message.text)
+    author = msgspec.structs.replace(said.author, trusted=said.author.trusted and message.author.trusted)
+    changed = said if deleted else msgspec.structs.replace(said, text=message.text, author=author)
     if not deleted and changed.text == said.text:
         return Revision(Receipt("duplicate"))
     left: str = "dropped" if deleted else text(state)
     yield from query("inbox_replace", id=row, payload=dump(changed), state=left)
     if state == "pending":
         return Revision(Receipt("accepted", message.message_id))
-    told = Revised(said.author, message.message_id, "" if deleted else changed.text, deleted)
+    told = Revised(author, message.message_id, "" if deleted else changed.text, deleted)
     events = yield from append_outside(ThreadId(text(thread)), TurnId(""), (told,), at)
     return Revision(Receipt("delivered", message.message_id), events)

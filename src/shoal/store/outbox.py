@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Prompt, Receipt
+from shoal.domain.posts import preview_key, turn_of_reply
 from shoal.domain.records import Fate, NewPost, OutboxRow
 from shoal.store import rows as convert
 from shoal.store.appends import append_outside, put_post, title_of
@@ -16,9 +17,13 @@ from shoal.store.script import Driver, Script, number, query, text
 
 UNDERWAY_SECONDS = 5.0
 """Longest wait for posts that are at the platform, when somebody names a message that is not known."""
+WAIT_SECONDS_MAX = 600.0
+"""No post is put off and no claim lasts longer than that from now."""
 QUEUE_FULL = "The conversation's queue is full."
-UNNOTED_PART = 1
-"""Where the empty id of a preview without one stands: behind the real one."""
+BEGUN_PART = 1
+"""The part of the empty id that notes a preview which was begun: behind the real one."""
+OVERTAKEN_PART = 2
+"""The same, once another post of the thread may stand after the preview."""
 
 
 class OutboxView:
@@ -38,8 +43,8 @@ class OutboxView:
     ) -> list[OutboxRow]:
         """Mark due rows as sending and return them; claim what is held for longer."""
         now = self._clock.now()
-        until = now + timedelta(seconds=claim_seconds)
-        return await self._driver.write(_claim(platforms, limit, (to_micros(now), to_micros(until)), held))
+        span = [to_micros(now + timedelta(seconds=seconds)) for seconds in (0, claim_seconds, WAIT_SECONDS_MAX)]
+        return await self._driver.write(_claim(platforms, limit, span, held))
 
     async def release(self, platform: str) -> None:
         """Make the claims of a platform's former sender due at once."""
@@ -100,17 +105,27 @@ class OutboxView:
         """The platform's message ids of a post."""
         return [text(row[0]) for row in await self._driver.read(query("posted_of", post=post_id))]
 
-    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str = "") -> None:
-        """A turn's answer is, or is about to be, shown in this message."""
+    async def begin_preview(self, thread: ThreadId, turn: TurnId) -> bool:
+        """A turn's answer is about to be shown; False while posts of the thread are to be made."""
+        row = {"platform": _platform(thread), "thread": thread, "post": preview_key(turn)}
+        now = to_micros(self._clock.now())
+        return bool(await self._driver.write(query("preview_begin", **row, part=BEGUN_PART, now=now)))
+
+    async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:
+        """A turn's answer is shown in this message."""
         row = {"platform": _platform(thread), "message_id": message_id, "thread": thread}
         now = to_micros(self._clock.now())
-        part = 0 if message_id else UNNOTED_PART
-        await self._driver.write(query("posted_insert", **row, post=f"preview:{turn}", part=part, now=now))
+        await self._driver.write(query("posted_insert", **row, post=preview_key(turn), part=0, now=now))
+
+    async def is_overtaken(self, thread: ThreadId, turn: TurnId) -> bool:
+        """Whether another post may stand after the turn's preview."""
+        row = {"platform": _platform(thread), "thread": thread, "post": preview_key(turn)}
+        return (OVERTAKEN_PART,) in [tuple(row) for row in await self._driver.read(query("preview_part", **row))]
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
         """The preview that was about to be shown does not stand anywhere."""
         await self._driver.write(
-            query("posted_nowhere", platform=_platform(thread), thread=thread, post=f"preview:{turn}")
+            query("posted_nowhere", platform=_platform(thread), thread=thread, post=preview_key(turn))
         )
 
     @contextmanager
@@ -179,8 +194,6 @@ def _arrived(
         yield from _fail(row, QUEUE_FULL)
         return receipt
     yield from _opened(row, prompt.thread, rest, at)
-    if row.post.opening is not None and row.post.opening.trigger:
-        yield from query("trigger_settle", id=row.post.opening.trigger, error="", disable=0)
     return receipt
 
 
@@ -211,14 +224,21 @@ def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
     yield from append_outside(thread, TurnId(""), [post.note], at)
 
 
-def _claim(platforms: Sequence[str], limit: int, span: tuple[int, int], held: Sequence[str]) -> Script[list[OutboxRow]]:
-    now, until = span
+def _claim(platforms: Sequence[str], limit: int, span: Sequence[int], held: Sequence[str]) -> Script[list[OutboxRow]]:
+    now, until, latest = span
     for post in held:
         yield from query("outbox_extend", id=post, claimed_until=until)
     found: list[OutboxRow] = []
     for platform in platforms:
-        rows = yield from query("outbox_claim", platform=platform, now=now, claimed_until=until, limit=limit)
+        rows = yield from query(
+            "outbox_claim", platform=platform, now=now, claimed_until=until, latest=latest, limit=limit
+        )
         found += [convert.outbox_row(row) for row in sorted(rows, key=lambda row: number(row[0]))]
+    for row in found:
+        if row.post.kind != "edit":
+            where = {"platform": _platform(row.thread), "thread": row.thread}
+            own = preview_key(turn_of_reply(row.id))
+            yield from query("preview_overtake", **where, own=own, part=OVERTAKEN_PART)
     return found
 
 

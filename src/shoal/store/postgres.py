@@ -11,7 +11,7 @@ IDLE_SECONDS, and what the frozen process does later is refused by the thread's 
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import TypeVar, cast
 
 import anyio
@@ -27,6 +27,7 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from shoal.store.health import Health
 from shoal.store.script import Query, Row, Script, is_single
 from shoal.store.statements import statements
 
@@ -52,6 +53,15 @@ RECONNECT_SECONDS = 5.0
 """How long the pool itself tries to reconnect, ever more seldom; after that whoever wants a connection has it try."""
 BEGINNINGS_MAX = 3
 """How many connections a script's beginning is tried on."""
+REPLACED = (
+    "Another database answers at database.url than the one Shoal was started with. If it was replaced on purpose, "
+    "restart all of Shoal; else have the address lead to the right one, then restart."
+)
+_DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
+_IDENTITY = (
+    b"select oid, 0 from pg_database where datname = current_database()",
+    b"select system_identifier, 1 from pg_control_system()",
+)
 READ = "begin isolation level repeatable read read only"
 _ADDRESS_DEFAULTS = {
     "application_name": "shoal",
@@ -81,15 +91,18 @@ DEFAULT_POOL = PoolSettings()
 class PostgresDriver:
     """Runs scripts against a PostgreSQL database. Made by `open_postgres`."""
 
-    def __init__(self, pool: AsyncConnectionPool[AsyncConnection]) -> None:
+    def __init__(self, pool: AsyncConnectionPool[AsyncConnection], health: Health | None = None) -> None:
         self.pool = pool
+        self.health = health or Health()
         self._sql = {name: body.encode() for name, body in statements("postgres").items()}
 
     async def write(self, script: Script[T]) -> T:
         """Run it in one transaction, durable on return. Cancelled before that, it is undone.
 
         Raises StoreUnavailable when the server is gone; when that happens while it commits, the outcome is unknown.
+        Raises StoreCorrupt once `health` knows of damage.
         """
+        self.health.check()
         return await self._run(script, "begin")
 
     async def read(self, script: Script[T]) -> T:
@@ -101,16 +114,22 @@ class PostgresDriver:
         await self.pool.close()
 
     async def _run(self, script: Script[T], begin: str) -> T:
-        with translated():
-            try:
-                first = next(script)
-            except StopIteration as done:
-                return cast(T, done.value)
-            async with self._begun(first, begin) as (connection, rows):
-                result = await self._drive(connection, script, rows)
-                if begin:
-                    await connection.execute("commit")
-                return result
+        try:
+            with translated():
+                try:
+                    first = next(script)
+                except StopIteration as done:
+                    return cast(T, done.value)
+                async with self._begun(first, begin) as (connection, rows):
+                    self.health.check()  # the connection may be one to another database
+                    result = await self._drive(connection, script, rows)
+                    if begin:
+                        await connection.execute("commit")
+                    return result
+        except StoreCorrupt as error:
+            if isinstance(error.__cause__, _DAMAGE):
+                raise self.health.report(str(error)) from error
+            raise
 
     @contextlib.asynccontextmanager
     async def _begun(self, first: Query, begin: str) -> AsyncGenerator[tuple[AsyncConnection, list[Row]]]:
@@ -169,10 +188,28 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
     """
     with translated():
         await migrate(address(url))
-    pool = make_pool(url, settings)
+    health = Health()
+    with translated():
+        async with await AsyncConnection.connect(address(url), autocommit=True) as connection:
+            identity = await _identity(connection)
+
+    async def compare(connection: AsyncConnection) -> None:
+        if await _identity(connection) != identity:
+            health.report(REPLACED)
+
+    pool = make_pool(url, settings, compare)
     with translated():
         await pool.open(wait=True, timeout=settings.wait_seconds)
-    return PostgresDriver(pool)
+    return PostgresDriver(pool, health)
+
+
+async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
+    """What tells this database from any other, also from one restored in its place; a replica has its server's."""
+    found: list[Row | None] = []
+    for question in _IDENTITY:
+        with contextlib.suppress(errors.InsufficientPrivilege, errors.UndefinedFunction):
+            found.append(await (await connection.execute(question)).fetchone())
+    return tuple(found)
 
 
 async def answering(url: str) -> tuple[str, int]:
@@ -195,11 +232,15 @@ def address(url: str) -> str:
     return make_conninfo("", **{**_ADDRESS_DEFAULTS, **given})
 
 
-def make_pool(url: str, settings: PoolSettings) -> AsyncConnectionPool[AsyncConnection]:
-    """A closed pool of autocommitting connections whose search path is Shoal's schema."""
+def make_pool(
+    url: str, settings: PoolSettings, connected: Callable[[AsyncConnection], Awaitable[None]] | None = None
+) -> AsyncConnectionPool[AsyncConnection]:
+    """A closed pool of autocommitting connections whose search path is Shoal's schema; each is given to `connected`."""
 
     async def configure(connection: AsyncConnection) -> None:
         await prepare(connection, settings.statement_seconds)
+        if connected is not None:
+            await connected(connection)
 
     return AsyncConnectionPool(
         address(url),
@@ -246,7 +287,10 @@ def _meaning(error: Exception) -> ShoalError:
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
             return StoreReadOnly(f"The database refuses writes: {_line(error)}. Check the server's role and rights.")
         case errors.DataCorrupted() | errors.IndexCorrupted():
-            return StoreCorrupt(f"The database is damaged: {_line(error)}. Restore a backup.")
+            return StoreCorrupt(
+                f"The database is damaged: {_line(error)}. Stop all of Shoal, see to the server, and restore a dump if "
+                "need be."
+            )
         case errors.QueryCanceled() | errors.LockNotAvailable():
             return StoreUnavailable("The database took too long to answer. Look for what blocks or loads it.")
         case psycopg.OperationalError() | psycopg.InterfaceError():

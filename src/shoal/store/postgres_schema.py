@@ -9,7 +9,7 @@ from importlib.resources import files
 from psycopg import AsyncConnection
 
 from shoal.domain.errors import StoreError, StoreNewer, StoreReadOnly
-from shoal.store.statements import migrations
+from shoal.store.statements import EARLY_TABLE, completion, migrations
 
 SCHEMA = "shoal"
 """Shoal's tables have everyday names; a schema keeps them apart from whatever else the database holds."""
@@ -131,6 +131,9 @@ async def _steps_to_do(connection: AsyncConnection) -> list[tuple[int, str]]:
 
 
 async def _migrate_store(connection: AsyncConnection) -> None:
+    row = await (await connection.execute("select to_regclass(%s)", [f"{SCHEMA}.{EARLY_TABLE}"])).fetchone()
+    if await _done(connection, "store") and row == (None,):
+        await _do(connection, "store", [], completion("postgres"))
     for number, script in await _steps_to_do(connection):
         await _do(connection, "store", [f"{number:04}"], script)
 

@@ -8,10 +8,12 @@ import msgspec
 from shoal.domain.clock import Clock, from_micros, to_micros
 from shoal.domain.events import UserSaid, decode_data
 from shoal.domain.foreign import UNREADABLE
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, channel_of
 from shoal.domain.processes import ORIGIN, Ending, Process, ProcessSpec
+from shoal.domain.stored import decode_process
 from shoal.store.rows import dump, moment
 from shoal.store.script import Driver, Row, Script, number, query, text
+from shoal.store.search import first_after
 
 _spec = msgspec.json.Decoder(ProcessSpec)
 
@@ -24,7 +26,7 @@ class ProcessesView:
         self._clock = clock
 
     async def add(self, process: Process, running_max: int) -> bool:
-        """Store one that is about to start; False when its agent has `running_max` running already."""
+        """Store one that is about to start; False when its agent has `running_max` running for its channel."""
         return await self._driver.write(_add(process, running_max))
 
     async def identify(self, process: str, identity: str) -> None:
@@ -68,9 +70,13 @@ class ProcessesView:
         rows = await self._driver.read(query("process_one", id=process))
         return process_of(rows[0]) if rows else None
 
-    async def search(self, *, agent: str = "", running: bool = False, limit: int = 100) -> list[Process]:
+    async def search(
+        self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
+    ) -> list[Process]:
         """Those of an agent (empty: all), newest first."""
-        script = query("processes_search", agent=agent, running=int(running), limit=limit)
+        low, high = within, first_after(within)
+        which = "processes_running" if running else "processes_recent"
+        script = query(which, agent=agent, limit=limit, low=low, high=high)
         return [process_of(row) for row in await self._driver.read(script)]
 
     async def depth(self, thread: ThreadId, turn: TurnId) -> int:
@@ -86,14 +92,15 @@ class ProcessesView:
 def _add(process: Process, running_max: int) -> Script[bool]:
     spec = process.spec
     yield from query("agent_lock", agent=spec.agent)
-    found = yield from query("processes_count", agent=spec.agent)
+    within = channel_of(spec.chat)
+    found = yield from query("processes_count", agent=spec.agent, low=within, high=first_after(within))
     if number(found[0][0]) >= running_max:
         return False
     yield from query(
         "process_insert",
         id=process.id,
         agent=spec.agent,
-        thread=spec.thread,
+        thread=spec.chat,
         spec=dump(spec),
         owner=process.owner,
         now=to_micros(process.started_at),
@@ -117,7 +124,7 @@ def process_of(row: Row) -> Process:
     """The columns of `process_one`."""
     return Process(
         id=text(row[0]),
-        spec=_spec.decode(text(row[1])),
+        spec=decode_process(_spec, text(row[1])),
         state=text(row[2]),  # pyright: ignore[reportArgumentType]  the column holds only these words
         owner=text(row[3]),
         identity=text(row[4]),

@@ -33,8 +33,8 @@ from shoal.domain.events import (
 )
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, ModelMessage, UserMessage
-from shoal.domain.transcript import SUMMARY_HEAD, Transcript
+from shoal.domain.messages import Author, ModelMessage
+from shoal.domain.transcript import Transcript, summary_message
 
 LOG = "log.jsonl"
 CONTEXT = "context.jsonl"
@@ -206,7 +206,7 @@ def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int]) -> l
 def _summary(compacted: Compacted) -> list[_Line]:
     if not compacted.summary:
         return []
-    return [_context_line(compacted.upto_seq, UserMessage(f"{SUMMARY_HEAD}\n{compacted.summary}"))]
+    return [_context_line(compacted.upto_seq, summary_message(compacted))]
 
 
 def _context_line(seq: int, message: ModelMessage) -> _Line:

@@ -8,6 +8,7 @@ from shoal.domain.registry import AgentRow, Around, Binding, Work, servers_scope
 from shoal.store.processes import process_of
 from shoal.store.rows import moment
 from shoal.store.script import Driver, Row, Script, Value, number, query, text
+from shoal.store.search import first_after
 
 ASKED_CHARS_MAX = 200
 CHOICES = "place"
@@ -56,13 +57,14 @@ class RegistryView:
         """The bindings, by platform and channel."""
         return [_binding(row) for row in await self._driver.read(query("bindings_all", limit=limit))]
 
-    async def at_work(self, agent: str = "", limit: int = 100) -> list[Work]:
+    async def at_work(self, agent: str = "", limit: int = 100, *, within: str = "") -> list[Work]:
         """The threads that have something to do, the longest at work first."""
-        return [_work(row) for row in await self._driver.read(query("threads_at_work", agent=agent, limit=limit))]
+        script = query("threads_at_work", agent=agent, limit=limit, low=within, high=first_after(within))
+        return [_work(row) for row in await self._driver.read(script)]
 
-    async def around(self, agent: str, limit: int) -> Around:
+    async def around(self, agent: str, limit: int, *, within: str = "") -> Around:
         """What the agent does, in one look."""
-        return await self._driver.read(_around(agent, limit))
+        return await self._driver.read(_around(agent, limit, within))
 
     async def choices(self) -> dict[str, str]:
         """What was chosen for places."""
@@ -82,9 +84,10 @@ class RegistryView:
             await self._driver.write(query("setting_delete", scope=CHOICES, key=place))
 
 
-def _around(agent: str, limit: int) -> Script[Around]:
-    works = yield from query("threads_at_work", agent=agent, limit=limit)
-    processes = yield from query("processes_search", agent=agent, running=1, limit=limit)
+def _around(agent: str, limit: int, within: str) -> Script[Around]:
+    low, high = within, first_after(within)
+    works = yield from query("threads_at_work", agent=agent, limit=limit, low=low, high=high)
+    processes = yield from query("processes_running", agent=agent, limit=limit, low=low, high=high)
     return Around([_work(row) for row in works], [process_of(row) for row in processes])
 
 
@@ -122,22 +125,30 @@ def _binding(row: Row) -> Binding:
 def _work(row: Row) -> Work:
     thread, agent, turn, parent, said, since, steps, questions, queued = row
     is_open = bool(turn)
+    asked = _asked(said) if is_open else None
     return Work(
         ThreadId(text(thread)),
         text(agent),
         TurnId(text(turn)),
         text(parent),
-        _asked(said) if is_open else "",
+        asked.text[:ASKED_CHARS_MAX] if asked is not None else "",
         moment(since) if is_open else None,
         number(steps),
         number(questions),
         number(queued),
+        asked is not None and _is_trusted(asked),
     )
 
 
-def _asked(said: Value) -> str:
+def _asked(said: Value) -> UserSaid | None:
     try:
         data = decode_data(UserSaid.type, text(said)) if said is not None else None
     except (*UNREADABLE, KeyError):
-        return ""
-    return data.text[:ASKED_CHARS_MAX] if isinstance(data, UserSaid) else ""
+        return None
+    return data if isinstance(data, UserSaid) else None
+
+
+def _is_trusted(asked: UserSaid) -> bool:
+    """Whether somebody trusted wrote it, and nothing of it comes from outside."""
+    is_tainted = asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
+    return asked.author.trusted and not is_tainted

@@ -9,6 +9,7 @@ triggers                      it may come again, or what it said still waits for
 approvals                     it is pending, its turn is open, or it holds for the whole thread
 thread_steps                  its turn is open
 settings, scope `openai`      its thread was active since
+settings, scope `once`        -
 budget                        it is of no day and no turn, or of a turn that is open
 
 Tables are walked by their keys, a page a step, which is read beside the writer; only a page that holds something old
@@ -56,6 +57,7 @@ _WALKS = (
     _Walk("approvals_page", "approvals_forget", ("",), by_time=True),
     _Walk("steps_page", "steps_forget", ("", 0), by_time=False),
     _Walk("conversations_page", "conversations_forget", ("",), by_time=False),
+    _Walk("once_page", "once_forget", ("",), by_time=False),
 )
 
 

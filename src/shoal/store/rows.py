@@ -10,6 +10,7 @@ from shoal.domain.events import Event, decode_data
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import FollowUp, Prompt, Steer
+from shoal.domain.permissions import NO_COVERAGE, Coverage
 from shoal.domain.records import (
     Approval,
     AuditEntry,
@@ -20,6 +21,7 @@ from shoal.domain.records import (
     ThreadInfo,
     Trigger,
 )
+from shoal.domain.stored import decode_stored, decode_trigger
 from shoal.store.script import Row, Value, number, text
 
 encoder = msgspec.json.Encoder()
@@ -28,6 +30,7 @@ _post = msgspec.json.Decoder(NewPost)
 _trigger = msgspec.json.Decoder(NewTrigger)
 _audit = msgspec.json.Decoder(AuditEntry)
 _actions = msgspec.json.Decoder(tuple[str, ...])
+_covers = msgspec.json.Decoder(Coverage)
 
 
 def dump(record: object) -> str:
@@ -42,7 +45,7 @@ def moment(value: Value) -> datetime | None:
 
 def inbound(value: Value) -> Prompt | Steer | FollowUp:
     """A mailbox payload."""
-    return _inbound.decode(text(value))
+    return decode_stored(_inbound, text(value))
 
 
 def prompt(value: Value) -> Prompt:
@@ -64,7 +67,7 @@ def event(thread: ThreadId, row: Row) -> Event:
 
 
 def thread_info(row: Row) -> ThreadInfo:
-    """`thread, agent, last_seq, created_at, updated_at, title, open_turn, queued, parent`."""
+    """`thread, agent, last_seq, created_at, updated_at, title, open_turn, queued, parent, retry_at`."""
     return ThreadInfo(
         thread=ThreadId(text(row[0])),
         agent=text(row[1]),
@@ -75,6 +78,7 @@ def thread_info(row: Row) -> ThreadInfo:
         open_turn=TurnId(text(row[6])),
         queued=number(row[7]),
         parent=text(row[8]),
+        retry_at=moment(row[9]),
     )
 
 
@@ -83,7 +87,7 @@ def outbox_row(row: Row) -> OutboxRow:
     return OutboxRow(
         id=text(row[1]),
         thread=ThreadId(text(row[2])),
-        post=_post.decode(text(row[3])),
+        post=decode_stored(_post, text(row[3])),
         part=number(row[4]),
         attempts=number(row[5]),
         created_at=from_micros(number(row[6])),
@@ -112,6 +116,9 @@ def approval(row: Row) -> Approval:
         decided_at=moment(row[14]),
         reason=text(row[15]),
         shown_in=ThreadId(text(row[16])),
+        call_digest=text(row[17]),
+        covers=_covers.decode(text(row[18])) if row[18] else NO_COVERAGE,
+        decided_trust=text(row[19]) or None,  # pyright: ignore[reportArgumentType]
     )
 
 
@@ -131,7 +138,7 @@ def trigger(row: Row) -> Trigger:
     """`id, spec, state, next_at, created_at, last_at, failures, error`."""
     return Trigger(
         id=text(row[0]),
-        spec=_trigger.decode(text(row[1])),
+        spec=decode_trigger(_trigger, text(row[1])),
         state=text(row[2]),  # pyright: ignore[reportArgumentType]
         next_at=moment(row[3]),
         created_at=from_micros(number(row[4])),

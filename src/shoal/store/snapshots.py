@@ -63,7 +63,7 @@ def _begin(thread: ThreadId, last_seq: int, events: Sequence[EventData], at: dat
     stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
     if stored is None:
         raise Conflict(f"Something happened in {thread} meanwhile. Wait for its answer, then try again.")
-    return stored
+    return stored.events
 
 
 def _snapshot(row: Row) -> Snapshot:

@@ -15,7 +15,7 @@ import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from pathlib import Path
@@ -30,9 +30,10 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from shoal.store.health import WHAT_TO_DO, FileHealth, Health, is_damage, refuse_without_wal, why
 from shoal.store.script import Param, Query, Row, Script
-from shoal.store.search import spread
-from shoal.store.statements import PARAMETER, migrations, statements
+from shoal.store.search import places, spread
+from shoal.store.statements import EARLY_TABLE, PARAMETER, completion, migrations, statements
 
 BATCH_SCRIPTS_MAX = 256
 READERS_MAX = 2
@@ -65,12 +66,17 @@ class SqliteDriver:
     `synchronous` is FULL (survives a power cut) or NORMAL.
     """
 
-    def __init__(self, path: Path, *, synchronous: str = "FULL", read_only: bool = False) -> None:
-        """Open the file, making and migrating it as needed.
+    def __init__(
+        self, path: Path, *, synchronous: str = "FULL", read_only: bool = False, accept_loss: bool = False
+    ) -> None:
+        """Open the file, making and migrating it as needed, unless it is damaged or something of it is missing.
 
-        Raises StoreReadOnly, StoreCorrupt, StoreNewer or StoreFull, each saying what to do.
+        `accept_loss` goes on without what was written last, where that is missing. Raises StoreReadOnly, StoreCorrupt,
+        StoreNewer or StoreFull, each saying what to do.
         """
         self._path = path
+        self.health: Health = Health()
+        self._files: FileHealth | None = None
         self._synchronous = synchronous
         self._read_only = read_only
         self._sql = {name: tuple(map(_numbered, _split(body))) for name, body in statements("sqlite").items()}
@@ -81,21 +87,34 @@ class SqliteDriver:
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(READERS_MAX, "shoal-read")
         self._reader_connections: list[sqlite3.Connection] = []
-        if not self._read_only and not path.exists():
-            with contextlib.suppress(OSError):  # what is wrong, SQLite tells in a moment
-                path.touch(mode=0o600)
-        with _translated(path):
-            self._writer = self._connect()
-            self._cursor = self._writer.cursor()
+        with _translated(path), contextlib.ExitStack() as failing:
             if not read_only:
+                self.health = self._files = FileHealth(path)
+                failing.callback(self._files.release)
+                with contextlib.suppress(OSError):  # what is wrong, SQLite tells in a moment
+                    self._files.admit(accept_loss=accept_loss)
+            else:
+                with contextlib.suppress(OSError):
+                    refuse_without_wal(path)
+            self._writer = self._connect()
+            failing.callback(self._writer.close)
+            self._cursor = self._writer.cursor()
+            if self._files is not None:
                 _migrate(self._writer, path)
+                self._files.begin(self._writer)
+            failing.pop_all()
         self._thread = threading.Thread(target=self._write_forever, name="shoal-store", daemon=True)
         self._thread.start()
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in the next group commit; durable on return. Cancelling does not undo it."""
+        """Run a script in the next group commit; durable on return. Cancelling does not undo it.
+
+        Raises StoreCorrupt without a look at the script once `health` knows of damage.
+        """
         if self._closed:
             raise StoreUnavailable(CLOSED)
+        if self.health.damage:
+            self.health.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self._handing or self._handing[-1].future.get_loop() is not loop:
@@ -120,6 +139,8 @@ class SqliteDriver:
         self._readers.shutdown(wait=True)
         for connection in self._reader_connections:
             connection.close()
+        if self._files is not None:
+            self._files.release()
 
     def _hand_in(self) -> None:
         jobs, self._handing = self._handing, []
@@ -145,11 +166,12 @@ class SqliteDriver:
         connection.execute("pragma cache_spill = off")  # a batch changes more pages than are kept
         connection.execute("pragma temp_store = memory")  # `returning` makes a temporary table each time
         connection.create_function("spread", 1, spread, deterministic=True)
+        connection.create_function("places", 1, places, deterministic=True)
         return connection
 
     def _read(self, script: Script[T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        with _translated(self._path):
+        with self._noticing():
             if connection is None:
                 connection = self._connect()
                 self._local.connection = connection
@@ -167,6 +189,9 @@ class SqliteDriver:
         finally:
             self._closed = True
             self._refuse_late()
+            if self._files is not None:
+                with contextlib.suppress(sqlite3.Error):  # then the next start reads the -wal again
+                    self._files.end(self._writer)
             self._writer.close()
 
     def _gather(self) -> bool:
@@ -193,11 +218,15 @@ class SqliteDriver:
         stopped = _Done(error=StoreUnavailable("The database writer stopped. The log says why; restart Shoal."))
         outcomes = [stopped] * len(batch)
         try:
-            with _translated(self._path):
+            self.health.check()
+            with self._noticing():
+                if self._files is not None:
+                    self._files.note()
                 self._writer.execute("begin immediate")
                 executed: list[Query] = []
                 done = [self._attempt(job, executed) for job in batch]
                 self._writer.execute("commit")
+            self.health.check()  # what went into a file that is not there any more was not stored
             outcomes = done
         except StoreError as error:
             if self._writer.in_transaction:
@@ -211,7 +240,7 @@ class SqliteDriver:
         try:
             return _Done(self._drive(self._cursor, job.script, executed))
         except Exception as error:  # also a fault of ours: it is its caller's, and nobody else's writes end with it
-            if not self._writer.in_transaction:  # SQLite gave the whole transaction up (disk full, I/O error)
+            if not self._writer.in_transaction or is_damage(error):  # SQLite gave it up (disk full, I/O error)
                 raise
             del executed[before:]
             if self._writer.total_changes != changes:
@@ -220,6 +249,17 @@ class SqliteDriver:
                 for step in executed:
                     self._execute(self._cursor, step)
             return _Done(error=_translate(error, self._path))
+
+    @contextlib.contextmanager
+    def _noticing(self) -> Generator[None]:
+        """Translate errors, and note in `health` those that mean damage."""
+        try:
+            with _translated(self._path):
+                yield
+        except StoreCorrupt as error:
+            if is_damage(error.__cause__):
+                raise self.health.report(str(error)) from error
+            raise
 
     def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query]) -> T:
         rows: list[Row] | None = None
@@ -278,6 +318,8 @@ def _translated(path: Path):
 
 
 def _translate(error: BaseException, path: Path) -> BaseException:
+    if is_damage(error):
+        return StoreCorrupt(f"{path} is damaged: {why(error)}. Stop Shoal. {WHAT_TO_DO}")
     if isinstance(error, UnicodeError | OverflowError):
         return InvalidInput(f"This cannot be stored: {error}. Send valid Unicode and numbers below 2^63.")
     if not isinstance(error, sqlite3.Error):
@@ -296,19 +338,24 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_READONLY: (StoreReadOnly, "{path} cannot be written. Check the owner and rights of the directory."),
     sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "{path} cannot be opened. Check that its directory exists and is yours."),
     sqlite3.SQLITE_PERM: (StoreReadOnly, "{path} cannot be opened. Check its owner and rights."),
-    sqlite3.SQLITE_CORRUPT: (StoreCorrupt, "{path} is damaged. Move it away and run `shoal restore` with a backup."),
-    sqlite3.SQLITE_NOTADB: (StoreCorrupt, "{path} is not a database. Move it away, or restore a backup."),
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
 }
 
 
+_HAS_TABLE = "select 1 from sqlite_master where type = 'table' and name = ?"
+
+
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     steps = migrations("sqlite")
+    connection.execute("pragma cache_spill = on")  # one that fills a table anew changes more than memory should hold
     connection.execute("begin exclusive")
     try:
         version = int(connection.execute("pragma user_version").fetchone()[0])
         if version > len(steps):
             raise StoreNewer(f"{path} was written by a newer Shoal (schema {version}). Install that version to use it.")
+        if version and not connection.execute(_HAS_TABLE, (EARLY_TABLE,)).fetchone():
+            for statement in _split(completion("sqlite")):
+                connection.execute(statement)
         for number, script in steps[version:]:
             for statement in _split(script):
                 connection.execute(statement)
@@ -318,6 +365,8 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("rollback")
         raise
+    finally:
+        connection.execute("pragma cache_spill = off")
 
 
 def _split(script: str) -> list[str]:

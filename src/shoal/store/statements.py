@@ -6,6 +6,9 @@ from importlib.resources import files
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _POSTGRES_ONLY = re.compile(r"/\*pg: (.*?) \*/")
+EARLY_TABLE = "agents"
+"""Made by the first migration since it is final; a home with that migration done and without this table is older."""
+_CREATE = re.compile(r"^create (table|virtual table|index|trigger) ", re.MULTILINE)
 _SQLITE_ONLY = re.compile(r"/\*sqlite: (.*?) \*/")
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
@@ -33,8 +36,18 @@ def statements(dialect: str) -> dict[str, str]:
 def _translate(body: str, dialect: str) -> str:
     if dialect == "sqlite":
         return _POSTGRES_ONLY.sub("", _SQLITE_ONLY.sub(r"\1", body))
-    body = _SQLITE_ONLY.sub("", body)
+    body = _SQLITE_ONLY.sub("", body).strip()
     return PARAMETER.sub(r"%(\1)s", _POSTGRES_ONLY.sub(r"\1", body.replace("%", "%%")))
+
+
+def completion(dialect: str) -> str:
+    """What gives a home from before `EARLY_TABLE` all that the first migration makes since it is final.
+
+    Such a home has some of the first migration's tables, and the first migration counts as done there.
+    """
+    lacking = files("shoal.store").joinpath("early").joinpath(f"{dialect}.sql").read_text("utf-8")
+    first = migrations(dialect)[0][1].replace("\ncreate function", "\ncreate or replace function")
+    return lacking + _CREATE.sub(r"create \1 if not exists ", first)
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:

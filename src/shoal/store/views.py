@@ -3,22 +3,23 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from shoal.domain.audit import GENESIS, entry_hash
 from shoal.domain.cards import CardState, card_edit
 from shoal.domain.clock import Clock, to_micros
-from shoal.domain.errors import Conflict, Gone, NotFound
+from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound
 from shoal.domain.events import ApprovalSettled, Scope, Verdict
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Usage
+from shoal.domain.permissions import Trust
 from shoal.domain.records import (
     Approval,
     AuditEntry,
     AuditRow,
-    NewTrigger,
-    Occurrence,
+    BrokenChain,
     Settlement,
     Spend,
-    Trigger,
     UsageRow,
+    Verification,
 )
 from shoal.store import rows as convert
 from shoal.store.appends import append_outside, chain, put_post
@@ -31,9 +32,16 @@ from shoal.store.outbox import OutboxView
 from shoal.store.processes import ProcessesView
 from shoal.store.registry import RegistryView
 from shoal.store.retention import BookkeepingView
-from shoal.store.script import Driver, Row, Script, number, query, text
+from shoal.store.script import Driver, Script, number, query, text
 from shoal.store.search import SearchView
 from shoal.store.snapshots import SnapshotsView
+from shoal.store.tokens import TokensView
+from shoal.store.triggers import TriggersView
+
+VERIFIED_ROWS = 2000
+"""Entries of the audit log in memory at once while it is verified."""
+GRANTS_MAX = 8
+"""Grants of one call in one thread that are looked at, the newest; each holds for other content."""
 
 
 class ApprovalsView:
@@ -50,16 +58,24 @@ class ApprovalsView:
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
         """Approvals, newest first."""
-        script = query("approvals_search", pending=int(pending), thread=thread or "", limit=limit)
+        if pending:
+            script = query("approvals_waiting", thread=thread or "", limit=limit)
+        elif thread:
+            script = query("approvals_of", thread=thread, limit=limit)
+        else:
+            script = query("approvals_recent", limit=limit)
         return [convert.approval(row) for row in await self._driver.read(script)]
 
-    async def settle(self, approval: ApprovalId, verdict: Verdict, scope: Scope, by: str) -> Settlement:
+    async def settle(
+        self, approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, trust: Trust, *, token: str = ""
+    ) -> Settlement:
         """Decide it, once, and journal it."""
-        return await self._driver.write(_settle(approval, verdict, scope, by, self._clock.now()))
+        return await self._driver.write(_settle(approval, verdict, scope, by, trust, token, self._clock.now()))
 
-    async def granted(self, thread: ThreadId, digest: str) -> bool:
-        """Whether a person allowed exactly this for the whole thread."""
-        return bool(await self._driver.read(query("approval_granted", thread=thread, digest=digest)))
+    async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
+        """The approvals by which people allowed this call for the whole thread, newest first."""
+        script = query("approval_grants", thread=thread, call_digest=call_digest, limit=GRANTS_MAX)
+        return [convert.approval(row) for row in await self._driver.read(script)]
 
     async def expire(self) -> list[Settlement]:
         """Settle every pending approval whose time is up."""
@@ -68,19 +84,29 @@ class ApprovalsView:
         found: list[Settlement] = []
         for row in rows:
             try:
-                found.append(await self.settle(ApprovalId(text(row[0])), "expired", "once", "clock"))
+                found.append(await self.settle(ApprovalId(text(row[0])), "expired", "once", "clock", "untrusted"))
             except Conflict:  # decided in this very moment
                 continue
         return found
 
 
-def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: datetime) -> Script[Settlement]:
+def _settle(
+    approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, trust: Trust, token: str, at: datetime
+) -> Script[Settlement]:
     asked = yield from query("approval_one", id=approval)
     if not asked:
         raise NotFound(f"There is no approval {approval}.")
+    if verdict == "allow" and scope == "thread" and (why := convert.approval(asked[0]).covers.uncovered):
+        raise InvalidInput(f"This can only be allowed once, because {why}.")
     yield from query("thread_lock", thread=asked[0][1])
     settled = yield from query(
-        "approval_settle", id=approval, state=verdict, scope=scope, decided_by=by, now=to_micros(at)
+        "approval_settle",
+        id=approval,
+        state=verdict,
+        scope=scope,
+        decided_by=by,
+        decided_trust=trust,
+        now=to_micros(at),
     )
     rows = yield from query("approval_one", id=approval)
     found = convert.approval((rows or asked)[0])
@@ -90,7 +116,9 @@ def _settle(approval: ApprovalId, verdict: Verdict, scope: Scope, by: str, at: d
         raise Conflict(f"Approval {approval} was decided already: {found.state}.")
     data = ApprovalSettled(found.id, found.call_id, verdict, scope, by)
     events = yield from append_outside(found.thread, found.turn, (data,), at)
-    entry = AuditEntry("approval", f"{found.tool} {found.digest}", verdict, user=by, turn=found.turn, detail=scope)
+    entry = AuditEntry(
+        "approval", f"{found.tool} {found.digest}", verdict, user=by, turn=found.turn, detail=scope, token=token
+    )
     yield from chain(found.thread, (entry,), at)
     state: CardState = "thread" if verdict == "allow" and scope == "thread" else verdict
     person = by if verdict in ("allow", "deny") else ""
@@ -112,7 +140,8 @@ class AuditView:
 
     async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
         """The newest entries, oldest of them first."""
-        rows = await self._driver.read(query("audit_tail", chain=chain_name, limit=limit))
+        of = {"chain": chain_name} if chain_name else {}
+        rows = await self._driver.read(query("audit_tail_of" if of else "audit_tail", **of, limit=limit))
         return [convert.audit_row(row) for row in reversed(rows)]
 
     async def chains(self) -> list[tuple[str, int, str]]:
@@ -125,95 +154,37 @@ class AuditView:
         found = await self._driver.read(query("audit_rows", chain=chain_name, after=after, limit=limit))
         return [convert.audit_row(row) for row in found]
 
-
-class TriggersView:
-    """Implements `domain.store.Triggers`."""
-
-    def __init__(self, driver: Driver, clock: Clock) -> None:
-        self._driver = driver
-        self._clock = clock
-
-    async def add(self, spec: NewTrigger, next_at: datetime) -> Trigger:
-        """Store a trigger."""
-        made = Trigger(self._clock.new_id(), spec, "active", next_at, self._clock.now())
-        await self._driver.write(_add_trigger(made, next_at))
-        return made
-
-    async def all(self) -> list[Trigger]:
-        """All of them, the next due first."""
-        return [convert.trigger(row) for row in await self._driver.read(query("triggers_all"))]
-
-    async def remove(self, trigger: str) -> bool:
-        """Delete it, and give up what it said and still waits; False when there is none."""
-        return bool(await self._driver.write(_remove(trigger)))
-
-    async def next_due_at(self) -> datetime | None:
-        """When the next one is due."""
-        return convert.moment((await self._driver.read(query("triggers_next")))[0][0])
-
-    async def due(self, limit: int = 100) -> list[Trigger]:
-        """Active triggers whose time has come."""
-        rows = await self._driver.read(query("triggers_due", now=to_micros(self._clock.now()), limit=limit))
-        return [convert.trigger(row) for row in rows]
-
-    async def claim(self, trigger: Trigger, next_at: datetime | None, *, missed: bool = False) -> Occurrence | None:
-        """Advance it and take the occurrence that was due, once over all workers."""
-        if trigger.next_at is None:
-            return None
-        occurrence = Occurrence(trigger, trigger.next_at, f"{trigger.id}@{to_micros(trigger.next_at)}")
-        script = _claim_occurrence(occurrence, next_at, "missed" if missed else "claimed", self._clock.now())
-        return occurrence if await self._driver.write(script) else None
-
-    async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
-        """Note how the occurrence went."""
-        await self._driver.write(query("trigger_settle", id=trigger.id, error=error, disable=int(disable)))
-
-    async def pause(self, trigger: str) -> bool:
-        """Let it rest until it is resumed; False when it is not active."""
-        return bool(await self._driver.write(query("trigger_pause", id=trigger)))
-
-    async def resume(self, trigger: str, next_at: datetime) -> bool:
-        """Let one that rests or was switched off come again; False for any other."""
-        return bool(await self._driver.write(_resume(trigger, to_micros(next_at))))
+    async def verify(self) -> Verification:
+        """Check every entry of every chain."""
+        return await self._driver.read(_verify())
 
 
-def _add_trigger(made: Trigger, next_at: datetime) -> Script[None]:
-    spec, now = convert.dump(made.spec), to_micros(made.created_at)
-    yield from query("trigger_insert", id=made.id, spec=spec, next_at=to_micros(next_at), now=now)
-    yield from query("due", what="triggers")
+def _verify() -> Script[Verification]:
+    known = (yield from query("audit_chains")) + (yield from query("audit_orphans"))
+    heads = {text(row[0]): (number(row[1]), text(row[2])) for row in known}
+    whole: dict[str, tuple[int, str]] = dict.fromkeys(heads, (0, GENESIS))
+    broken: dict[str, BrokenChain] = {}
+    after = ("", 0)
+    while rows := (yield from query("audit_after", chain=after[0], after=after[1], limit=VERIFIED_ROWS)):
+        for row in map(convert.audit_row, rows):
+            (count, previous), length = whole[row.chain], heads[row.chain][0]
+            if row.chain in broken:
+                continue
+            if row.number != count + 1:
+                broken[row.chain] = BrokenChain(row.chain, count + 1, "missing", length)
+            elif row.previous != previous or row.hash != _hash(previous, row):
+                broken[row.chain] = BrokenChain(row.chain, row.number, "changed", length, row)
+            else:
+                whole[row.chain] = (row.number, row.hash)
+        after = (text(rows[-1][0]), number(rows[-1][1]))
+    for chain_name, head in heads.items():
+        if chain_name not in broken and whole[chain_name] != head:
+            broken[chain_name] = BrokenChain(chain_name, whole[chain_name][0], "end", head[0])
+    return Verification(len(heads), sum(count for count, _ in whole.values()), tuple(broken.values()))
 
 
-def _remove(trigger: str) -> Script[list[Row]]:
-    yield from query("trigger_hush", id=trigger)
-    return (yield from query("trigger_delete", id=trigger))
-
-
-def _resume(trigger: str, next_at: int) -> Script[list[Row]]:
-    rows = yield from query("trigger_resume", id=trigger, next_at=next_at)
-    yield from query("due", what="triggers")
-    return rows
-
-
-def _claim_occurrence(occurrence: Occurrence, next_at: datetime | None, state: str, at: datetime) -> Script[bool]:
-    due = to_micros(occurrence.due_at)
-    advanced = yield from query(
-        "trigger_advance",
-        id=occurrence.trigger.id,
-        due_at=due,
-        ended="missed" if state == "missed" else "done",
-        next_at=None if next_at is None else to_micros(next_at),
-    )
-    if not advanced:
-        return False
-    taken = yield from query(
-        "occurrence_insert",
-        key=occurrence.key,
-        trigger=occurrence.trigger.id,
-        due_at=due,
-        state=state,
-        now=to_micros(at),
-    )
-    return bool(taken)
+def _hash(previous: str, row: AuditRow) -> str:
+    return entry_hash(previous, row.chain, row.number, row.at, row.entry)
 
 
 class LedgerView:
@@ -296,6 +267,7 @@ class DatabaseStore:
         self.search = SearchView(driver)
         self.processes = ProcessesView(driver, clock)
         self.snapshots = SnapshotsView(driver, clock)
+        self.tokens = TokensView(driver, clock)
         self.bookkeeping = BookkeepingView(driver)
 
     async def close(self) -> None:

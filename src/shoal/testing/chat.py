@@ -11,7 +11,7 @@ from shoal.chat.commands import take_in
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt, Receipt
+from shoal.domain.messages import Attachment, Author, Prompt, Receipt
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.permissions.access import AccessRules
@@ -67,6 +67,7 @@ class FakeChat:
         self.inbox: InboxPort | None = None
         self._clock = clock or SystemClock()
         self._keys: dict[str, str] = {}
+        self._made = 0
         self._on_post = on_post
         self._changed = asyncio.Event()
         self._connected = asyncio.Event()
@@ -81,14 +82,27 @@ class FakeChat:
             self.inbox = None
             self._connected.clear()
 
-    async def says(self, channel: str, thread: str, text: str, *, user: str = "ada", message_id: str = "") -> Receipt:
-        """A person writes; the same `message_id` again is the platform delivering a message twice."""
+    async def says(
+        self,
+        channel: str,
+        thread: str,
+        text: str,
+        *,
+        user: str = "ada",
+        message_id: str = "",
+        direct: bool = False,
+        attachments: tuple[Attachment, ...] = (),
+    ) -> Receipt:
+        """A person writes, to the agent alone where it is `direct`; the same `message_id` again is the platform
+        delivering a message twice."""
         await self._connected.wait()
         assert self.inbox is not None
         found = message_id or self._clock.new_id()
         address = make_thread_id(self.platform, channel, thread)
-        author = Author(user, user)
-        return await self.inbox.send(Prompt(address, found, text, author, self._clock.now(), message_id=found))
+        author, now = Author(user, user, trusted=False), self._clock.now()
+        return await self.inbox.send(
+            Prompt(address, found, text, author, now, message_id=found, direct=direct, attachments=attachments)
+        )
 
     async def writes(
         self, channel: str, text: str, *, user: str = "ada", roles: tuple[str, ...] = (), answers: str = ""
@@ -105,7 +119,7 @@ class FakeChat:
             thread,
             key,
             text,
-            Author(user, user, roles),
+            Author(user, user, roles, trusted=False),
             self._clock.now(),
             reply_to=answers,
             message_id=key,
@@ -117,14 +131,22 @@ class FakeChat:
         return thread
 
     async def asks(
-        self, channel: str, thread: str, text: str, *, user: str = "ada", roles: tuple[str, ...] = ()
+        self,
+        channel: str,
+        thread: str,
+        text: str,
+        *,
+        user: str = "ada",
+        roles: tuple[str, ...] = (),
+        direct: bool = False,
     ) -> str:
         """A person gives a command in a thread; returns the answer."""
         await self._connected.wait()
         assert self.inbox is not None
         key = self._clock.new_id()
         address = make_thread_id(self.platform, channel, thread)
-        prompt = Prompt(address, key, text, Author(user, user, roles), self._clock.now(), message_id=key)
+        author, now = Author(user, user, roles, trusted=False), self._clock.now()
+        prompt = Prompt(address, key, text, author, now, message_id=key, direct=direct)
         return await take_in(prompt, "", self.inbox)
 
     async def create_channel(self, name: str, beside: str = "") -> str:
@@ -151,7 +173,8 @@ class FakeChat:
             raise PlatformError(f"The file {post.file.name!r} is gone.", permanent=True)
         if self.limits.idempotent_posts and post.key in self._keys:
             return self._keys[post.key]
-        made = Posted(f"m{len(self.posted) + 1}", post, post.markdown, post.buttons)
+        self._made += 1
+        made = Posted(f"m{self._made}", post, post.markdown, post.buttons)
         self._keys[post.key] = made.id
         self.posted.append(made)
         self._tell()
@@ -163,11 +186,19 @@ class FakeChat:
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Change a message. Raises PlatformError when there is none."""
+        made = self._find(thread, message_id)
+        made.markdown, made.buttons = markdown, buttons
+        self._tell()
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message. Raises PlatformError when there is none."""
+        self.posted.remove(self._find(thread, message_id))
+        self._tell()
+
+    def _find(self, thread: ThreadId, message_id: str) -> Posted:
         for made in self.posted:
             if made.id == message_id and made.post.thread == thread:
-                made.markdown, made.buttons = markdown, buttons
-                self._tell()
-                return
+                return made
         raise PlatformError(f"There is no message {message_id}.", permanent=True)
 
     async def typing(self, thread: ThreadId, status: str) -> None:

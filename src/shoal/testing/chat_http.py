@@ -7,28 +7,32 @@ from datetime import datetime
 import httpx2
 import msgspec
 
+from shoal.chat.commands import press
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Abort, Author, Deletion, Edit, Prompt, Steer
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.testing.chat_server import Ack, NewMessage, Update
+from shoal.testing.chat_server import Ack, Change, NewMessage, Update
 
-LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True)
+LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True, has_buttons=True)
+KEYLESS = ChatLimits(text_chars_max=2000, can_edit=True, has_preview=True, has_buttons=True, edit_seconds_min=0.05)
 PAUSE_SECONDS = 0.05
 TROUBLE_PAUSE_SECONDS = 0.3
 HTTP_OK = 200
 HTTP_TOO_MANY = 429
+HTTP_FAILED = 500
 
 
 class HttpChat:
     """Implements `ChatAdapter`. What was not acknowledged comes again, also to another process."""
 
-    platform = "fake"
-    limits = LIMITS
-
-    def __init__(self, address: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self, address: str, clock: Clock | None = None, *, platform: str = "fake", limits: ChatLimits = LIMITS
+    ) -> None:
+        self.platform = platform
+        self.limits = limits
         self._http = httpx2.AsyncClient(base_url=address, timeout=10.0, trust_env=False)
         self._clock = clock or SystemClock()
 
@@ -44,30 +48,53 @@ class HttpChat:
                 await self._clock.sleep(TROUBLE_PAUSE_SECONDS)
 
     async def _pass_on(self, inbox: InboxPort, update: Update) -> None:
-        thread = make_thread_id(self.platform, "harbour", update.person)
-        now = self._clock.now()
-        prompt = Prompt(thread, update.id, update.text, Author(update.person), now, message_id=update.id)
-        receipt = await inbox.send(prompt)
-        if receipt.status in ("accepted", "duplicate"):
-            await self._http.post("/ack", content=msgspec.json.encode(Ack(update.id, receipt.status)))
+        thread, now = make_thread_id(self.platform, "harbour", update.person), self._clock.now()
+        author, id, text = Author(update.person, trusted=False), update.id, update.text
+        match update.do:
+            case "say":
+                status = (await inbox.send(Prompt(thread, id, text, author, now, message_id=id))).status
+            case "steer":
+                status = (await inbox.send(Steer(thread, id, text, author, now))).status
+            case "stop":
+                status = (await inbox.send(Abort(thread, author))).status
+            case "edit":
+                status = (await inbox.send(Edit(thread, update.target, text, author, update.target))).status
+            case "delete":
+                status = (await inbox.send(Deletion(thread, update.target, author, update.target))).status
+            case "press":
+                status = await press(update.target, thread, author, inbox)
+        if status != "busy":
+            await self._http.post("/ack", content=msgspec.json.encode(Ack(id, status)))
 
     async def post(self, post: OutboundPost) -> str:
-        """Post once for a key. Raises PlatformError."""
+        """Post once for a key, where the platform knows keys. Raises PlatformError."""
         thread = thread_address(post.thread).thread
-        message = NewMessage(post.key, thread, post.markdown, post.reply_to)
+        message = NewMessage(post.key, thread, post.markdown, post.reply_to, post.buttons)
+        answer = await self._call("/post", message)
+        return msgspec.json.decode(answer, type=dict[str, str])["id"]
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Change a message. Raises PlatformError."""
+        if not self.limits.can_edit:
+            raise PlatformError("Messages cannot be edited here.", permanent=True)
+        await self._call("/change", Change(message_id, markdown))
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message. Raises PlatformError."""
+        await self._call("/change", Change(message_id))
+
+    async def _call(self, path: str, content: NewMessage | Change) -> bytes:
         try:
-            answer = await self._http.post("/post", content=msgspec.json.encode(message))
+            answer = await self._http.post(path, content=msgspec.json.encode(content))
         except httpx2.TransportError as error:
             raise PlatformError(f"The connection broke: {error!r}.", outcome_unknown=True) from error
         if answer.status_code == HTTP_TOO_MANY:
             raise PlatformError("Too many posts.", retry_after_seconds=float(answer.headers["retry-after"]))
+        if answer.status_code >= HTTP_FAILED:
+            raise PlatformError(f"The platform answered {answer.status_code}.", outcome_unknown=True)
         if answer.status_code != HTTP_OK:
             raise PlatformError(f"The platform answered {answer.status_code}.", permanent=True)
-        return msgspec.json.decode(answer.content, type=dict[str, str])["id"]
-
-    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Not on this platform."""
-        raise PlatformError("Messages cannot be edited here.", permanent=True)
+        return answer.content
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Nothing is shown."""

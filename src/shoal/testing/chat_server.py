@@ -2,36 +2,119 @@
 
 Its people write by themselves: each says a few messages, at most `ahead` of what was answered. A bot asks for them
 (`GET /updates`), acknowledges each (`POST /ack`) and answers (`POST /post`, with an idempotency key). Of the posts a
-share, chosen by the seed, is refused with 429, or made with the connection broken before the answer. Everything that
-happened is appended to the transcript, one JSON object a line.
+share, chosen by the seed, is refused with 429 or 500, or made with the connection broken before the answer. Everything
+that happened is appended to the transcript, one JSON object a line.
+
+`--mixed` people also steer, stop, change and delete what they said, decide what they are asked, and ask for reminders,
+subagents, processes and memory. A `--keyless` platform ignores keys, and its messages can be edited and deleted.
 """
 
 import argparse
 import asyncio
 import json
 import random
+import re
 import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from shoal.domain.posts import REPEATED, WRITING, Button
 from shoal.testing.model.http import Connection, Drop, Incoming, Plan, document
 
+Deed: TypeAlias = Literal["say", "steer", "stop", "edit", "delete", "press"]
+Kind: TypeAlias = Literal[
+    "plain",
+    "steer",
+    "stop",
+    "edit",
+    "delete",
+    "guarded",
+    "remind",
+    "subagent",
+    "spawn",
+    "process",
+    "remember",
+    "spend",
+]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+KIND_WEIGHTS = (6, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0.5)
+FACTS = 20
+"""How many different ones are to be remembered, by whomever."""
+SPENT_ROUNDS = 90
+"""More than any budget of a turn allows."""
+DECISIONS = (("allow",), ("deny",), ("allow", "allow"), ("allow", "deny"), ("deny", "allow"))
+DEED_SECONDS_MAX = 0.8
+"""How long after a message its person steers, stops or changes it, at most."""
+LATE_SECONDS = 4.0
+"""How long somebody takes who decides late."""
 TROUBLES_MAX = 2
 """How often one message may meet trouble."""
 UPDATES_MAX = 50
 
 
+_DONE = re.compile(r"DONE \d+ (\S+)")
+
+
+def answer_of(text: str) -> str:
+    """The name of what a text answers; empty for a preview and for everything else."""
+    found = None if text.endswith(WRITING) else _DONE.match(text.removeprefix(REPEATED).lstrip())
+    return found.group(1) if found else ""
+
+
 class People(msgspec.Struct, frozen=True):
-    """Who writes: `threads` people, `turns` messages each, with `ahead` of them unanswered at most."""
+    """Who writes: `threads` people, from number `first` on, `turns` messages each, `ahead` of them unanswered at most.
+
+    Where it is `mixed`, all but the last two messages of each are of any kind. Each waits before a message for up to
+    twice `pause_seconds`.
+    """
 
     threads: int
     turns: int
     ahead: int = 2
     seed: int = 0
+    first: int = 0
+    mixed: bool = False
+    pause_seconds: float = 0.0
+
+    def numbers(self) -> range:
+        """The people's."""
+        return range(self.first, self.first + self.threads)
+
+    def kind(self, name: str) -> Kind:
+        """What a message is about."""
+        is_last = int(name.partition(".")[2]) >= self.turns - 2
+        drawn = random.Random(f"{self.seed}/kind/{name}")
+        return drawn.choices(KINDS, KIND_WEIGHTS)[0] if self.mixed and not is_last else "plain"
+
+    def words(self, name: str) -> str:
+        """What a person says in a message of its kind; a reminder, a subagent and a process have names of their own."""
+        kind = self.kind(name)
+        match kind:
+            case "plain":
+                return self.text(*(int(part) for part in name.split(".")))
+            case "guarded":
+                tool, given = "guarded", {"text": name}
+            case "remind":
+                tool, given = "remind", {"when": "in 1 seconds", "text": f"words=3 id=t{name}"}
+            case "subagent" | "spawn":
+                mark = json.dumps({"text": f"c{name}"})
+                tool, given = kind, {"task": f"id=c{name} tools=1 tool=note words=3 args={mark}"}
+            case "process":
+                hook = {"on": "exit", "note": f"words=3 id=p{name}"}
+                tool, given = "process_start", {"command": "sleep 0.2", "hooks": [hook]}
+            case "remember":
+                fact = int(name.partition(".")[2]) % FACTS
+                tool, given = "remember", {"text": f"Fact {fact} is kept."}
+            case "steer" | "stop" | "edit" | "delete" | "spend":
+                tool, given = "note", {"text": name}
+        rounds = SPENT_ROUNDS if kind == "spend" else 3 if tool == "note" else 1
+        return f"id={name} tools={rounds} tool={tool} words=3 args={json.dumps(given)}"
 
     def text(self, person: int, number: int) -> str:
         """What a person says: a directive for the scripted model, with tools or without."""
@@ -44,11 +127,13 @@ class People(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """A message of a person."""
+    """What a person does: says something, or something to the message or button `target`."""
 
     id: str
     person: str
     text: str
+    do: Deed = "say"
+    target: str = ""
 
 
 class NewMessage(msgspec.Struct, frozen=True):
@@ -58,6 +143,14 @@ class NewMessage(msgspec.Struct, frozen=True):
     thread: str
     text: str
     reply_to: str = ""
+    buttons: tuple[Button, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A message of the bot's with another text; without one it is deleted."""
+
+    id: str
+    text: str = ""
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -68,22 +161,26 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class ChatServer:
-    """The platform. `trouble` is the share of first attempts that fail, half of them after the message was posted."""
+    """The platform. `trouble` is the share of first attempts that fail: refused, or the answer lost after the deed."""
 
-    def __init__(self, transcript: Path, people: People, trouble: float = 0.0) -> None:
+    def __init__(self, transcript: Path, people: People, trouble: float = 0.0, *, keyless: bool = False) -> None:
         self._people = people
         self._trouble = trouble
+        self._keyless = keyless
         self._file = transcript.open("ab", buffering=0)
-        self._open: dict[str, Update] = {}
-        self._said = dict.fromkeys(range(people.threads), 0)
-        self._answered: dict[str, None] = {}
+        self._open: dict[str, tuple[float, Update]] = {}
+        self._said = dict.fromkeys(people.numbers(), 0)
+        self._settled = dict.fromkeys(people.numbers(), 0)
+        self._silent: dict[int, set[int]] = {person: set() for person in people.numbers()}
+        """Messages that may never be answered, so that nobody waits for them."""
         self._keys: dict[str, str] = {}
+        self._standing: dict[str, str] = {}
+        self._asked: set[str] = set()
         self._attempts: Counter[str] = Counter()
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
-        for person in range(people.threads):
-            for _ in range(people.ahead):
-                self._say(person)
+        for person in people.numbers():
+            self._say(person)
 
     async def start(self, port: int = 0) -> str:
         """Listen on loopback; returns the address."""
@@ -103,59 +200,123 @@ class ChatServer:
     def _respond(self, incoming: Incoming) -> Plan:
         match incoming.method, incoming.path:
             case "GET", "/updates":
-                return _answer(list(self._open.values())[:UPDATES_MAX])
+                now = time.time()
+                return _answer([update for due, update in self._open.values() if due <= now][:UPDATES_MAX])
             case "GET", "/state":
                 return _answer(self._state())
             case "POST", "/ack":
                 return self._ack(msgspec.json.decode(incoming.body, type=Ack))
             case "POST", "/post":
                 return self._post(msgspec.json.decode(incoming.body, type=NewMessage))
+            case "POST", "/change":
+                return self._change(msgspec.json.decode(incoming.body, type=Change))
             case _:
                 return Plan([document(404, b"{}")])
 
     def _state(self) -> dict[str, int]:
         """How far it is; the connection that asks is not counted."""
         return {
-            "answered": len(self._answered),
+            "answered": sum(self._settled.values()),
             "wanted": self._people.threads * self._people.turns,
             "connections": len(self._connections) - 1,
         }
 
     def _say(self, person: int) -> None:
-        number = self._said[person]
-        if number < self._people.turns:
+        settled, ahead = self._settled[person], self._people.ahead
+        window = ahead + ahead * sum(number >= settled - ahead for number in self._silent[person])
+        while (number := self._said[person]) < min(self._people.turns, settled + window):
             self._said[person] += 1
             name = f"{person}.{number}"
-            self._open[name] = Update(name, f"person-{person}", self._people.text(person, number))
+            seconds = random.Random(f"{self._people.seed}/pause/{name}").uniform(0, 2 * self._people.pause_seconds)
+            self._do(Update(name, f"person-{person}", self._people.words(name)), seconds)
+
+    def _do(self, update: Update, seconds: float = 0.0) -> None:
+        self._open[update.id] = (time.time() + seconds, update)
 
     def _ack(self, ack: Ack) -> Plan:
-        if self._open.pop(ack.id, None) is not None:
-            self._note("ack", id=ack.id, status=ack.status)
+        _, update = self._open.pop(ack.id, (0.0, None))
+        if update is not None:
+            self._note("ack", id=ack.id, status=ack.status, do=update.do, target=update.target)
+            kind = self._people.kind(ack.id) if update.do == "say" else "plain"
+            if kind == "spend" or update.do in ("stop", "delete"):  # maybe no answer comes; somebody has to go on
+                person, number = (int(part) for part in ack.id.partition("/")[0].split("."))
+                self._silent[person].add(number)
+                self._say(person)
+            if kind in ("steer", "stop", "edit", "delete"):
+                texts = {"steer": f"words=3 steer={ack.id}", "edit": f"words=3 id={ack.id} edit={ack.id}"}
+                text = texts.get(kind, "")
+                seconds = random.Random(f"{self._people.seed}/deed/{ack.id}").uniform(0.0, DEED_SECONDS_MAX)
+                self._do(Update(f"{ack.id}/{kind}", update.person, text, kind, ack.id), seconds)
         return _answer({})
 
     def _post(self, message: NewMessage) -> Plan:
-        known = self._keys.get(message.key)
-        self._attempts[message.key] += 1
-        attempt = self._attempts[message.key]
-        drawn = random.Random(f"{self._people.seed}/{message.key.rpartition('/')[2]}/{attempt}")
-        fate = drawn.random() if attempt <= TROUBLES_MAX else 1.0
-        if fate < self._trouble / 2:
+        fate = self._fate(message.key)
+        if fate in ("429", "500"):
             self._note("refused", key=message.key)
-            return Plan([document(429, b"{}", (("retry-after", "0.2"),))])
+            return Plan([document(int(fate), b"{}", (("retry-after", "0.2"),))])
+        known = None if self._keyless else self._keys.get(message.key)
         if known is None:
-            known = self._keys[message.key] = f"m{len(self._keys) + 1}"
+            known = self._keys[message.key] = f"m{len(self._standing) + 1}"
+            self._standing[known] = message.text
             self._note("post", id=known, key=message.key, thread=message.thread, text=message.text, to=message.reply_to)
-            self._take_answer(message.reply_to)
+            self._see(message.thread, message.text, message.reply_to)
+            self._decide(message)
         else:
             self._note("repeat", id=known, key=message.key)
-        if fate < self._trouble:
-            return Plan([Drop()])
-        return _answer({"id": known})
+        return self._told(fate, message.key, {"id": known})
 
-    def _take_answer(self, answered: str) -> None:
-        if answered and answered not in self._answered:
-            self._answered[answered] = None
-            self._say(int(answered.partition(".")[0]))
+    def _change(self, change: Change) -> Plan:
+        fate = self._fate(f"change:{change.id}")
+        if fate in ("429", "500"):
+            return Plan([document(int(fate), b"{}", (("retry-after", "0.2"),))])
+        if change.id not in self._standing:
+            return Plan([document(404, b"{}")])
+        if change.text:
+            self._standing[change.id] = change.text
+            self._note("edit", id=change.id, text=change.text)
+            self._see("", change.text, "")
+        else:
+            del self._standing[change.id]
+            self._standing[f"gone {change.id}"] = ""
+            self._note("delete", id=change.id)
+        return self._told(fate, f"change:{change.id}", {})
+
+    def _fate(self, key: str) -> str:
+        """What becomes of an attempt: `429`, `500`, `lost` or nothing."""
+        self._attempts[key] += 1
+        attempt = self._attempts[key]
+        drawn = random.Random(f"{self._people.seed}/{key.rpartition('/')[2]}/{attempt}")
+        is_hit = attempt <= TROUBLES_MAX and drawn.random() < self._trouble
+        return drawn.choice(("429", "500", "lost", "lost")) if is_hit else ""
+
+    def _told(self, fate: str, key: str, content: object) -> Plan:
+        if fate == "lost":
+            self._note("lost", key=key)
+            return Plan([Drop()])
+        return _answer(content)
+
+    def _see(self, thread: str, text: str, reply_to: str) -> None:
+        """An answer settles what was said up to there; a stopped or deleted message has none."""
+        name = answer_of(text) if self._people.mixed else reply_to
+        person, _, number = name.partition(".")
+        if not person.isdigit() or int(person) not in self._settled:
+            return
+        if self._settled[int(person)] <= int(number):
+            self._settled[int(person)] = int(number) + 1
+            self._say(int(person))
+
+    def _decide(self, message: NewMessage) -> None:
+        """Have the person press buttons of a question, each question's once."""
+        value = next((button.value for button in message.buttons if button.value.startswith("allow:")), "")
+        approval = value.removeprefix("allow:")
+        if not approval or approval in self._asked:
+            return
+        self._asked.add(approval)
+        drawn = random.Random(f"{self._people.seed}/decide/{len(self._asked)}")
+        seconds = drawn.choice((0.0, 0.0, 0.3, LATE_SECONDS))
+        for number, verdict in enumerate(drawn.choice(DECISIONS)):
+            target = f"{verdict}:{approval}"
+            self._do(Update(f"{approval}/{number}", message.thread, message.text, "press", target), seconds)
 
     def _note(self, kind: str, **fields: str) -> None:
         self._file.write(json.dumps({"kind": kind, "at": time.time(), **fields}).encode() + b"\n")
@@ -187,9 +348,22 @@ def main() -> None:
     parser.add_argument("--ahead", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trouble", type=float, default=0.0, help="share of posts that meet trouble, 0 to 1")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first person")
+    parser.add_argument("--mixed", action="store_true", help="people do more than say something")
+    parser.add_argument("--pause-seconds", type=float, default=0.0, help="between two messages of a person")
+    parser.add_argument("--keyless", action="store_true", help="keys are ignored")
     options = parser.parse_args()
-    people = People(options.threads, options.turns, options.ahead, options.seed)
-    asyncio.run(serve(ChatServer(options.transcript, people, options.trouble), options.port))
+    people = People(
+        options.threads,
+        options.turns,
+        options.ahead,
+        options.seed,
+        options.first,
+        options.mixed,
+        options.pause_seconds,
+    )
+    server = ChatServer(options.transcript, people, options.trouble, keyless=options.keyless)
+    asyncio.run(serve(server, options.port))
 
 
 if __name__ == "__main__":

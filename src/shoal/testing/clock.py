@@ -2,7 +2,7 @@
 
 import asyncio
 import heapq
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -20,17 +20,20 @@ _PASSES = 25
 class ManualClock:
     """A `Clock` for tests. Sleepers wake in the order of their times, ties in the order in which they went to sleep.
 
-    Ids count up, so that they sort by the order of their making and are the same in every run.
+    Ids count up, so that they sort by the order of their making and are the same in every run. `settle` waits until
+    whoever was woken waits again; unless told, some rounds of the event loop.
     """
 
-    __slots__ = ("_arrived", "_count", "_ids", "_now", "_sleepers", "_started", "_who")
+    __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who")
 
-    def __init__(self, start: datetime = START) -> None:
-        self._now = self._started = start.astimezone(UTC)
-        self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
+    def __init__(self, start: datetime = START, settle: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._now = start.astimezone(UTC)
+        self._elapsed = timedelta()
+        self._sleepers: list[tuple[timedelta, int, asyncio.Future[None]]] = []
         self._who: dict[asyncio.Future[None], asyncio.Task[object] | None] = {}
         self._arrived: set[asyncio.Future[None]] = set()
         self._count = self._ids = 0
+        self._settle = settle or _settle
 
     def now(self) -> datetime:
         """The time the test has set, aware, UTC."""
@@ -38,7 +41,7 @@ class ManualClock:
 
     def monotonic(self) -> float:
         """Seconds since this clock was made."""
-        return (self._now - self._started).total_seconds()
+        return self._elapsed.total_seconds()
 
     def new_id(self) -> str:
         """The next ULID: the clock's milliseconds and a counter."""
@@ -76,7 +79,7 @@ class ManualClock:
         """When the next sleeper is due; None when nobody sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
-        return self._sleepers[0][0] if self._sleepers else None
+        return self._now + self._sleepers[0][0] - self._elapsed if self._sleepers else None
 
     async def sleepers(self, count: int = 1) -> None:
         """Wait (in real time) until at least `count` tasks sleep here: so a test lets threads and files catch up."""
@@ -90,14 +93,14 @@ class ManualClock:
     async def advance_to(self, at: datetime) -> None:
         """Move on to `at`, waking sleepers on the way. Raises ValueError when `at` is in the past."""
         self._check_future(at)
-        await _settle()
+        await self._settle()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
-            self._now = max(self._now, wake_at)
+            self._move_to(max(self._now, wake_at))
             _, _, waiter = heapq.heappop(self._sleepers)
             waiter.set_result(None)
-            await _settle()
-        self._now = at.astimezone(UTC)
-        await _settle()
+            await self._settle()
+        self._move_to(at)
+        await self._settle()
 
     async def leap_to(self, at: datetime) -> None:
         """Move on to `at` in one step, as a machine does that stood still meanwhile: who was due wakes once, and late.
@@ -106,15 +109,16 @@ class ManualClock:
         week with pollers in it takes a moment. Raises ValueError when `at` is in the past.
         """
         self._check_future(at)
-        await _settle()
-        self._now, woken = at.astimezone(UTC), list[asyncio.Task[object] | None]()
+        await self._settle()
+        self._move_to(at)
+        woken = list[asyncio.Task[object] | None]()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
             _, _, waiter = heapq.heappop(self._sleepers)
             woken.append(self._who[waiter])
             waiter.set_result(None)
         while awake := {task for task in woken if task is not None and not task.done() and not self._is_asleep(task)}:
             await self._next_arrival(awake)
-        await _settle()
+        await self._settle()
 
     async def advance_to_next(self) -> datetime:
         """Move on to the next sleeper's time, waiting for a sleeper if there is none, and wake it; returns the time."""
@@ -124,9 +128,18 @@ class ManualClock:
         await self.advance_to(wake_at)
         return wake_at
 
+    def stand_still(self, seconds: float) -> None:
+        """Let time go by without waking anybody, as for a process that is stopped."""
+        self._move_to(self._now + timedelta(seconds=seconds))
+
     def jump(self, seconds: float) -> None:
-        """Move the clock (back with a negative number) without waking anybody: as if the process had stood still."""
+        """Set the wall clock forward, or back with a negative number, as a person, a time server or a suspend does:
+        what sleeps goes on to sleep as long as before."""
         self._now += timedelta(seconds=seconds)
+
+    def _move_to(self, at: datetime) -> None:
+        self._elapsed += at - self._now
+        self._now = at.astimezone(UTC)
 
     def _check_future(self, at: datetime) -> None:
         if at < self._now:
@@ -135,7 +148,7 @@ class ManualClock:
     def _lie_down(self, seconds: float) -> asyncio.Future[None]:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
-        heapq.heappush(self._sleepers, (self._now + timedelta(seconds=seconds), self._count, waiter))
+        heapq.heappush(self._sleepers, (self._elapsed + timedelta(seconds=seconds), self._count, waiter))
         self._who[waiter] = asyncio.current_task()
         for arrival in self._arrived:
             if not arrival.done():

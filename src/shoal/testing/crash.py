@@ -11,6 +11,7 @@ import json
 import os
 import random
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -64,14 +65,14 @@ class World:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def note(self, kind: str, **fields: str | int) -> None:
+    def note(self, kind: str, **fields: str | float) -> None:
         """Append a line, in one write."""
         line = json.dumps(fields) + "\n"
         file = os.open(self._folder / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(file, line.encode())
         os.close(file)
 
-    def read(self, kind: str) -> list[Mapping[str, str | int]]:
+    def read(self, kind: str) -> list[Mapping[str, str | float]]:
         """All lines."""
         path = self._folder / f"{kind}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -97,10 +98,18 @@ class NoteTool(TypedTool[NoteArguments]):
         """See TypedTool."""
 
         async def work() -> ToolOutput:
-            self._world.note("tools", call=f"{context.turn}/{context.call_id}")
+            call = f"{context.turn}/{context.call_id}"
+            self._world.note("tools", call=call, tool=self.name, text=arguments.text, at=time.time())
             return ToolOutput("noted")
 
-        return Prepared((Action(f"tool:note:{arguments.text}"),), "leave a mark", json.dumps(arguments.text), work)
+        action, shown = Action(f"tool:{self.name}:{arguments.text}"), f"leave the mark {arguments.text}"
+        return Prepared((action,), shown, json.dumps(arguments.text), work)
+
+
+class GuardedTool(NoteTool):
+    """Leaves a mark once it was allowed, where the rules ask for `tool:guarded:…`."""
+
+    name = "guarded"
 
 
 class OneModel:
@@ -186,7 +195,7 @@ async def live(order: Order) -> int:
 
 async def _say(app: App, thread: ThreadId, key: str, text: str) -> None:
     while True:
-        prompt = Prompt(thread, key, text, Author("someone"), app.clock.now(), message_id=key)
+        prompt = Prompt(thread, key, text, Author("someone", trusted=True), app.clock.now(), message_id=key)
         if (await app.orchestrator.send(prompt)).status != "busy":
             return
         await app.clock.sleep(0.01)

@@ -1,32 +1,43 @@
-"""One process of a cluster that is to be killed: `python -m shoal.testing.node ROLE …` serves until SIGTERM.
+"""One process that is to be killed, alone or of a cluster: `python -m shoal.testing.node ROLE …` serves until SIGTERM.
 
-Its platform is `shoal.testing.chat_server`, its model `python -m shoal.testing.model`; both by their address. Its tool
-`note` leaves a line in `WORLD/tools.jsonl` each time it runs. Says `ready` when it serves.
+Its platforms are `shoal.testing.chat_server`s, its model `python -m shoal.testing.model`; all by their address. Its
+tools `note` and `guarded`, which is asked for, leave a line in `WORLD/tools.jsonl` each time they run. The wall clock
+is off by as many seconds as the file `WORLD/clock` says. Says `ready` when it serves.
 """
 
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import Doubles, open_app
 from shoal.config import Config, load_config
+from shoal.domain.clock import SystemClock
+from shoal.domain.ids import format_ulid
 from shoal.testing.chat import OPEN
-from shoal.testing.chat_http import HttpChat
-from shoal.testing.crash import NoteTool, World
+from shoal.testing.chat_http import KEYLESS, HttpChat
+from shoal.testing.crash import GuardedTool, NoteTool, World
+
+TURN_TOKENS = 250_000
+"""What a turn may take: many times what most take."""
+CATCH_UP_SECONDS = 1_209_600
+"""Longer than any clock is set wrong, so that each reminder comes."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="shoal.testing.node", description=__doc__)
-    parser.add_argument("role", choices=("serve", "worker"))
+    parser.add_argument("role", choices=("all", "serve", "worker"))
     parser.add_argument("--name", required=True, help="told to the model with each request")
     parser.add_argument("--home", required=True)
     parser.add_argument("--world", required=True)
-    parser.add_argument("--database", required=True)
+    parser.add_argument("--database", default="", help="empty: SQLite in the home")
     parser.add_argument("--chat", required=True)
+    parser.add_argument("--keyless", default="", help="a second platform, which ignores keys")
     parser.add_argument("--model", required=True)
     parser.add_argument("--heartbeat-seconds", type=float, default=0.5)
     parser.add_argument("--stalled-seconds", type=float, default=2.0)
@@ -45,9 +56,15 @@ def config_of(options: argparse.Namespace) -> Config:
     overrides: dict[str, object] = {
         "model": {"name": "fake/fake-1"},
         "providers": {"fake": provider},
-        "database": {"url": options.database},
+        **({"database": {"url": options.database}} if options.database else {}),
         "sandbox": {"kind": "host"},
-        "permissions": {"default_profile": "open"},
+        "permissions": {
+            "default_profile": "chaos",
+            "profiles": {"chaos": {"extends": "open", "ask": ["tool:guarded:.*"]}},
+        },
+        "triggers": {"catch_up_seconds": CATCH_UP_SECONDS},
+        "budget": {"tokens_per_turn": TURN_TOKENS},
+        "turns": {"steps_max": 100},
         "engine": {
             "heartbeat_seconds": options.heartbeat_seconds,
             "stalled_seconds": options.stalled_seconds,
@@ -58,23 +75,40 @@ def config_of(options: argparse.Namespace) -> Config:
     return load_config(Path(options.home), {}, overrides)
 
 
+class OffsetClock(SystemClock):
+    """The machine's time, with a wall clock that is off by the seconds in a file; without the file by none."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def now(self) -> datetime:
+        """The present as this machine has it."""
+        seconds = float(self._file.read_text() or 0) if self._file.exists() else 0.0
+        return super().now() + timedelta(seconds=seconds)
+
+    def new_id(self) -> str:
+        """A fresh ULID of that present."""
+        return format_ulid(int(self.now().timestamp() * 1000), os.urandom(10))
+
+
 async def live(options: argparse.Namespace) -> None:
     """Serve until SIGTERM."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    chat = HttpChat(options.chat)
-    async with open_app(
-        config_of(options), Doubles(adapters=(chat,), access={chat.platform: OPEN}), options.role
-    ) as app:
-        _add_tool(app, options.world)
+    world = World(Path(options.world))
+    clock = OffsetClock(Path(options.world) / "clock")
+    chats = [HttpChat(options.chat, clock)]
+    if options.keyless:
+        chats.append(HttpChat(options.keyless, clock, platform="keyless", limits=KEYLESS))
+    doubles = Doubles(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats})
+    async with open_app(config_of(options), doubles, options.role) as app:
+        app.tools.add(NoteTool(world))
+        app.tools.add(GuardedTool(world))
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await stopping.wait()
-    await chat.close()
-
-
-def _add_tool(app: App, world: str) -> None:
-    app.tools.add(NoteTool(World(Path(world))))
+    for chat in chats:
+        await chat.close()
 
 
 if __name__ == "__main__":

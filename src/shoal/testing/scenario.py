@@ -6,7 +6,7 @@ async with scenario(tmp_path, answers("Hello")) as world:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -18,8 +18,10 @@ from shoal.domain.events import Event
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
 from shoal.domain.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
 from shoal.domain.permissions import Asker
-from shoal.domain.ports import Completion, Route, Tool
+from shoal.domain.ports import Completion, Route, Sandbox, Tool
 from shoal.domain.records import Approval
+from shoal.permissions.access import AccessRules
+from shoal.permissions.marks import SYSTEM_FILE_CLOCK, FileClock
 from shoal.store.script import Driver, Script
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.model import FakeModel
@@ -88,17 +90,20 @@ class WatchedDriver:
 
 
 class Person:
-    """Somebody in a thread of the fake platform."""
+    """Somebody in a thread of the fake platform; `direct` where nobody but them and the agent reads it."""
 
-    def __init__(self, world: "World", name: str, thread: str) -> None:
+    def __init__(self, world: "World", name: str, thread: str, channel: str, *, direct: bool) -> None:
         self.name = name
-        self.thread: ThreadId = make_thread_id(world.chat.platform, "harbour", thread)
+        self.direct = direct
+        self.thread: ThreadId = make_thread_id(world.chat.platform, channel, thread)
         self._world = world
+        self._channel = channel
         self._where = thread
 
     async def says(self, text: str, *, message_id: str = "") -> Receipt:
         """Write a message."""
-        return await self._world.chat.says("harbour", self._where, text, user=self.name, message_id=message_id)
+        chat, where = self._world.chat, self._where
+        return await chat.says(self._channel, where, text, user=self.name, message_id=message_id, direct=self.direct)
 
     async def sees(self, part: str) -> Posted:
         """Wait for a message that contains `part`."""
@@ -107,25 +112,26 @@ class Person:
 
     async def asks(self, text: str, *, roles: tuple[str, ...] = ()) -> str:
         """Give a command and return its answer."""
-        return await self._world.chat.asks("harbour", self._where, text, user=self.name, roles=roles)
+        chat, where = self._world.chat, self._where
+        return await chat.asks(self._channel, where, text, user=self.name, roles=roles, direct=self.direct)
 
     async def steers(self, text: str) -> Receipt:
         """Say something to the running turn."""
         clock = self._world.app.clock
         return await self._world.app.orchestrator.send(
-            Steer(self.thread, clock.new_id(), text, Author(self.name), clock.now())
+            Steer(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
         )
 
     async def follows_up(self, text: str) -> Receipt:
         """Say something for the end of the running turn."""
         clock = self._world.app.clock
         return await self._world.app.orchestrator.send(
-            FollowUp(self.thread, clock.new_id(), text, Author(self.name), clock.now())
+            FollowUp(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
         )
 
     async def stops(self, *, everything: bool = False) -> Receipt:
         """/stop, or /stop all."""
-        return await self._world.app.orchestrator.send(Abort(self.thread, Author(self.name), everything))
+        return await self._world.app.orchestrator.send(Abort(self.thread, Author(self.name, trusted=True), everything))
 
     async def is_asked(self) -> Approval:
         """Wait until an approval of the thread is open, and return it."""
@@ -133,12 +139,15 @@ class Person:
         found = await self._world.app.store.approvals.search(thread=self.thread)
         return found[0]
 
+    @property
+    def asker(self) -> Asker:
+        """They, as the platform knows them."""
+        return Asker(trust="trusted", user=self.name, platform=self._world.chat.platform)
+
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
         """Click a button of an approval card."""
         scope = "thread" if whole_thread else "once"
-        return await self._world.app.orchestrator.decide(
-            approval, allow, Asker(user=self.name, platform=self._world.chat.platform), scope
-        )
+        return await self._world.app.orchestrator.decide(approval, allow, self.asker, scope)
 
 
 class World:
@@ -151,9 +160,9 @@ class World:
         self.model = model
         self.ada = self.person("ada", "1")
 
-    def person(self, name: str, thread: str) -> Person:
+    def person(self, name: str, thread: str, channel: str = "harbour", *, direct: bool = False) -> Person:
         """Somebody in a thread."""
-        return Person(self, name, thread)
+        return Person(self, name, thread, channel, direct=direct)
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
         """The events of a thread, ada's unless told."""
@@ -172,6 +181,11 @@ class World:
                 if isinstance(item, Event) and item.type == kind and item not in found:
                     found.append(item)
         return found[times - 1]
+
+    async def rests(self) -> None:
+        """Wait until no question to the database is under way, nor follows at once."""
+        assert self._driver is not None, "only where its driver is watched"
+        await self._driver.rests()
 
     async def is_quiet(self) -> None:
         """Wait until nothing is left to do before time goes on; see `quiet`."""
@@ -201,13 +215,20 @@ async def scenario(
     model: FakeModel,
     *,
     profile: str = "open",
+    access: AccessRules = OPEN,
     tools: Iterable[Tool] = (),
     clock: Clock | None = None,
     settings: Mapping[str, object] | None = None,
     on_complete: Completion | None = None,
+    sandbox: Sandbox | None = None,
+    chat: FakeChat | None = None,
+    wrap_driver: Callable[[Driver], Driver] = lambda driver: driver,
+    file_clock: FileClock = SYSTEM_FILE_CLOCK,
 ) -> AsyncGenerator[World]:
-    """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`."""
-    chat = FakeChat(clock=clock)
+    """Open the app on `home`; `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`; `access` says
+    who may speak and who is trusted; `wrap_driver` puts something before the database; `file_clock` tells when calls
+    change files."""
+    chat = chat or FakeChat(clock=clock)
     overrides: dict[str, object] = {
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
@@ -217,16 +238,18 @@ async def scenario(
     drivers: list[WatchedDriver] = []
 
     def watch(driver: Driver) -> Driver:
-        drivers.append(WatchedDriver(driver))
+        drivers.append(WatchedDriver(wrap_driver(driver)))
         return drivers[0]
 
     doubles = Doubles(
         clock=clock,
         models=FakeModels(model),
+        sandbox=sandbox,
         adapters=(chat,),
-        access={chat.platform: OPEN},
+        access={chat.platform: access},
         on_complete=on_complete,
         wrap_driver=watch,
+        file_clock=file_clock,
     )
     async with open_app(config, doubles) as app:
         for tool in tools:

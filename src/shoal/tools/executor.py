@@ -5,15 +5,22 @@
                      ▼                                         ▼          ▼
                   Refused                                   Refused     Waits (an approval bound to the digest)
 
-What is decided on, shown and run is one object, the Invocation. An approval names the digest of everything that
-determines the effect; a call whose digest differs when it comes back is refused, one that agrees runs unasked.
+What is decided on, shown and run is one object, the Invocation. An approval names two digests: one of the call, and
+one of the call with the content that it runs (`tools.content`).
+
+    an allow comes back          the call differs: Refused; only the content does: Waits anew, saying what changed
+    allowed for the thread       runs unasked with the same content, in a turn that nothing taints, for somebody who is
+                                 trusted as far as who allowed it; else Waits, saying which of these it is
+    about to start               the content is compared once more, and by the sandbox at the last moment; when it
+                                 differs now it did not run, and Waits anew
+
 Nothing here raises but CancelledError and the store's errors.
 """
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 
 import msgspec
@@ -21,12 +28,12 @@ import msgspec
 from shoal.domain.agents import AgentSpec
 from shoal.domain.children import Purpose
 from shoal.domain.clock import Clock
-from shoal.domain.errors import SandboxError, ToolError
+from shoal.domain.errors import ContentChanged, SandboxError, ToolError
 from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Verdict
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import ToolCall, ToolSpec
-from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
+from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision, Ruling
 from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, NewApproval
 from shoal.domain.store import Store
@@ -34,21 +41,34 @@ from shoal.permissions.approvals import approval_digest, strip_controls
 from shoal.permissions.engine import decide_all, hidden
 from shoal.permissions.redact import Redactor
 from shoal.permissions.rules import Profile
-from shoal.permissions.taint import TaintState, fetched_by, gate
-from shoal.tools.marked import MarkedFiles
+from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
+from shoal.tools.content import NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
+from shoal.tools.marked import MarkedFiles, secret_below
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
+from shoal.tools.prompt_files import KEPT_FOR_PERSON, PromptFiles, amended, may_change
 from shoal.tools.registry import Registry
+from shoal.tools.threads import in_thread
+from shoal.tools.typed import PreparedCommand
 
 log = logging.getLogger(__name__)
 
 DENIED = "Permission denied: {action} is not allowed here{rule}. Find another way or ask the person."
 UNKNOWN_TOOL = "There is no tool named {name!r}. The tools are: {names}."
+STEERED = TaintState(active=True)
 VERDICTS: dict[Verdict, str] = {
     "deny": "A person denied this call. Do not try it again; ask what to do instead.",
     "expired": "Nobody answered the request for this call in time, so it did not run.",
     "cancelled": "The request for this call was cancelled, so it did not run.",
 }
+PRIVATE = "untrusted content in a private conversation"
 CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
+_LOOKERS = frozenset(
+    "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
+)
+"""Programs that, where they are known to be harmless, change no file at all."""
+SINCE_ASKED = "you were asked"
+SINCE_ALLOWED = "it was allowed"
+SWAPPED = "{name} was replaced while this ran, so what ran may not be what was allowed."
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -61,8 +81,8 @@ class CallContext(msgspec.Struct, frozen=True):
     mounts: tuple[Mount, ...]
     profile: Profile
     taint: TaintState
+    purpose: Purpose
     bounds: tuple[Profile, ...] = ()
-    purpose: Purpose = Purpose()
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -73,7 +93,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """The call waits for a person."""
+    """The call waits for a person, maybe anew: an earlier request of the same call counts no more then."""
 
     approval: NewApproval
     event: ApprovalRequested
@@ -81,7 +101,7 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The call may run, once `started` is durable."""
+    """The call may run, once `started` is durable. `content`: what a person allowed it to run, to be compared then."""
 
     call: ToolCall
     spec: ToolSpec
@@ -89,6 +109,7 @@ class Admitted(msgspec.Struct, frozen=True):
     started: ToolStarted
     audit: tuple[AuditEntry, ...]
     use_approval: ApprovalId
+    content: Content = NOTHING
 
 
 class ExecutorSettings(msgspec.Struct, frozen=True):
@@ -101,6 +122,7 @@ class ExecutorSettings(msgspec.Struct, frozen=True):
     commands_fetch: bool = False
     page: str = ""
     bounds: OutputBounds = OutputBounds()
+    covers: CoverLimits = CoverLimits()
 
 
 class Executor:
@@ -114,12 +136,15 @@ class Executor:
         services: ToolServices,
         home: Home,
         clock: Clock,
+        marked: MarkedFiles,
         settings: ExecutorSettings,
     ) -> None:
         self.registry = registry
         self.sandbox = sandbox
         self._approvals = store.approvals
-        self._marked = MarkedFiles(store.settings, home)
+        self._marked = marked
+        self._prompt_files = PromptFiles(self._marked, home)
+        self._content = ContentReader(settings.covers)
         self._services = services
         self._home = home
         self._clock = clock
@@ -143,23 +168,53 @@ class Executor:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
         except ToolError as error:
             return _refuse(call, str(error))
-        decision, rulings, reason = self._decide(tool.spec, invocation, context)
+        actions = invocation.actions
+        decision, rulings = self._ruled(tool.spec, actions, context)
         audit = tuple(self.redactor.entry(_audited(call, context, ruling)) for ruling in rulings)
         if decision == "deny":
             worst = next(ruling for ruling in rulings if ruling.decision == "deny")
             rule = f" (rule {worst.rule})" if worst.rule else ""
             return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
-        digest = approval_digest(call.name, invocation.canonical, context.agent.name)
-        use = ApprovalId("")
-        if decision == "ask" and not await self._approvals.granted(context.thread, digest):
-            if request is None:
-                return self._ask(call, context, invocation, digest, reason, audit)
-            found = await self._approvals.get(request.approval_id)
-            if found is None or found.digest != digest or found.state != "allow":
-                return _refuse(call, CHANGED, audit)
-            use = found.id
+        taint = await self._taint(decision, actions, context)
+        decision, reason = self._gated(decision, actions, context, taint)
+        if decision == "allow" and taint.active and context.agent.taint:
+            decision, reason = await self._secrets(actions, context, taint)
+        if decision == "allow" and tool.spec.runs_commands and self._settings.ask_commands:
+            decision, reason = "ask", "No sandbox isolates commands on this machine."
         started = ToolStarted(call.id, call.name, self._named(invocation))
-        return Admitted(call, tool.spec, invocation, started, audit, use)
+        if decision == "allow":
+            return Admitted(call, tool.spec, invocation, started, audit, ApprovalId(""))
+        content = await self._read_content(actions, context)
+        asking = _Asking(call, context, invocation, content, reason, audit)
+        if request is not None:
+            found = await self._approvals.get(request.approval_id)
+            if found is None or found.call_digest != asking.call_digest or found.state != "allow":
+                return _refuse(call, CHANGED, audit)
+            if found.digest != asking.digest:
+                return self._ask(asking, self._content.changes(found.covers, content.coverage, SINCE_ASKED))
+            return Admitted(call, tool.spec, invocation, started, audit, found.id, content)
+        why_not = await self._why_not_granted(asking, taint)
+        if why_not is not None:
+            return self._ask(asking, why_not)
+        return Admitted(call, tool.spec, invocation, started, audit, ApprovalId(""), content)
+
+    async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
+        """Why the call does not run by what was allowed for the whole thread, empty where that is nothing; None when
+        it does."""
+        context, why = asking.context, ""
+        for grant in await self._approvals.grants(context.thread, asking.call_digest):
+            giver = grant.decided_trust
+            if context.agent.taint and not taint.active:
+                taint = await self._marked_taint(asking.invocation.actions, context) or taint
+            if context.agent.taint and taint.active:
+                return f"It is allowed in this thread, but not after untrusted content was read ({taint.shown})."
+            if giver is None or TRUST_ORDER[context.asker.trust] < TRUST_ORDER[giver]:
+                why = why or "It was allowed in this thread by somebody who is trusted more than who asks now."
+            elif grant.digest == asking.digest and not asking.content.coverage.uncovered:
+                return None
+            else:
+                why = why or self._content.changes(grant.covers, asking.content.coverage, SINCE_ALLOWED)
+        return why
 
     async def again(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
@@ -176,19 +231,26 @@ class Executor:
         except ToolError as error:
             return _refuse(call, str(error))
         if request is not None:
+            content = await self._read_content(invocation.actions, context)
+            asking = _Asking(call, context, invocation, content)
             found = await self._approvals.get(request.approval_id)
-            if found is None or found.digest != approval_digest(call.name, invocation.canonical, context.agent.name):
+            if found is None or found.digest != asking.digest:
                 return _refuse(call, CHANGED)
         started = ToolStarted(call.id, call.name, self._named(invocation))
         return Admitted(call, tool.spec, invocation, started, (), ApprovalId(""))
 
-    async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | None:
+    async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | Waits | None:
         """Run it and bound what it returns; None while the result is not there yet.
 
-        A failure is a result; cancelling ends what runs.
+        A failure is a result; cancelling ends what runs. Where the content that it runs is not what was allowed any
+        more it has not run, and waits for a person anew.
         """
         began = self._clock.monotonic()
-        output = await self._watched(admitted, context)
+        try:
+            await self._compare(admitted, context)
+            output = await self._watched(admitted, context)
+        except ContentChanged:
+            return await self._ask_anew(admitted, context)
         if output.is_pending:
             return None
         if len(output.text) <= self._settings.bounds.stored_chars_min:
@@ -204,26 +266,81 @@ class Executor:
             artifact_bytes=bounded.size_bytes,
             images=output.images,
             duration_ms=round((self._clock.monotonic() - began) * 1000),
-            tainted_by=output.tainted_by,
+            tainted_by=output.tainted_by or (context.taint.shown if bounded.artifact and context.taint.active else ""),
             answers=output.answers,
         )
 
-    def fetched(self, actions: Sequence[Action]) -> str:
-        """What a call with these actions brings in by a command; empty where commands have no network."""
+    async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
+        """What taints the output of a call with these actions: a marked file that it reads, or what it fetches; empty
+        when nothing does. Raises StoreError."""
+        return self._fetched(actions) or await self._marked.source_of(actions, mounts, mapped=self._maps(mounts))
+
+    def _maps(self, mounts: Sequence[Mount]) -> bool:
+        """Whether commands know the mounts by their inside names, not by those of the host."""
+        return self.sandbox.inside(mounts[0].host, mounts) == mounts[0].inside
+
+    def _fetched(self, actions: Sequence[Action]) -> str:
         return fetched_by(actions) if self._settings.commands_fetch else ""
 
+    async def _read_content(self, actions: Sequence[Action], context: CallContext) -> Content:
+        if not any(action.runs or action.runs_more for action in actions):
+            return NOTHING
+        mapped, fetched = self._maps(context.mounts), self._fetched(actions)
+        return await in_thread(lambda: self._content.read(actions, context.mounts, mapped=mapped, fetched=fetched))
+
+    async def _compare(self, admitted: Admitted, context: CallContext) -> None:
+        """Raise ContentChanged when what the call runs is not what a person allowed any more."""
+        if admitted.content != NOTHING:
+            now = await self._read_content(admitted.invocation.actions, context)
+            if now != admitted.content:
+                raise ContentChanged
+
+    async def _ask_anew(self, admitted: Admitted, context: CallContext) -> Waits:
+        now = await self._read_content(admitted.invocation.actions, context)
+        before = admitted.content.coverage
+        why = self._content.changes(before, now.coverage, SINCE_ALLOWED) or "What it runs was changed just now."
+        return self._ask(_Asking(admitted.call, context, admitted.invocation, now), why)
+
     async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
-        """Run it; a marked file that it reads and what it fetches taint its result, and what it changes is marked."""
-        actions = admitted.invocation.actions
-        read = await self._marked.source_of(actions, context.mounts) or self.fetched(actions)
+        """Run it. Marked files that it reads and what it fetches taint its result; what it changes is marked where it
+        was tainted, and stays marked where it changed no content. Raises ContentChanged."""
+        invocation, actions, runs = admitted.invocation, admitted.invocation.actions, admitted.content.runs
+        is_command = isinstance(invocation, PreparedCommand)
+        only_looks = is_command and all(map(_only_looks, actions))  # nothing it reads can be gone after it
+        read = "" if only_looks else await self.source_of(actions, context.mounts)
         steered_by = read or (context.taint.shown if context.taint.active else "")
-        began_ns = time.time_ns()
-        changing = [mount.host for mount in context.mounts if mount.writable and not admitted.spec.read_only]
-        async with self._marked.during(changing, steered_by, self._settings.call_seconds_max):
-            output = await self._attempt(admitted)
-        if output.tainted_by and not steered_by:
-            await self._marked.since(changing, began_ns, output.tainted_by)
+        if isinstance(invocation, PreparedCommand):
+            invocation = invocation.bound(runs, read)
+        began_ns = self._marked.clock.now_ns()
+        spec = admitted.spec
+        changing = [mount.host for mount in context.mounts if mount.writable and not spec.read_only]
+        changes_home = may_change(spec, actions, isolated=self.sandbox.isolated)
+        may_touch = is_command and not only_looks and not steered_by
+        touched = [*changing, *([self._home.root] if changes_home else ())]
+        marked = await self._marked.below(touched) if may_touch else {}
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._marked.during(changing, steered_by, self._settings.call_seconds_max))
+            if changes_home:
+                await stack.enter_async_context(self._amending(admitted, context, steered_by))
+            output = await self._attempt(admitted.call.name, invocation)
+        await self._marked.keep(marked, touched)
+        if is_command and not read:  # what was marked while it ran, too
+            read = await self.source_of(actions, context.mounts)
+        if swapped := swapped_of(runs):
+            output = msgspec.structs.replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
+            read = read or f"{swapped}, which was replaced while it ran"
+        if (output.tainted_by or read) and not steered_by:
+            await self._marked.since(touched, began_ns, output.tainted_by or read)
         return msgspec.structs.replace(output, tainted_by=output.tainted_by or read)
+
+    def _amending(self, admitted: Admitted, context: CallContext, steered_by: str) -> AbstractAsyncContextManager[None]:
+        """Mark what the call changes in the home; what others' prompts may name tells nothing of a private one."""
+        name, person = admitted.spec.name, context.purpose.audience.person
+        files = amended(name, admitted.invocation.actions, self._tool_context(admitted.call, context))
+        seconds_max = self._settings.call_seconds_max
+        if name in KEPT_FOR_PERSON:
+            return self._prompt_files.amending(files, steered_by, seconds_max, person)
+        return self._prompt_files.amending(files, PRIVATE if steered_by and person else steered_by, seconds_max)
 
     def _bound(self, output: ToolOutput) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._settings.bounds
@@ -236,11 +353,15 @@ class Executor:
             why = f"[The rest of the output could not be stored: {error.strerror or error}]"
             return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
 
-    async def _attempt(self, admitted: Admitted) -> ToolOutput:
+    async def _attempt(self, name: str, invocation: Invocation) -> ToolOutput:
         try:
             async with asyncio.timeout(self._settings.call_seconds_max):
-                return await admitted.invocation.run()
-        except (ToolError, SandboxError) as error:
+                return await invocation.run()
+        except ContentChanged:
+            raise
+        except ToolError as error:
+            return ToolOutput(str(error), is_error=True, tainted_by=error.tainted_by)
+        except SandboxError as error:
             return ToolOutput(str(error), is_error=True)
         except TimeoutError:
             limit = self._settings.call_seconds_max
@@ -248,52 +369,76 @@ class Executor:
                 f"The call was ended after {limit:g} seconds, the longest a call may take.", is_error=True
             )
         except Exception as error:
-            log.exception("tool %s failed", admitted.call.name)
+            log.exception("tool %s failed", name)
             return ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
 
-    def _decide(
-        self, spec: ToolSpec, invocation: Invocation, context: CallContext
-    ) -> tuple[Decision, tuple[Ruling, ...], str]:
-        decision, rulings = decide_all(context.profile, invocation.actions)
+    def _ruled(
+        self, spec: ToolSpec, actions: Sequence[Action], context: CallContext
+    ) -> tuple[Decision, tuple[Ruling, ...]]:
+        """What the profiles alone decide."""
+        decision, rulings = decide_all(context.profile, actions)
         for bound in context.bounds:
-            stricter, others = decide_all(bound, invocation.actions)
+            stricter, others = decide_all(bound, actions)
             if STRICTNESS[stricter] > STRICTNESS[decision]:
                 decision, rulings = stricter, others
+        return decision, rulings
+
+    async def _taint(self, decision: Decision, actions: Sequence[Action], context: CallContext) -> TaintState:
+        """The taint that counts for a call: the turn's, or that of a marked file which the call reads or runs.
+
+        Marks are looked up only where they would change the decision.
+        """
+        if context.taint.active or self._gated(decision, actions, context, STEERED)[0] == decision:
+            return context.taint
+        return await self._marked_taint(actions, context) or context.taint
+
+    async def _marked_taint(self, actions: Sequence[Action], context: CallContext) -> TaintState | None:
+        source = await self._marked.steers(actions, context.mounts, mapped=self._maps(context.mounts))
+        return TaintState((Source(0, source),), active=True) if source else None
+
+    async def _secrets(
+        self, actions: Sequence[Action], context: CallContext, taint: TaintState
+    ) -> tuple[Decision, str]:
+        """Whether a tainted call reads a folder in which something looks like a secret."""
+        profiles, mapped = (context.profile, *context.bounds), self._maps(context.mounts)
+        held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
+        if not (name := await in_thread(lambda: secret_below(held, context.mounts, mapped=mapped))):
+            return "allow", ""
+        why = f"this would touch something that looks like a secret ({name})"
+        return "ask", f"Untrusted content was read in this conversation ({taint.shown}), and {why}."
+
+    def _gated(
+        self, decision: Decision, actions: Sequence[Action], context: CallContext, taint: TaintState
+    ) -> tuple[Decision, str]:
         reason = ""
         if context.agent.taint:
             for profile in (context.profile, *context.bounds):
-                decision, why = gate(decision, invocation.actions, context.taint, profile)
+                decision, why = gate(decision, actions, taint, profile)
                 reason = reason or why
-        if decision == "allow" and spec.runs_commands and self._settings.ask_commands:
-            return "ask", rulings, "No sandbox isolates commands on this machine."
-        return decision, rulings, reason
+        return decision, reason
 
-    def _ask(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        invocation: Invocation,
-        digest: str,
-        reason: str,
-        audit: tuple[AuditEntry, ...],
-    ) -> Waits:
-        reason = strip_controls(" ".join(reason.split()))
+    def _ask(self, asking: "_Asking", why: str) -> Waits:
+        """Ask a person; `why` is what is to be said beside the reason of the rules."""
+        call, context, coverage = asking.call, asking.context, asking.content.coverage
+        reason = strip_controls(self.redactor.redact(" ".join(f"{why} {asking.reason}".split())))
         approval = NewApproval(
             id=ApprovalId(self._clock.new_id()),
             call_id=call.id,
             tool=call.name,
-            actions=self._named(invocation),
-            digest=digest,
-            shown=strip_controls(self.redactor.redact(invocation.shown)),
+            actions=self._named(asking.invocation),
+            digest=asking.digest,
+            shown=strip_controls(self.redactor.redact(asking.invocation.shown)),
             asked_by=context.asker.identity,
             expires_at=self._clock.now() + timedelta(seconds=self._settings.ask_expires_seconds),
             reason=reason,
             shown_in=context.purpose.caller.root if context.purpose.caller is not None else ThreadId(""),
+            call_digest=asking.call_digest,
+            covers=coverage,
         )
         event = ApprovalRequested(
-            approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason
+            approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason, coverage
         )
-        return Waits(approval, event, audit)
+        return Waits(approval, event, asking.audit)
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
         """The actions as journal and cards name them, without secrets."""
@@ -313,6 +458,30 @@ class Executor:
             services=self._services,
             purpose=context.purpose,
         )
+
+
+class _Asking:
+    """A call that only a person can allow, and the digests that their answer is bound to."""
+
+    def __init__(
+        self,
+        call: ToolCall,
+        context: CallContext,
+        invocation: Invocation,
+        content: Content,
+        reason: str = "",
+        audit: tuple[AuditEntry, ...] = (),
+    ) -> None:
+        self.call, self.context, self.invocation = call, context, invocation
+        self.content, self.reason, self.audit = content, reason, audit
+        self.call_digest = approval_digest(call.name, invocation.canonical, context.agent.name)
+        self.digest = approval_digest(self.call_digest, coverage_key(content.coverage))
+
+
+def _only_looks(action: Action) -> bool:
+    """Whether a part of a command changes no file, not even the time of its last change."""
+    program = action.text.split(":", 2)[-1].partition(" ")[0]
+    return action.whole or (action.harmless and not action.also and program in _LOOKERS)
 
 
 def _hidden_by(profiles: Sequence[Profile]) -> Callable[[str], bool]:

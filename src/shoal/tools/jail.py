@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from shoal.domain.errors import ToolError
+from shoal.domain.foreign import is_text
 from shoal.domain.ports import Mount, ToolContext
 from shoal.tools.beneath import WalkingOpener, best_opener, give_to
 
@@ -102,8 +103,14 @@ class Jail:
                 return self._place(everything, self._opener.real_parts(everything.host, below))
 
     def _place(self, root: Root, parts: tuple[str, ...]) -> Place:
-        """Names the place; a host path with the name of another root's inside is told apart from that by `host:`."""
+        """Names the place; a host path with the name of another root's inside is told apart from that by `host:`.
+
+        Raises ToolError for a name that no text can have, which cannot be journaled or posted.
+        """
         shown = PurePosixPath(root.shown, *parts)
+        if not is_text(str(shown)):
+            name = str(shown).encode("utf-8", "replace").decode()
+            raise ToolError(f"{name} has a name that is not UTF-8. Rename it first, by a command.")
         others = (*_RESERVED, *(other.shown for other in self._roots if other is not root))
         is_taken = root.shown == "/" and any(shown.is_relative_to(other) for other in others)
         return Place(root, parts, f"host:{shown}" if is_taken else str(shown))

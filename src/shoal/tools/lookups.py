@@ -1,6 +1,6 @@
 """The tools that work with the store and the platforms, for the registry of a running app."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from shoal.domain.files import Files
 from shoal.domain.messages import Judge
@@ -11,17 +11,14 @@ from shoal.tools.builtin.message import MessageTool
 from shoal.tools.builtin.search import SearchChannelTool, SearchHistoryTool
 
 
-def lookup_tools(
-    store: Store, files: Files, adapters: Mapping[str, ChatAdapter], owners: Sequence[str], judge: Judge
-) -> tuple[Tool, ...]:
+def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge) -> tuple[Tool, ...]:
     """What an agent can look up beyond its prompt, and say beside its answer.
 
-    `owners` (PLATFORM:USER) may search every conversation where they are alone; `judge` says whom of the
-    platforms' people to trust.
+    `judge` says whom of the platforms' people to trust.
     """
     return (
         ReadArtifactTool(store.artifacts, files),
-        SearchHistoryTool(store.search, owners),
+        SearchHistoryTool(store.search),
         SearchChannelTool(store.search, adapters, judge),
         MessageTool(adapters),
     )

@@ -5,13 +5,15 @@ import os
 from pathlib import Path
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.memory import MEMORY_BYTES_MAX, is_known
+from shoal.domain.memory import FILE_BYTES_MAX, MEMORY_BYTES_MAX, is_known, only_for, shown_to
 
 _REOPENS_MAX = 20
 
 
-def append_entry(path: Path, line: str, *, once: bool = True) -> bool:
+def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") -> bool:
     """Append `line` to the file, making it and its directories; False when `once` and the file has the entry already.
+
+    It is for `person` alone (empty: for all), who is told nothing of what the file holds for others.
 
     Durable (synced) on return. Blocks while another writer holds the file's lock, for the time of its write: call it in
     a thread. Raises InvalidInput when the file is full, OSError when it cannot be written.
@@ -20,13 +22,14 @@ def append_entry(path: Path, line: str, *, once: bool = True) -> bool:
     file = _open_locked(path)
     try:
         size = os.fstat(file).st_size
-        if size + len(line) > MEMORY_BYTES_MAX:
-            raise InvalidInput(f"{path.name} is full ({size} bytes). Remove what is out of date from it first.")
         existing = os.pread(file, size, 0).decode("utf-8", "replace")
-        if once and is_known(existing, line):
+        shown = shown_to(existing, person)
+        if len(shown.encode()) + len(line) > MEMORY_BYTES_MAX or size > FILE_BYTES_MAX:
+            raise InvalidInput(f"{path.name} is full. Remove what is out of date from it first.")
+        if once and is_known(shown, line):
             return False
         start = "" if not existing or existing.endswith("\n") else "\n"
-        _write_all(file, f"{start}{line}\n".encode())
+        _write_all(file, f"{start}{only_for(line, person)}\n".encode())
         os.fsync(file)
         return True
     finally:

@@ -9,7 +9,8 @@ ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""
 BINARY_SAMPLE_BYTES = 8192
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb"
+    r"\U000e0000-\U000e01ef]"  # tags and further selectors, which can spell out whole sentences unseen
 )
 
 
@@ -51,7 +52,8 @@ def is_binary(data: bytes) -> bool:
 
 
 def visible(text: str) -> str:
-    """Text with control, direction and invisible characters written as `\\xHH` or `\\uHHHH`; `\\r\\n` is a line end."""
+    """Text with control, direction and invisible characters written as `\\xHH`, `\\uHHHH` or
+    `\\UHHHHHHHH`; `\\r\\n` is a line end."""
     if _CONTROL.search(text) is None:
         return text
     return _CONTROL.sub(_escaped, text.replace("\r\n", "\n"))
@@ -59,7 +61,7 @@ def visible(text: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found.group())
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65_536 else f"\\U{code:08x}"
 
 
 def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str]) -> BoundedOutput:

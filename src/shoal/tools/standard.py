@@ -5,7 +5,6 @@ from collections.abc import Callable
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ToolContext
 from shoal.domain.web import Fetcher
-from shoal.permissions.actions import shell_actions
 from shoal.tools.builtin.artifacts import ReadArtifactTool
 from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
@@ -85,4 +84,6 @@ def standard_tools(
 def command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
     """What a command of a tool will do, in the first of the call's mounts."""
     cwd = context.mounts[0].host
+    from shoal.permissions.actions import shell_actions  # not loaded before the first command is judged
+
     return shell_actions(tool, command, cwd=cwd, mounts=context.mounts, isolated=context.sandbox.isolated)

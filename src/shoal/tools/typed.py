@@ -9,7 +9,7 @@ from shoal.domain.errors import ToolError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.ports import Command, Invocation, RunFile, ToolContext, ToolOutput
 
 ARGUMENTS_CHARS_MAX = 30_000_000
 """Longest JSON text of arguments that is looked at."""
@@ -29,6 +29,28 @@ class Prepared(NamedTuple):
     async def run(self) -> ToolOutput:
         """Do it."""
         return await self.work()
+
+
+class PreparedCommand(NamedTuple):
+    """An `Invocation` that runs a command in a sandbox.
+
+    `work` is given the command and what taints its output (empty: nothing), for tools whose output comes later.
+    """
+
+    actions: tuple[Action, ...]
+    shown: str
+    canonical: str
+    command: Command
+    work: Callable[[Command, str], Awaitable[ToolOutput]]
+    tainted_by: str = ""
+
+    def bound(self, runs: tuple[RunFile, ...], tainted_by: str) -> "PreparedCommand":
+        """The same with the files that have to be as they were allowed, and what taints its output."""
+        return self._replace(command=msgspec.structs.replace(self.command, runs=runs), tainted_by=tainted_by)
+
+    async def run(self) -> ToolOutput:
+        """Run it."""
+        return await self.work(self.command, self.tainted_by)
 
 
 class TypedTool(Generic[Arguments]):

@@ -68,9 +68,10 @@ class RemindCommand:
             kind="one-shot" if moment.kind == "one-shot" else "periodic",
             schedule=moment.schedule,
             text=wanted.text,
+            author=asked.author,
+            tainted_by="",
             thread=asked.thread,
             timezone=wanted.timezone,
-            created_by=asked.author.id,
         )
         added = await self._add(spec)
         assert added.next_at is not None

@@ -25,13 +25,13 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.foreign import UNREADABLE, is_text
 from shoal.domain.ids import parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import NewTrigger, Opening, Trigger
 from shoal.domain.schedule import check, next_after, single_time, zone_named
 from shoal.domain.store import Triggers
-from shoal.triggers.service import Target, key_of
+from shoal.triggers.service import SourceOf, Target, key_of
 
 if TYPE_CHECKING:
     import anyio
@@ -45,6 +45,8 @@ FILES_MAX = 1000
 """Most files of the directory that are looked at, and most that done/ and failed/ keep; the oldest go."""
 
 _NAME_PREFIX = "file:"
+_OWNER = Author("shoal", trusted=True)
+"""Whoever may write into the directory may do everything here; what an agent was made to write there is marked."""
 _NAME_BYTES_MAX = 255
 
 log = logging.getLogger(__name__)
@@ -80,13 +82,20 @@ class EventFiles:
     """Watches a directory of event files and keeps the stored triggers in step with it."""
 
     def __init__(
-        self, directory: Path, triggers: Triggers, target: Target, clock: Clock, poke: Callable[[], None]
+        self,
+        directory: Path,
+        triggers: Triggers,
+        target: Target,
+        clock: Clock,
+        poke: Callable[[], None],
+        source_of: SourceOf,
     ) -> None:
         self._directory = directory
         self._triggers = triggers
         self._target = target
         self._clock = clock
         self._poke = poke
+        self._source_of = source_of
         self._known: dict[str, _Stamp] = {}
 
     async def run(self) -> None:
@@ -155,7 +164,7 @@ class EventFiles:
     def _present(self) -> dict[str, _Stamp]:
         found: dict[str, _Stamp] = {}
         for name in sorted(os.listdir(self._directory))[:FILES_MAX]:
-            if name.startswith(".") or not name.endswith(".json") or not _is_text(name):
+            if name.startswith(".") or not name.endswith(".json") or not is_text(name):
                 continue
             status = os.lstat(self._directory / name)
             if stat.S_ISREG(status.st_mode):
@@ -172,10 +181,11 @@ class EventFiles:
     async def _look_at(self, name: str, stamp: _Stamp, stored: list[Trigger]) -> None:
         if self._known.get(name) != stamp:
             event, stamp = _read(self._directory / name)
+            spec = _spec(name, event, await self._source_of(self._directory / name))
             if event.type == "immediate":
-                await self._start(name, event, stamp)
+                await self._start(name, spec, stamp)
                 return
-            stored = await self._keep_in_step(name, event, stored)
+            stored = await self._keep_in_step(spec, stored)
             self._known[name] = stamp
         for trigger in stored:
             if trigger.spec.kind == "one-shot" and trigger.state == "done":
@@ -191,12 +201,18 @@ class EventFiles:
         fate = await self._target.fate(key_of(trigger, trigger.last_at))
         return fate is not None and fate.state in ("pending", "sending")
 
-    async def _start(self, name: str, event: _EventFile, stamp: _Stamp) -> None:
-        spec = _spec(name, event)
-        thread = spec.thread or unopened(spec.platform, spec.channel)
-        key, author = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}", Author("shoal", f"event {Path(name).stem}")
+    async def _start(self, name: str, spec: NewTrigger, stamp: _Stamp) -> None:
+        key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
         prompt = Prompt(
-            thread, key, spec.text, author, self._clock.now(), agent=spec.agent, origin="trigger", message_id=key
+            spec.thread or unopened(spec.platform, spec.channel),
+            key,
+            spec.text,
+            msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}"),
+            self._clock.now(),
+            agent=spec.agent,
+            origin="trigger",
+            message_id=key,
+            tainted_by=spec.tainted_by,
         )
         if spec.thread is None:
             await self._open(name, prompt)
@@ -215,9 +231,8 @@ class EventFiles:
         elif fate.state == "failed":
             self._put_away(name, "failed", fate.error)
 
-    async def _keep_in_step(self, name: str, event: _EventFile, stored: list[Trigger]) -> list[Trigger]:
+    async def _keep_in_step(self, spec: NewTrigger, stored: list[Trigger]) -> list[Trigger]:
         """Leave exactly one trigger that says what the file says; the oldest, should two processes have added one."""
-        spec = _spec(name, event)
         same = [trigger for trigger in stored if trigger.spec == spec]
         for trigger in stored:
             if trigger not in same[:1]:
@@ -252,14 +267,6 @@ def _stamp(status: os.stat_result) -> _Stamp:
     return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8 on the disk; another one could not be stored with its trigger."""
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
-
-
 def _reason_name(name: str) -> str:
     """The file beside a failed one; a name that leaves no room for its ending loses its own end."""
     ending = ".reason.txt"
@@ -288,8 +295,8 @@ def _content(path: Path) -> tuple[bytes, _Stamp]:
     return content, _stamp(status)
 
 
-def _spec(name: str, event: _EventFile) -> NewTrigger:
-    """The file as a trigger. Raises InvalidInput naming what is wrong."""
+def _spec(name: str, event: _EventFile, source: str) -> NewTrigger:
+    """The file as a trigger; `source` had a hand in it. Raises InvalidInput naming what is wrong."""
     try:
         thread = parse_thread_id(event.threadId) if event.threadId else None
     except ShoalError as error:
@@ -298,6 +305,8 @@ def _spec(name: str, event: _EventFile) -> NewTrigger:
         kind="periodic" if event.type == "periodic" else "one-shot",
         schedule=event.schedule if event.type != "immediate" else "1970-01-01",
         text=event.text,
+        author=_OWNER,
+        tainted_by=f"the event file {name}, written after {source}" if source else "",
         thread=thread,
         platform="" if thread else event.adapterId,
         channel="" if thread else event.channelId,

@@ -9,7 +9,7 @@ from pathlib import Path
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Prompt
-from shoal.triggers.service import LATE_SECONDS_MIN, Target
+from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, Target
 
 HEARTBEAT_FILE = "HEARTBEAT.md"
 TEXT_BYTES_MAX = 16_384
@@ -27,7 +27,15 @@ class Heartbeat:
     """Beats into one thread. Beats stand on a fixed grid of times, so that several processes send each one once."""
 
     def __init__(
-        self, file: Path, thread: ThreadId, target: Target, clock: Clock, *, minutes: float, agent: str = ""
+        self,
+        file: Path,
+        thread: ThreadId,
+        target: Target,
+        clock: Clock,
+        source_of: SourceOf,
+        *,
+        minutes: float,
+        agent: str = "",
     ) -> None:
         self._file = file
         self._thread = thread
@@ -35,6 +43,7 @@ class Heartbeat:
         self._clock = clock
         self._seconds = minutes * 60
         self._agent = agent
+        self._source_of = source_of
 
     async def run(self) -> None:
         """Beat until cancelled; ends at once when `minutes` is 0.
@@ -56,7 +65,8 @@ class Heartbeat:
             return False
         now = self._clock.now()
         key = f"heartbeat:{self._agent}@{round(now.timestamp() / self._seconds)}"
-        author = Author("shoal", "heartbeat")
+        author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
+        source = await self._source_of(self._file)
         await self._target.send(
             Prompt(
                 self._thread,
@@ -68,6 +78,7 @@ class Heartbeat:
                 message_id=key,
                 origin="trigger",
                 history=False,
+                tainted_by=f"{HEARTBEAT_FILE}, written after {source}" if source else "",
             )
         )
         return True

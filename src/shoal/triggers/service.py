@@ -12,12 +12,14 @@ it leads into a channel                      sent means: put into the outbox as 
                                              went. If the trigger comes again while the post waits, that one has failed
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
                                              switched off and somebody is told
+a turn that one has started failed           noted with the end of the turn, see store/triggers.py
 """
 
 import heapq
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -26,9 +28,10 @@ from shoal.domain.clock import Clock, iso, to_micros
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
 from shoal.domain.ids import unopened
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.records import Fate, Occurrence, Opening, Trigger
+from shoal.domain.records import Fate, NewTrigger, Occurrence, Opening, Trigger
 from shoal.domain.schedule import next_after
 from shoal.domain.store import Triggers
+from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, switched_off, title
 from shoal.triggers.alarm import Alarm
 
 POLL_SECONDS = 60.0
@@ -37,8 +40,6 @@ LATE_SECONDS_MIN = 120.0
 """An occurrence this late is still on time, whatever catch_up_seconds says."""
 LATE_TOLD_SECONDS = 300.0
 """From here on the message says that it comes late."""
-RETRY_SECONDS = (30.0, 120.0, 600.0)
-FAILURES_MAX = 5
 BACKOFF_SECONDS_MAX = 3600.0
 BATCH = 100
 
@@ -65,6 +66,10 @@ class Target(Protocol):
         ...
 
 
+SourceOf = Callable[[Path], Awaitable[str]]
+"""What untrusted content had a hand in a file; empty when none had."""
+Judge = Callable[[NewTrigger], Awaitable[Author]]
+"""Who asked for a trigger that was stored without its author, trusted as the rules have it now."""
 Tell = Callable[[Trigger, str], Awaitable[None]]
 """Says a sentence about a trigger to whoever should know, such as its thread."""
 
@@ -81,6 +86,7 @@ class TriggerService:
         catch_up_seconds: float = 3600,
         poll_seconds: float = POLL_SECONDS,
         tell: Tell | None = None,
+        judge: Judge,
     ) -> None:
         self._triggers = triggers
         self._target = target
@@ -88,8 +94,10 @@ class TriggerService:
         self._late_max = timedelta(seconds=max(catch_up_seconds, LATE_SECONDS_MIN))
         self._poll_seconds = poll_seconds
         self._tell = tell or _log
+        self._judge = judge
         self._alarm = Alarm(clock)
-        self._retries: list[tuple[datetime, str, int, Occurrence]] = []
+        self._retries: list[tuple[float, str, int, Occurrence]] = []
+        """What is to be tried again, by the monotonic clock."""
 
     def poke(self) -> None:
         """A trigger was added or changed; never waits."""
@@ -114,7 +122,7 @@ class TriggerService:
 
     async def fire_due(self) -> None:
         """Claim and send everything that is due now, first what is to be tried again."""
-        while self._retries and self._retries[0][0] <= self._clock.now():
+        while self._retries and self._retries[0][0] <= self._clock.monotonic():
             _, _, attempt, occurrence = heapq.heappop(self._retries)
             await self._deliver(occurrence, attempt)
         while due := await self._triggers.due(BATCH):
@@ -165,29 +173,28 @@ class TriggerService:
         except ShoalError as error:
             problem, can_retry = str(error), False
         if not problem:
-            if trigger.spec.thread is not None and (trigger.failures or trigger.error):
-                await self._triggers.settle(trigger)
             log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
             return
-        retry_at = self._retry_at(trigger, attempt) if can_retry else None
-        if retry_at is not None:
+        seconds = self._seconds_to_retry(trigger, attempt) if can_retry else None
+        if seconds is not None:
+            retry_at = self._clock.monotonic() + seconds
             heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
             return
         await self._fail(trigger, problem)
 
-    def _retry_at(self, trigger: Trigger, attempt: int) -> datetime | None:
+    def _seconds_to_retry(self, trigger: Trigger, attempt: int) -> float | None:
         """When to try an occurrence again; None when that was the last try or the trigger comes again sooner."""
         if attempt >= len(RETRY_SECONDS):
             return None
-        now = self._clock.now()
-        at = now + timedelta(seconds=RETRY_SECONDS[attempt])
+        now, seconds = self._clock.now(), RETRY_SECONDS[attempt]
         coming = next_after(trigger.spec, now)
-        return at if coming is None or at < coming else None
+        return seconds if coming is None or now + timedelta(seconds=seconds) < coming else None
 
     async def _send(self, occurrence: Occurrence) -> str:
         """Send it; returns what stands against that for now, empty when it was accepted (also earlier)."""
         spec, now = occurrence.trigger.spec, self._clock.now()
-        author = Author(spec.created_by or "shoal", f"trigger {title(occurrence.trigger)}")
+        author = spec.author or await self._judge(spec)
+        asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
         text = spec.text
         if now - occurrence.due_at > timedelta(seconds=LATE_TOLD_SECONDS):
             text += f"\n\n(This was due at {iso(occurrence.due_at)} and comes late.)"
@@ -195,11 +202,12 @@ class TriggerService:
             spec.thread or unopened(spec.platform, spec.channel),
             occurrence.key,
             text,
-            author,
+            replace(author, name=f"trigger {title(occurrence.trigger)}{asked_by}"),
             now,
             agent=spec.agent,
             origin=spec.origin,
             message_id=occurrence.key,
+            tainted_by=spec.tainted_by,
         )
         if spec.thread is None:
             await self._target.open(Opening(prompt, occurrence.trigger.id, _is_last(occurrence.trigger)))
@@ -214,24 +222,21 @@ class TriggerService:
             await self._tell_end(trigger, problem)
 
     async def _tell_end(self, trigger: Trigger, problem: str) -> None:
-        await self._tell(trigger, f"The trigger {title(trigger)} was switched off, since it failed: {problem}")
+        await self._tell(trigger, switched_off(trigger, problem))
 
     async def _seconds_to_next(self) -> float:
-        times = [self._retries[0][0]] if self._retries else []
+        seconds = [self._poll_seconds]
+        if self._retries:
+            seconds.append(self._retries[0][0] - self._clock.monotonic())
         due_at = await self._triggers.next_due_at()
-        times += [due_at] if due_at is not None else []
-        now = self._clock.now()
-        return min([self._poll_seconds, *(max(0.0, (at - now).total_seconds()) for at in times)])
+        if due_at is not None:
+            seconds.append((due_at - self._clock.now()).total_seconds())
+        return max(0.0, min(seconds))
 
 
 def key_of(trigger: Trigger, due_at: datetime) -> str:
     """The key of an occurrence, as the store makes it."""
     return f"{trigger.id}@{to_micros(due_at)}"
-
-
-def title(trigger: Trigger) -> str:
-    """How a trigger is called: its name, else the end of its id."""
-    return trigger.spec.name or trigger.id[-6:]
 
 
 def _is_last(trigger: Trigger) -> bool:

@@ -1,11 +1,9 @@
-"""Webhooks, as pure functions: which message does a call make, and is it the same call again.
+"""Webhooks, as pure functions: which message does a call make.
 
-Whether it is genuine at all says `domain/signing.py`.
+Whether it is genuine says `domain/signing.py`, and whether it is the same call again `domain/deliveries.py`.
 """
 
-import hashlib
 import re
-from collections.abc import Mapping
 from typing import TypeAlias, Union
 
 import msgspec
@@ -21,18 +19,6 @@ BODY_CHARS_MAX = 10_000
 """Of a longer body, `{{ body }}` brings in the beginning."""
 
 _PLACE = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
-_DELIVERY_HEADERS = ("idempotency-key", "x-github-delivery", "x-request-id", "webhook-id")
-
-
-def delivery_key(name: str, headers: Mapping[str, str], body: bytes, fresh_id: str) -> str:
-    """What makes the same call, sent again, the same message: the sender's id of it, or its signed time and content.
-
-    A call without either is a new message every time, by `fresh_id`.
-    """
-    sent_id = next((headers[header] for header in _DELIVERY_HEADERS if headers.get(header)), "")
-    signed = headers.get("x-shoal-signature", "").encode()
-    told = sent_id.encode() or (signed + b"\n" + body if signed else fresh_id.encode())
-    return f"hook:{name}@{hashlib.sha256(told).hexdigest()[:32]}"
 
 
 def render(template: str, name: str, body: bytes) -> str:

@@ -150,14 +150,14 @@ def summary_request(plan: Plan, model: str, room: Room) -> ModelRequest:
     return ModelRequest(model, _SYSTEM, (UserMessage(text),), max_output_tokens=SUMMARY_TOKENS_MAX)
 
 
-def compacted(plan: Plan, summary: str, reason: str) -> Compacted:
+def compacted(plan: Plan, summary: str, reason: str, tainted_by: str) -> Compacted:
     """The event that puts the summary in place: the model's text, the open request, and the files touched so far."""
     parts = [_BLOCK.sub("", summary).strip()]
     read, changed = files_touched(plan)
     for name, lines in (("request", (plan.request,)), ("files-read", read), ("files-changed", changed)):
         if any(lines):
             parts.append("\n".join([f"<{name}>", *lines, f"</{name}>"]))
-    return Compacted(plan.upto_seq, "\n\n".join(parts), reason)
+    return Compacted(plan.upto_seq, "\n\n".join(parts), reason, tainted_by)
 
 
 def files_touched(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -12,7 +12,10 @@ and the next turn has it all again. One of what was cleared meanwhile is dropped
 
 import logging
 
+import anyio
+
 from shoal.domain.clock import Clock
+from shoal.domain.errors import StoreError
 from shoal.domain.events import Failed
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import ModelDone, ModelFailed
@@ -23,6 +26,9 @@ from shoal.turn.session import Session
 from shoal.turn.spending import Charge, Spending
 
 log = logging.getLogger(__name__)
+
+MAILBOX_SECONDS = 1.0
+"""How often the mailbox is looked at while a summary is written in the background."""
 
 
 class Compactor:
@@ -59,9 +65,9 @@ class Compactor:
         plan = self._plan(session, route)
         if plan is None:
             return
-        done = await self._summary(session, route, plan)
+        done = await self._summary_unless_asked(session, route, plan)
         if isinstance(done, ModelDone) and done.message.text.strip() and await _still_has(session, plan):
-            await session.note(compacted(plan, done.message.text, "near"))
+            await session.note(compacted(plan, done.message.text, "near", session.taint.summarised(plan.upto_seq)))
 
     def _urgency(self, session: Session, route: Route) -> str:
         room = self._context.room(session, route)
@@ -84,7 +90,8 @@ class Compactor:
             done = await self._summary(session, route, plan)
             if isinstance(done, ModelDone) and done.message.text.strip():
                 if await _still_has(session, plan):
-                    await session.commit(compacted(plan, done.message.text, reason))
+                    taint = session.taint.summarised(plan.upto_seq)
+                    await session.commit(compacted(plan, done.message.text, reason, taint))
                 return True
             why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
         log.warning("a conversation could not be summarised", extra={"thread_id": session.thread, "why": why})
@@ -103,6 +110,30 @@ class Compactor:
         who, id = session.who, f"summary:{self._clock.new_id()}"
         charge = Charge(id, who.model, session.thread, turn, who.name, session.asker, session.line)
         return await self._spending.ask(charge, route, request, self._context.gauge(route))
+
+    async def _summary_unless_asked(self, session: Session, route: Route, plan: Plan) -> ModelDone | ModelFailed | None:
+        """The summary; None when a prompt came meanwhile. One that another process has taken in is told to nobody here
+        while the thread is at work."""
+        done: ModelDone | ModelFailed | None = None
+        failure: StoreError | None = None
+
+        async def watch() -> None:
+            info = await session.journal.thread(session.thread)
+            while info is None or not info.queued:
+                await self._clock.sleep(MAILBOX_SECONDS)
+                info = await session.journal.thread(session.thread)
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                done = await self._summary(session, route, plan)
+            except StoreError as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return done
 
 
 async def _still_has(session: Session, plan: Plan) -> bool:

@@ -14,7 +14,7 @@ from shoal.domain.events import TurnStarted
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ModelRequest, Prompt, ToolSpec, Usage
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Mount, Route
 from shoal.permissions.rules import Profile
 from shoal.tools.executor import CallContext, Executor
@@ -47,12 +47,14 @@ class Doings(NamedTuple):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Where a turn's surroundings come from: the profile that holds, what the agent does beside the thread, and what
-    is left to spend where that is little."""
+    """Where a turn's surroundings come from: the profile that holds, what the agent does beside the thread in those
+    whose ids begin with a text, what is left to spend where that is little and the turn's audience may know it; and
+    what tells the files of prompts that untrusted content had a hand in."""
 
     profiles: Profiles
-    beside: Callable[[ThreadId, AgentSpec], Awaitable[Doings]]
-    spend_left: Callable[[ThreadId, str, Asker], Awaitable[str]]
+    beside: Callable[[ThreadId, AgentSpec, str], Awaitable[Doings]]
+    spend_left: Callable[[ThreadId, str, Asker, Audience], Awaitable[str]]
+    marked: Callable[[str], Awaitable[Callable[[Path], str]]]
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -81,6 +83,7 @@ class ContextBuilder:
         self._clock = clock
         self._beside = sources.beside
         self._spend_left = sources.spend_left
+        self._marked = sources.marked
         self.limits = window.budget
         self.meter = window.meter
         self._context_tokens = window.context_tokens_max
@@ -95,14 +98,14 @@ class ContextBuilder:
         if expired_seq:
             session.base = session.told = ""
         session.tools = None
-        now = self._present(session)
+        now = await self._present(session)
         settled = settle(await self._stored(session, session.base), await self._stored(session, session.told), now)
-        beside = await self._beside(session.thread, agent)
+        beside = await self._beside(session.thread, agent, session.audience.within(session.chat))
         text = volatile(
             self._clock.now(),
             others=beside.others,
             processes=beside.processes,
-            spend_left=await self._spend_left(session.thread, agent.name, session.asker),
+            spend_left=await self._spend_left(session.thread, agent.name, session.asker, session.audience),
             memory_changes=settled.changes,
         )
         new = {one.digest: one for one in (settled.system, settled.told) if one.digest not in self._known}
@@ -114,6 +117,7 @@ class ContextBuilder:
             history=prompt.history,
             system=settled.system.digest,
             told=settled.told.digest,
+            tainted_by=settled.tainted_by,
         )
         return Opening(started, expired_seq, tuple(new.values()))
 
@@ -124,7 +128,7 @@ class ContextBuilder:
     async def resume(self, session: Session) -> None:
         """Find the system text of a turn that another process opened."""
         session.tools = None
-        session.system = await self._stored(session, session.base) or self._present(session)
+        session.system = await self._stored(session, session.base) or await self._present(session)
 
     def request(self, session: Session, route: Route, *, tools: bool) -> ModelRequest:
         """The next request of the open turn, fitted to the model's window. Raises InvalidInput when nothing can fit."""
@@ -207,7 +211,7 @@ class ContextBuilder:
             return 0
         return session.transcript.expired(self._clock.now() - self._window)
 
-    def _present(self, session: Session) -> SystemPrompt:
+    async def _present(self, session: Session) -> SystemPrompt:
         agent = session.who
         skills = skill_places(skill_roots(self._home, agent.home, session.thread))
         mounts = (Mount(agent.workspace, "/workspace", writable=True), *skills)
@@ -215,7 +219,9 @@ class ContextBuilder:
         def inside(path: Path) -> str:
             return self._executor.sandbox.inside(path, mounts)
 
-        return self._prompts.system(agent, session.thread, self._specs(session), inside)
+        person = session.audience.person
+        source_of = await self._marked(person)
+        return self._prompts.system(agent, session.thread, self._specs(session), inside, source_of, person)
 
     def _specs(self, session: Session) -> tuple[ToolSpec, ...]:
         """The tools as of the turn's start: what comes or goes meanwhile changes nothing of what the model is told."""

@@ -6,6 +6,8 @@ import time
 from collections import OrderedDict
 from typing import NamedTuple
 
+from shoal.domain.foreign import is_text
+
 _RACY_NANOSECONDS = 20_000_000
 """A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
 
@@ -69,7 +71,7 @@ class FileCache:
         return text
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """The names in a directory, sorted, without hidden ones; empty when it is missing or unreadable."""
+        """The names in a directory, sorted, but for hidden ones and what is no UTF-8; empty when it cannot be read."""
         stamp = _stamp(directory, stat.S_IFDIR)
         if stamp is None:
             self._listings.pop(directory, None)
@@ -80,7 +82,7 @@ class FileCache:
             return found.names
         before_ns = time.time_ns()
         try:
-            listed = tuple(sorted(name for name in os.listdir(directory) if not name.startswith(".")))
+            listed = tuple(sorted(name for name in os.listdir(directory) if not name.startswith(".") and is_text(name)))
         except OSError:
             listed = ()
         if found is not None and found.names == listed:
@@ -107,6 +109,16 @@ def cut_middle(text: str, chars_max: int, where: str = "") -> str:
         return text
     half = chars_max // 2
     return _joined(text[:half], text[len(text) - half :], len(text), "characters", where)
+
+
+def cut_bytes(text: str, bytes_max: int, where: str = "") -> str:
+    """Leave out the middle of a text that is longer than `bytes_max` as UTF-8, as `FileCache.read` does of a file."""
+    data = text.encode()
+    if len(data) <= bytes_max:
+        return text
+    half = bytes_max // 2
+    head, tail = _clean(data[:half], "ignore"), _clean(data[len(data) - half :], "ignore")
+    return _joined(head, tail, len(data), "bytes", where)
 
 
 def _stamp(path: str, kind: int) -> _Stamp | None:

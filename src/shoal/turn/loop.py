@@ -5,7 +5,7 @@ What comes next is never remembered, it is computed: `next_move(state, limits)` 
 run again: it goes on at the first thing that the journal does not have.
 
     returns "finished"     turn_finished is in the journal, and the reply in the outbox, in one transaction
-    returns "parked"       a person has to decide; the decision wakes the thread
+    returns "parked"       a person has to decide, or no model answers for now; the decision or time wakes the thread
     raises StaleEpoch      another worker took over; everything here is to be dropped
     is cancelled           nothing is lost: the actor journals an abort, or the next start goes on
 """
@@ -15,9 +15,10 @@ from typing import Literal
 import msgspec
 
 from shoal.domain.agents import TurnLimits
-from shoal.domain.events import AssistantSaid, Failed, LimitReached, StatusChanged, TurnFinished
+from shoal.domain.events import AssistantSaid, Failed, LimitReached, RetryScheduled, StatusChanged, TurnFinished
+from shoal.domain.outage import ANSWERS_AGAIN, GAVE_UP
 from shoal.domain.records import Commit, Spend, Step
-from shoal.domain.turnstate import CallModel, Finish, NoteLimit, RunCalls, next_move
+from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
 from shoal.turn.model_step import ModelStep
 from shoal.turn.session import Session
 from shoal.turn.tool_step import ToolStep
@@ -46,13 +47,16 @@ class TurnLoop:
                     if await self._tools.run(session, calls, truncated=truncated) == "parked":
                         return "parked"
                 case CallModel(tools=tools):
+                    if self._models.waits(session):
+                        session.show(StatusChanged("retrying", "Waiting for the model."))
+                        return "parked"
                     await self._take_steers(session)
                     await self._call_model(session, tools=tools)
                 case NoteLimit(limit=limit):
-                    await session.commit(LimitReached(limit, _bound(limit, limits)))
+                    await session.commit(LimitReached(limit, _bound(limit, limits, session.open)))
                 case Finish():
                     await self.finish(session, move)
-        session.hub.show(session.thread, session.turn, StatusChanged("idle"))
+        session.show(StatusChanged("idle"))
         return "finished"
 
     async def finish(
@@ -82,18 +86,28 @@ class TurnLoop:
         await session.finish(commit)
 
     async def _call_model(self, session: Session, *, tools: bool) -> None:
-        said, spend, step = await self._models.call(session, tools=tools)
+        called = await self._models.call(session, tools=tools)
+        said, steps = called.outcome, (called.step,)
+        if isinstance(said, RetryScheduled):
+            posts = session.outage_begins(said, self._models.gives_up_at(session))
+            await session.write(Commit(session.turn, (said,), posts, steps=steps))
+            return
+        if session.open.retry is not None:
+            over = GAVE_UP if isinstance(said, Failed) else ANSWERS_AGAIN
+            await session.write(Commit(session.turn, posts=session.outage_ends(over), retried=True))
+        if called.instead and called.instead != session.open.instead:
+            await session.commit(Failed(FALLBACK, called.instead, fatal=False))
         if isinstance(said, LimitReached):
             await self._stop(session, said)
         elif isinstance(said, Failed):
-            await session.commit(said, steps=(step,))
+            await session.commit(said, steps=steps)
         elif said.tool_calls or said.stop == "max_tokens":
-            await session.commit(said, spend=spend, steps=(step,))
+            await session.commit(said, spend=called.spend, steps=steps)
         else:
             state = session.open
             text = state.reply + said.text if state.answered and state.stop == "max_tokens" else said.text
             answer = Finish("limit" if state.limit else "done", text)
-            await self.finish(session, answer, said, spend=spend, steps=(step,))
+            await self.finish(session, answer, said, spend=called.spend, steps=steps)
 
     async def _stop(self, session: Session, limit: LimitReached) -> None:
         """End the turn without asking the model once more."""
@@ -106,7 +120,11 @@ class TurnLoop:
             await session.take_steers()
 
 
-def _bound(limit: Literal["steps", "tool_errors"], limits: TurnLimits) -> str:
-    if limit == "steps":
-        return f"{limits.steps_max} steps"
-    return f"{limits.tool_errors_in_a_row_max} tool errors in a row"
+def _bound(limit: Literal["steps", "tool_errors", "output_tokens"], limits: TurnLimits, state: TurnState) -> str:
+    match limit:
+        case "steps":
+            return f"{limits.steps_max} steps"
+        case "tool_errors":
+            return f"{limits.tool_errors_in_a_row_max} tool errors in a row"
+        case "output_tokens":
+            return f"{state.cut_off_in_a_row} answers in a row cut off at max_output_tokens"

@@ -1,14 +1,22 @@
-"""One step's model call: stream it, retry it, fall back to the next model, and make what came of it an event."""
+"""One step's model call: stream it, retry it, fall back to the next model, and make what came of it an event.
+
+every model failed, and                                  what comes of it
+------------------------------------------------------   ---------------------------------------------------------
+one of the failures may pass, within the outage's time   retry_scheduled: the turn waits, and asks each model once
+none may pass, or the outage has lasted too long         error: the turn ends
+"""
 
 import logging
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
 
 from shoal.domain.agents import TurnLimits
 from shoal.domain.backoff import retry_delay
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import AssistantSaid, Failed, LimitReached, StatusChanged, TextStreamed
+from shoal.domain.events import AssistantSaid, Failed, LimitReached, RetryScheduled, StatusChanged, TextStreamed
 from shoal.domain.ids import CallId, ThreadId
 from shoal.domain.messages import (
     RETRYABLE,
@@ -41,20 +49,51 @@ FRIENDLY: dict[FailureKind, str] = {
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
 }
+WAITING: dict[FailureKind, str] = {
+    "rate_limited": "The model's rate limit is reached.",
+    "overloaded": "The model is overloaded right now.",
+    "unreachable": "I cannot reach the model right now.",
+    "dropped": "The connection to the model keeps breaking.",
+    "timeout": "The model does not answer in time.",
+}
+WHY: dict[FailureKind, str] = {
+    "rate_limited": "has reached its rate limit",
+    "overloaded": "is overloaded",
+    "unreachable": "cannot be reached",
+    "dropped": "keeps breaking the connection",
+    "timeout": "does not answer in time",
+    "quota": "has used up its quota",
+    "auth": "refused the API key",
+    "invalid_request": "did not accept the request",
+}
+INSTEAD = "{model} answered, because {first} {why}."
+CHOICES_MAX = 2
+"""How many other models a person is offered while a turn waits."""
 NO_SUCH_MODEL = "No provider has the model that I am to use. Whoever runs this agent can check it with `shoal doctor`."
 HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
     {"quota", "auth", "invalid_request"}
 )
 
+OUTAGE_BASE_SECONDS = 5.0
+"""First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
 CONFIRMED_SECONDS = 0.5
 """How long the word counts that a thread is still this worker's: one that stood still meanwhile asks again."""
+
+
+class Called(msgspec.Struct, frozen=True):
+    """What came of a step's model call. `instead` says, where another model than the first answered, why."""
+
+    outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
+    step: Step
+    spend: Spend | None = None
+    instead: str = ""
 
 
 class ModelStep:
     """Calls models for turns.
 
     `confirm` is awaited before each request and raises StaleEpoch when another worker has the thread by now, so that a
-    process that was frozen does not ask again for what another has finished.
+    process that was frozen does not ask again for what another has finished. `known` names every model there is.
     """
 
     def __init__(
@@ -66,6 +105,7 @@ class ModelStep:
         clock: Clock,
         limits: TurnLimits,
         confirm: Callable[[ThreadId], Awaitable[None]],
+        known: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._models = models
         self._context = context
@@ -74,35 +114,86 @@ class ModelStep:
         self._clock = clock
         self._limits = limits
         self._confirm = confirm
+        self._known = known
 
-    async def call(
-        self, session: Session, *, tools: bool
-    ) -> tuple[AssistantSaid | Failed | LimitReached, Spend | None, Step]:
-        """Get the next assistant message, or what ends the turn. Journals only a dropped history."""
+    async def call(self, session: Session, *, tools: bool) -> Called:
+        """Get the next assistant message, or what ends the turn or lets it wait. Journals only a dropped history."""
         began = self._clock.now()
-        failure, told = ModelFailed("invalid_request", "No model is configured."), NO_SUCH_MODEL
-        for name in (session.who.model, *session.who.fallback):
+        names = (session.who.model, *session.who.fallback)
+        failures: list[ModelFailed] = []
+        told = NO_SUCH_MODEL
+        for name in names:
             try:
                 route = self._models.route(name)
             except InvalidInput as error:
-                failure, told = ModelFailed("invalid_request", str(error)), NO_SUCH_MODEL
+                failures.append(ModelFailed("invalid_request", str(error)))
+                told = NO_SUCH_MODEL
                 log.warning("model %s cannot be used: %s", name, error)
                 continue
             outcome = await self._try_model(session, route, name, tools=tools)
             step = Step(session.open.steps + 1, f"model {name}", began, self._since(began))
             if isinstance(outcome, LimitReached):
-                return outcome, None, step
+                return Called(outcome, step)
             if isinstance(outcome, ModelDone):
                 self._context.learn(session, route, outcome.usage)
                 spend = self._spending.spend(step_charge(session, name), route, outcome.usage)
-                return self._said(session, name, outcome, tools=tools), spend, step
-            failure, told = outcome, FRIENDLY[outcome.kind]
+                instead = INSTEAD.format(model=name, first=names[0], why=WHY[failures[0].kind]) if failures else ""
+                return Called(self._said(session, name, outcome, tools=tools), step, spend, instead)
+            failures.append(outcome)
+            told = FRIENDLY[outcome.kind]
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
         await self._spending.release(step_charge(session, session.who.model))
         step = Step(session.open.steps + 1, "model failed", began, self._since(began))
-        return Failed(failure.kind, told, self._context.clean(failure.message)), None, step
+        scheduled = self._scheduled(session, failures)
+        if scheduled is not None:
+            return Called(scheduled, step)
+        last = failures[-1]
+        return Called(Failed(last.kind, told, self._context.clean(last.message)), step)
+
+    def waits(self, session: Session) -> bool:
+        """Whether the turn waits for its model, and its time has not come."""
+        return session.open.waits(self._clock.now())
+
+    def gives_up_at(self, session: Session) -> datetime:
+        """When a turn that waits for its model waits no longer."""
+        state, now = session.open, self._clock.now()
+        since = min(state.retry.since, now) if state.retry is not None else now
+        by_trigger = state.origin == "trigger"
+        return since + timedelta(
+            seconds=self._limits.trigger_outage_seconds if by_trigger else self._limits.outage_seconds
+        )
+
+    def _scheduled(self, session: Session, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
+        """When to ask again: after the shortest wait that a provider wants, at the latest when the turn gives up."""
+        passing = [failure for failure in failures if failure.kind in RETRYABLE]
+        now, until, before = self._clock.now(), self.gives_up_at(session), session.open.retry
+        if not passing or now >= until:
+            return None
+        attempt = before.attempt + 1 if before is not None else 1
+        wanted = min((failure.retry_after_seconds or 0.0) for failure in passing)
+        delay = retry_delay(attempt, wanted or None, OUTAGE_BASE_SECONDS)
+        first = passing[0]
+        return RetryScheduled(
+            first.kind,
+            WAITING[first.kind],
+            min(now + timedelta(seconds=delay), until),
+            min(before.since, now) if before is not None else now,
+            attempt,
+            self._context.clean(first.message),
+            self._choices(session),
+        )
+
+    def _choices(self, session: Session) -> tuple[str, ...]:
+        """A model of each of the first providers that were not asked."""
+        asked = {name.partition("/")[0] for name in (session.who.model, *session.who.fallback)}
+        others: dict[str, str] = {}
+        for name in self._known():
+            provider = name.partition("/")[0]
+            if provider not in asked:
+                others.setdefault(provider, name)
+        return tuple(others.values())[:CHOICES_MAX]
 
     async def _try_model(
         self, session: Session, route: Route, name: str, *, tools: bool
@@ -128,11 +219,12 @@ class ModelStep:
             if outcome.kind == "context_overflow" and await self._compactor.on_overflow(session, route):
                 continue
             attempt += 1
-            if outcome.kind not in RETRYABLE or attempt >= self._limits.model_attempts_max:
+            tries = self._limits.model_attempts_max if session.open.retry is None else 1
+            if outcome.kind not in RETRYABLE or attempt >= tries:
+                return outcome
+            if (outcome.retry_after_seconds or 0.0) > self._limits.retry_after_seconds_max:
                 return outcome
             delay = retry_delay(attempt, outcome.retry_after_seconds, self._limits.retry_base_seconds)
-            if delay > self._limits.retry_after_seconds_max:
-                return outcome
             self._show(session, StatusChanged("retrying", f"The model is {outcome.kind}; trying again."))
             await self._clock.sleep(delay)
 
@@ -175,6 +267,7 @@ class ModelStep:
             usage=done.usage,
             thinking=done.thinking,
             opaque=done.message.opaque,
+            tainted_by=session.tainted_by,
         )
 
     def _show(self, session: Session, data: TextStreamed | StatusChanged) -> None:

@@ -2,7 +2,7 @@
 first. Building it again while no file changed costs a stat a file and gives the same object."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date
 from itertools import islice
 from pathlib import Path
@@ -12,13 +12,13 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
-from shoal.domain.foreign import enclosed
+from shoal.domain.foreign import enclosed, untrusted_block
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.ids import ThreadId, channel_of, thread_address
 from shoal.domain.messages import ToolSpec
 from shoal.turn.files import FileCache, cut_middle
 from shoal.turn.memory import MemoryFiles
-from shoal.turn.sections import Section, SystemPrompt, assemble
+from shoal.turn.sections import Section, SystemPrompt, assemble, file_section
 from shoal.turn.skills import Skill, SkillReader, SkillRoot, Skills, skill_roots
 
 DOCS_DEPTH_MAX = 3
@@ -26,7 +26,7 @@ DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
 """How many files of it."""
 PROMPTS_MAX = 256
-"""Prompts kept, one an agent and channel; the least recently used goes first."""
+"""Prompts kept, one an agent, channel and person; the least recently used goes first."""
 TOOL_CHARS_MAX = 160
 """Longest line of the tools section; the model gets the whole description beside the prompt."""
 
@@ -68,6 +68,7 @@ class _Sources(NamedTuple):
     docs: tuple[tuple[str, str], ...]
     skills: Skills
     memory: tuple[str, ...]
+    marked: Mapping[str, str]
 
 
 class PromptBuilder:
@@ -79,19 +80,26 @@ class PromptBuilder:
         self._limits = limits
         self._clock = clock
         self._skills = SkillReader(files)
-        self._built: OrderedDict[tuple[str, str], tuple[_Place, _Sources, SystemPrompt]] = OrderedDict()
+        self._built: OrderedDict[tuple[str, str, str], tuple[_Place, _Sources, SystemPrompt]] = OrderedDict()
 
     def system(
-        self, agent: AgentSpec, thread: ThreadId, tools: tuple[ToolSpec, ...], inside: Callable[[Path], str]
+        self,
+        agent: AgentSpec,
+        thread: ThreadId,
+        tools: tuple[ToolSpec, ...],
+        inside: Callable[[Path], str],
+        source_of: Callable[[Path], str],
+        person: str = "",
     ) -> SystemPrompt:
         """The prompt as the files are now: the same object as before while nothing changed.
 
-        `inside` gives the path by which the sandbox knows a host path. Daily notes go by the day in UTC.
+        `inside` gives the path by which the sandbox knows a host path, `source_of` what untrusted content had a hand in
+        a file, empty where none had; `person` is whose private memory stands in it. Daily notes go by the day in UTC.
         """
-        key = (agent.name, thread[: thread.rindex(":")])
+        key = (agent.name, channel_of(thread), person)
         kept = self._built.get(key)
-        place = kept[0] if kept is not None and kept[0].agent_home == agent.home else self._place(agent, thread)
-        sources = self._sources(agent, tools, place, inside)
+        place = kept[0] if kept is not None and kept[0].agent_home == agent.home else self._place(agent, thread, person)
+        sources = self._sources(agent, tools, place, inside, source_of)
         if kept is not None and kept[0] is place and kept[1] == sources:
             self._built.move_to_end(key)
             return kept[2]
@@ -105,7 +113,7 @@ class PromptBuilder:
         """The skills that this agent has in this thread, broken ones as problems."""
         return self._skills.read(skill_roots(self._home, agent.home, thread))
 
-    def _place(self, agent: AgentSpec, thread: ThreadId) -> _Place:
+    def _place(self, agent: AgentSpec, thread: ThreadId, person: str) -> _Place:
         limits, address = self._limits, thread_address(thread)
         data, home = self._home.data, agent.home
         files = (
@@ -119,6 +127,7 @@ class PromptBuilder:
         memory = MemoryFiles(
             self._home,
             thread,
+            person,
             days=limits.notes_days,
             bytes_max=limits.memory_bytes_max,
             note_bytes_max=limits.note_bytes_max,
@@ -127,19 +136,29 @@ class PromptBuilder:
         return _Place(home, files, str(home / "docs"), skill_roots(self._home, home, thread), memory, about)
 
     def _sources(
-        self, agent: AgentSpec, tools: tuple[ToolSpec, ...], place: _Place, inside: Callable[[Path], str]
+        self,
+        agent: AgentSpec,
+        tools: tuple[ToolSpec, ...],
+        place: _Place,
+        inside: Callable[[Path], str],
+        source_of: Callable[[Path], str],
     ) -> _Sources:
         files, limits = self._files, self._limits
         today = self._clock.now().astimezone(UTC).date()
+        docs = tuple(islice(self._documents(place.docs, DOCS_DEPTH_MAX), DOCS_MAX))
+        skills = self._skills.read(place.roots)
+        paths = [f"{place.agent_home}/agent.toml", *(path for _, path, _ in place.files), *(path for path, _ in docs)]
+        paths += [*(str(skill.path) for skill in skills.found), *place.memory.paths(today)]
         return _Sources(
             agent,
             tools,
             today,
             (inside(agent.workspace), *(inside(root.path) for root in place.roots)),
             tuple([files.read(path, limits.file_bytes_max) for _, path, _ in place.files]),
-            tuple(islice(self._documents(place.docs, DOCS_DEPTH_MAX), DOCS_MAX)),
-            self._skills.read(place.roots),
+            docs,
+            skills,
             place.memory.read(files, today),
+            {path: source for path in paths if (source := source_of(Path(path)))},
         )
 
     def _documents(self, directory: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -157,31 +176,37 @@ class PromptBuilder:
             f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}\n"
             f"Your workspace is {sources.paths[0]}; paths you give to tools start there.",
         )
-        yield Section("prompt", agent.system_prompt.strip())
+        marked = sources.marked
+        yield file_section("prompt", "", agent.system_prompt.strip(), marked.get(f"{place.agent_home}/agent.toml", ""))
         for (title, path, live), text in zip(place.files, sources.files, strict=True):
             name = "/".join(path.rsplit("/", 2)[-2:])
-            yield Section(
-                name, f"# {title}\n{enclosed(text, 1)}" if text else "", live=live, label=title if live else ""
-            )
+            source, label = marked.get(path, ""), title if live else ""
+            yield file_section(name, f"# {title}\n", enclosed(text, 1), source, live=live, label=label)
         yield Section("rules", _rules({tool.name for tool in sources.tools}))
         yield Section("tools", _tools(sources.tools, self._limits.tools_listed_max))
         yield self._skill_list(place, sources)
-        yield Section("docs", _docs(place.docs, sources.docs, self._limits.docs_bytes_max))
-        yield from place.memory.sections(sources.memory, sources.today)
+        yield _docs(place.docs, sources.docs, marked, self._limits.docs_bytes_max)
+        yield from place.memory.sections(sources.memory, sources.today, marked)
 
     def _skill_list(self, place: _Place, sources: _Sources) -> Section:
         roots = dict(zip((root.scope for root in place.roots), sources.paths[1:], strict=True))
         shown = [skill for skill in sources.skills.found if not skill.hidden]
         listed = [skill for skill in shown if not skill.inline]
+        marked = {skill.name: source for skill in shown if (source := sources.marked.get(str(skill.path), ""))}
+        tainted_by = {name: f"skill {name}, written after {source}" for name, source in marked.items()}
         lines = [
-            f"- {skill.name}: {skill.description} ({roots[skill.scope]}/{skill.name}/{skill.path.name})"
+            _as_data(
+                f"- {skill.name}: {skill.description} ({roots[skill.scope]}/{skill.name}/{skill.path.name})",
+                tainted_by.get(skill.name, ""),
+            )
             for skill in listed[: self._limits.skills_listed_max]
         ]
         if len(listed) > len(lines):
             lines.append(f"- and {len(listed) - len(lines)} more, not listed here")
-        lines.extend(self._inlined(skill) for skill in shown if skill.inline)
+        lines.extend(_as_data(self._inlined(skill), tainted_by.get(skill.name, "")) for skill in shown if skill.inline)
         head = "# Skills\nBefore a task that one of these describes, read its file and do as it says."
-        return Section("skills", "\n".join([head, *lines]) if lines else "", live=True, label="The list of skills")
+        text = "\n".join([head, *lines]) if lines else ""
+        return Section("skills", text, live=True, label="The list of skills", tainted_by=tuple(tainted_by.values()))
 
     def _inlined(self, skill: Skill) -> str:
         return f"## Skill {skill.name}\n{enclosed(cut_middle(skill.body, self._limits.inline_chars_max))}"
@@ -225,8 +250,13 @@ def _first_sentence(text: str) -> str:
     return sentence if len(sentence) <= TOOL_CHARS_MAX else f"{sentence[: TOOL_CHARS_MAX - 1]}…"
 
 
-def _docs(directory: str, docs: tuple[tuple[str, str], ...], bytes_max: int) -> str:
+def _as_data(text: str, tainted_by: str) -> str:
+    return untrusted_block(tainted_by, text) if tainted_by else text
+
+
+def _docs(directory: str, docs: tuple[tuple[str, str], ...], marked: Mapping[str, str], bytes_max: int) -> Section:
     parts = ["# Documents"]
+    tainted_by: list[str] = []
     left = bytes_max
     for path, text in docs:
         size = len(text.encode())
@@ -234,6 +264,11 @@ def _docs(directory: str, docs: tuple[tuple[str, str], ...], bytes_max: int) -> 
         if size > left:
             parts.append(f"## {name}\n(left out: too long for the room that documents have)")
         elif text:
-            parts.append(f"## {name}\n{enclosed(text)}")
+            source = marked.get(path, "")
+            if source:
+                tainted_by.append(f"docs/{name}, written after {source}")
+                parts.append(untrusted_block(tainted_by[-1], f"## {name}\n{enclosed(text)}"))
+            else:
+                parts.append(f"## {name}\n{enclosed(text)}")
             left -= size
-    return "\n\n".join(parts) if len(parts) > 1 else ""
+    return Section("docs", "\n\n".join(parts) if len(parts) > 1 else "", tainted_by=tuple(tainted_by))

@@ -19,6 +19,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from shoal.domain.foreign import untrusted_block
+
 CHANGES_CHARS_MAX = 4000
 """A longer account of changes is not told: the system text is renewed instead."""
 
@@ -27,12 +29,24 @@ class Section(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of the system text, heading included; an empty text leaves it out.
 
     `live` sections may change under a base. `label` says in a change notice what changed; without one it goes untold.
+    `tainted_by` names the files in it that untrusted content had a hand in.
     """
 
     name: str
     text: str
     live: bool = False
     label: str = ""
+    tainted_by: tuple[str, ...] = ()
+
+
+def file_section(name: str, head: str, text: str, source: str, *, live: bool = False, label: str = "") -> Section:
+    """A file's text below its heading; that of a marked one (`source` says by what) stands in an untrusted block."""
+    if not text:
+        return Section(name, "", live=live, label=label)
+    tainted_by = f"{name}, written after {source}"
+    if not source:
+        return Section(name, f"{head}{text}", live=live, label=label)
+    return Section(name, f"{head}{untrusted_block(tainted_by, text)}", live, label, (tainted_by,))
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
@@ -49,6 +63,13 @@ class Settled(msgspec.Struct, frozen=True, eq=False):
     system: SystemPrompt
     told: SystemPrompt
     changes: str = ""
+
+    @property
+    def tainted_by(self) -> str:
+        """The marked files in what the model is told, at most three by name; empty when there are none."""
+        sections = (*self.system.sections, *self.told.sections)
+        names = list(dict.fromkeys(name for section in sections for name in section.tainted_by))
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def assemble(sections: Iterable[Section]) -> SystemPrompt:
@@ -89,10 +110,12 @@ def difference(before: SystemPrompt, after: SystemPrompt) -> str:
     old = {section.name: section for section in before.sections if section.live}
     parts: list[str] = []
     for section in after.sections:
-        was = old[section.name].text if section.name in old else ""
-        if section.live and section.label and section.text != was:
-            parts.extend(_lines(section.label, was, section.text))
-    return "\n".join(parts)
+        was = old.get(section.name, _NEW)
+        if section.live and section.label and section.text != was.text:
+            lines = "\n".join(_lines(section.label, was.text, section.text))
+            tainted_by = ", ".join(dict.fromkeys((*was.tainted_by, *section.tainted_by)))
+            parts.append(untrusted_block(tainted_by, lines) if lines and tainted_by else lines)
+    return "\n".join(part for part in parts if part)
 
 
 def _lines(label: str, before: str, after: str) -> Iterable[str]:
@@ -104,13 +127,15 @@ def _lines(label: str, before: str, after: str) -> Iterable[str]:
 
 
 def _counted(text: str) -> Counter[str]:
-    """The lines below the heading; empty ones say nothing."""
-    return Counter(line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    """The lines below the heading, without the marks around untrusted text; empty ones say nothing."""
+    return Counter(line for line in text.splitlines() if line.strip() and not line.startswith(_NO_TEXT))
 
 
 def _frozen(prompt: SystemPrompt) -> list[Section]:
     return [section for section in prompt.sections if not section.live]
 
 
+_NEW = Section("", "")
+_NO_TEXT = ("#", "<untrusted", "</untrusted")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(tuple[Section, ...])

@@ -1,28 +1,42 @@
 """What a worker holds in memory of a thread while it advances it: the lease, the transcript and the open turn's state.
 
 Writes are shielded: an abort takes effect before or after one, never between the journal and what memory knows of it.
+After one it takes effect at once, so that nothing begins in a turn whose stop was accepted while it was written.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.children import Purpose, is_child, report_of
-from shoal.domain.events import Cleared, Compacted, Event, EventData, TurnFinished, TurnStarted
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    LiveData,
+    RetryScheduled,
+    TurnFinished,
+    TurnStarted,
+)
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Caller, Prompt, ToolSpec
-from shoal.domain.permissions import Asker
+from shoal.domain.outage import outage_over, outage_post
+from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import LiveHub
 from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
 from shoal.domain.store import Journal
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import TurnState
-from shoal.permissions.taint import TaintState
+from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.turn.budget import Tally
 from shoal.turn.sections import SystemPrompt
 from shoal.turn.tokens import ESTIMATES, Meter
@@ -39,17 +53,22 @@ class Projector(Protocol):
 class Session:
     """One active thread. Everything in it can be dropped and read again from the journal.
 
-    `steered` and `aborting` are set by signals from outside the turn's task; `streamed` is the text of the model call
-    under way, so that an abort can keep it; `calls_made` tells live watchers one model call from the next; `base` and
-    `told` are the digests of the window's prompts (turn/sections.py); `tally` has the running sums for the budget.
+    `steered` and `aborting` are set by signals from outside the turn's task, and by what a commit met; `scope` is what
+    an abort cancels: the turn's work. A write that ends in a cancelled turn does not return. `streamed` is the text of
+    the model call under way, so that an abort can keep it; `calls_made` tells live watchers one model call from the
+    next; `base` and `told` are the digests of the window's prompts (turn/sections.py); `tally` has the running sums for
+    the budget.
     """
 
     __slots__ = (
         "_folders",
+        "_taint",
+        "_turn_taint",
         "_window_seq",
         "aborting",
         "agent",
         "asker",
+        "audience",
         "base",
         "caller",
         "calls_made",
@@ -60,13 +79,13 @@ class Session:
         "next_prompt",
         "overflowed",
         "request_units",
+        "scope",
         "speaks_in",
         "squeezed_to",
         "state",
         "steered",
         "streamed",
         "system",
-        "taint",
         "tally",
         "told",
         "tools",
@@ -90,18 +109,20 @@ class Session:
         self._window_seq = lease.window_seq
         self.state: TurnState | None = None
         self.agent: AgentSpec | None = None
-        self.asker = Asker()
+        self.asker = Asker(trust="untrusted")
+        self.audience = Audience()
         self.caller: Caller | None = None
         self.speaks_in = ThreadId("")
         self.system: SystemPrompt | None = None
         self.tools: tuple[ToolSpec, ...] | None = None
         self.base = self.told = ""
-        self.taint = TaintState()
+        self._taint = self._turn_taint = TaintState()
         self.unprojected: list[Event] = []
         self.streamed: list[str] = []
         self.calls_made = 0
         self.steered = lease.steers
         self.aborting = lease.aborting
+        self.scope: anyio.CancelScope | None = None
         self.overflowed = False
         self.squeezed_to = 0
         self.compacted_in = TurnId("")
@@ -142,6 +163,12 @@ class Session:
         return self.caller.line if self.caller is not None else ()
 
     @property
+    def taint(self) -> TaintState:
+        """What untrusted content may steer the model. An open turn that met any stays tainted until it ends, whatever
+        leaves the window meanwhile."""
+        return self._taint if self._taint.active else self._turn_taint
+
+    @property
     def tainted_by(self) -> str:
         """The untrusted content that may steer the model now; empty when there is none."""
         return self.taint.shown if self.taint.active else ""
@@ -149,13 +176,23 @@ class Session:
     @property
     def purpose(self) -> Purpose:
         """For whom the open turn works."""
-        return Purpose(self.open.author, self.caller, self.tainted_by, self.speaks_in)
+        return Purpose(self.open.author, self.tainted_by, self.caller, self.speaks_in, self.audience)
+
+    def show(self, data: LiveData) -> None:
+        """Show watchers what the open turn does."""
+        self.hub.show(self.thread, self.turn, data)
 
     def renew(self, lease: Lease) -> None:
         """Go on under a newer lease."""
         self.lease = lease
         self.steered, self.aborting = lease.steers, lease.aborting
         self.next_prompt = lease.prompt
+
+    def abort(self) -> None:
+        """A person stopped the open turn: end its work, at whatever await it stands."""
+        self.aborting = True
+        if self.scope is not None:
+            self.scope.cancel()
 
     async def start(self, prompt: Prompt, commit: Commit) -> None:
         """Open a turn in the journal with its first events. Raises StaleEpoch."""
@@ -166,7 +203,9 @@ class Session:
             await self._absorb(committed)
 
     async def finish(self, commit: Commit) -> None:
-        """Close the turn, unless a steer or follow-up came in between: then the turn's state says so."""
+        """Close the turn, unless a steer, follow-up or stop came in between: then the turn's state says so."""
+        if self.open.origin != "person":  # the key of a trigger's prompt begins with its id
+            commit = msgspec.structs.replace(commit, trigger=self.open.message_id.rpartition("@")[0])
         with anyio.CancelScope(shield=True):
             committed = await self.journal.finish_turn(self.lease, self._reported(commit))
             self.next_prompt = committed.prompt
@@ -174,6 +213,8 @@ class Session:
             self.streamed.clear()
             await self._absorb(committed)
             self.hub.publish(committed.told)
+        if self.open.finished is None:
+            await anyio.lowlevel.checkpoint_if_cancelled()
 
     def _reported(self, commit: Commit) -> Commit:
         """The end of a child's turn, with what it does to its parent."""
@@ -186,16 +227,28 @@ class Session:
         return msgspec.structs.replace(commit, events=events, report=report)
 
     def answer(self, text: str) -> tuple[NewPost, ...]:
-        """The post of the turn's answer; none without a text, or where nobody reads along."""
+        """The post of the turn's answer, which says where a fallback model gave it; none where nobody reads along."""
         if not text or is_child(self.thread):
             return ()
-        return (NewPost(f"{self.turn}:reply", self.thread, text, reply_to=self.open.message_id),)
+        said = f"{text}\n\n_{self.open.instead}_" if self.open.instead else text
+        return (NewPost(f"{self.turn}:reply", self.thread, said, reply_to=self.open.message_id),)
+
+    def outage_begins(self, retry: RetryScheduled, until: datetime) -> tuple[NewPost, ...]:
+        """The post that says, once an outage, what the open turn waits for; for a child it is its root's chat."""
+        if self.open.retry is not None:
+            return ()
+        return (outage_post(self.chat, self.turn, self.open.outages + 1, retry, until),)
+
+    def outage_ends(self, text: str) -> tuple[NewPost, ...]:
+        """The change of that post once the wait is over; none when the turn does not wait."""
+        return (outage_over(self.chat, self.turn, self.open.outages, text),) if self.open.retry is not None else ()
 
     async def take_steers(self) -> None:
         """Journal the messages that wait for this turn."""
         with anyio.CancelScope(shield=True):
             self.steered = False
             await self._absorb(await self.journal.take_steers(self.lease, self.turn))
+        await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def backfill(self, missed: Sequence[Prompt]) -> None:
         """Journal messages that were missed, those that are not known yet. Raises StaleEpoch."""
@@ -211,6 +264,7 @@ class Session:
         """The turn has finished and is written down."""
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
         self.state = None
+        self._turn_taint = TaintState()
         self.aborting = False
 
     async def load(self) -> None:
@@ -237,13 +291,20 @@ class Session:
         for event in events:
             if event.seq > max(self.transcript.last_seq, self._window_seq):
                 self.transcript.add(event)
-                self.taint = self.taint.after(event)
+                self._taint = self._taint.after(event)
             if self.state is not None:
                 self.state.apply(event)
+                self._taint_turn(self.state.turn, event)
             self._note_prompts(event)
         self.unprojected.extend(events)
         if fresh:
             self.hub.publish(events)
+
+    def _taint_turn(self, turn: TurnId, event: Event) -> None:
+        written_under = event.data.tainted_by if isinstance(event.data, AssistantSaid) else ""
+        name = source_of(event) or written_under
+        if event.turn == turn and name and not self._turn_taint.active:
+            self._turn_taint = TaintState((Source(event.seq, name),), active=True)
 
     async def _read(self, after: int, *, before: int = 0) -> list[Event]:
         """Events of the journal, with the paths of this machine."""
@@ -269,9 +330,12 @@ class Session:
         """Make events of the open turn durable, with all that belongs to them. Raises StaleEpoch."""
         with anyio.CancelScope(shield=True):
             await self._absorb(await self.journal.commit(self.lease, commit))
+        await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def _absorb(self, committed: Committed) -> None:
         events = committed.events
         if events and events[0].seq > self.transcript.last_seq + 1:
             self.take(await self._read(self.transcript.last_seq, before=events[0].seq), fresh=False)
         self.take(events)
+        if committed.aborting:
+            self.abort()

@@ -21,7 +21,7 @@ from shoal.domain.budget import Ceiling, Ceilings, Reservation, Reserved, Standi
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ModelDone, ModelEvent, ModelFailed, ModelRequest, TextDelta, ThinkingDelta, Usage
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
 from shoal.domain.records import NewPost, Spend, UsageRow
 from shoal.domain.store import Budget, Ledger
@@ -36,7 +36,7 @@ STANDS_SECONDS = 7200.0
 NOTED_MAX = 10_000
 
 STOPPED = (
-    "I stopped: the budget does not allow another model call. {why} The owner can lift it for today with "
+    "I stopped: the budget does not allow another model call.{why} The owner can lift it for today with "
     "`shoal usage lift`, or raise it under [budget] in the configuration."
 )
 UNPRICED = "The price of {model} is unknown, and budget.unpriced refuses such models while a ceiling in dollars is set."
@@ -46,7 +46,8 @@ NOTE = "A note on the budget: {left} is left."
 class Charge(msgspec.Struct, frozen=True):
     """A model call and who pays for it. `turn` is empty beside turns; nobody's `asker` pays of no user's ceiling.
 
-    `model` is the name the ledger has; `line` are the turns above one that others called, the root first.
+    `model` is the name the ledger has; `line` are the turns above one that others called, the root first; `audience`
+    may read how much is left.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Charge(msgspec.Struct, frozen=True):
     agent: str
     asker: Asker
     line: tuple[tuple[ThreadId, TurnId], ...] = ()
+    audience: Audience = Audience()
 
     @property
     def chat(self) -> ThreadId:
@@ -66,7 +68,8 @@ class Charge(msgspec.Struct, frozen=True):
 def step_charge(session: Session, model: str) -> Charge:
     """The open turn's next step."""
     id = f"{session.turn}:{session.open.steps + 1}"
-    return Charge(id, model, session.thread, session.turn, session.who.name, session.asker, session.line)
+    agent, asker = session.who.name, session.asker
+    return Charge(id, model, session.thread, session.turn, agent, asker, session.line, session.audience)
 
 
 NO_BUDGET = AgentBudget()
@@ -107,13 +110,14 @@ class Spending:
         usage = Usage(gauge.request(request), request.max_output_tokens)
         usd = self._models.usd(route, usage)
         if usd is None and self._ceilings.unpriced == "refuse" and any(bound.usd_max for bound in bounds):
-            return STOPPED.format(why=UNPRICED.format(model=route.model))
+            return STOPPED.format(why=f" {UNPRICED.format(model=route.model)}")
         expires_at = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
         tokens = usage.input_tokens + usage.output_tokens
         found = await self._set_aside(charge, Reservation(charge.id, bounds, usd or 0.0, tokens, expires_at))
         if found.blocked is not None:
             log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": found.blocked.scope})
-            return STOPPED.format(why=f"Left is {found.blocked.left}.")
+            left = f" Left is {found.blocked.left}." if may_know(charge.audience, found.blocked.scope) else ""
+            return STOPPED.format(why=left)
         return ""
 
     async def _set_aside(self, charge: Charge, wanted: Reservation) -> Reserved:
@@ -122,7 +126,7 @@ class Spending:
         with anyio.CancelScope(shield=True):
             found = await self._budget.reserve(wanted)
             if found.blocked is None:
-                await self._note(charge.chat, found.standings)
+                await self._note(charge, found.standings)
         return found
 
     async def release(self, charge: Charge) -> None:
@@ -181,9 +185,13 @@ class Spending:
             spent = msgspec.structs.replace(spent, id=f"{charge.id}:cut:{self._clock.new_id()}")
             await self._ledger.record(charge.thread, charge.turn, spent)
 
-    async def left(self, thread: ThreadId, agent: str, asker: Asker) -> str:
-        """What is left where little is, for the model; empty while there is enough."""
-        bounds = self._bounds(TurnId(""), thread, asker, agent, self._own(agent))
+    async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
+        """What is left where little is, for the model; empty while there is enough, or where others may not know it."""
+        bounds = [
+            bound
+            for bound in self._bounds(TurnId(""), thread, asker, agent, self._own(agent))
+            if may_know(audience, bound.scope)
+        ]
         if not bounds:
             return ""
         found = await self._budget.standings([(bound.scope, bound.day) for bound in bounds])
@@ -194,15 +202,17 @@ class Spending:
         """The id under which the cost is set aside; empty without ceilings."""
         return charge.id if self._bounds_of(charge) else ""
 
-    async def _note(self, thread: ThreadId, standings: tuple[Standing, ...]) -> None:
+    async def _note(self, charge: Charge, standings: tuple[Standing, ...]) -> None:
         for one in standings:
             key = f"budget:{one.scope}:{one.day}"
             if one.share < NOTE_SHARE or key in self._noted or one.scope.startswith("turn:"):
                 continue
+            if not may_know(charge.audience, one.scope):
+                continue
             if len(self._noted) >= NOTED_MAX:
                 self._noted.clear()
             self._noted.add(key)
-            await self._post(NewPost(key, thread, NOTE.format(left=one.left)))
+            await self._post(NewPost(key, charge.chat, NOTE.format(left=one.left)))
 
     def _bounds_of(self, charge: Charge) -> tuple[Ceiling, ...]:
         """The ceilings of the turn and, where others called it, of each turn and thread above."""
@@ -250,6 +260,12 @@ class Spending:
             Ceiling("total", "", wanted.usd_total, wanted.tokens_total),
         )
         return tuple(bound for bound in found if bound.scope and (bound.usd_max or bound.tokens_max))
+
+
+def may_know(audience: Audience, scope: str) -> bool:
+    """Whether this audience is told how full a ceiling is: where strangers may read, only what the conversation itself
+    has spent, since all else tells of what was done elsewhere."""
+    return not audience.guest or scope.startswith(("turn:", "thread:"))
 
 
 def _lower(one: Bound, other: Bound) -> Bound:

@@ -5,6 +5,7 @@ a call's journal when the loop reaches it        what happens
 nothing                                          admit it: refuse, ask, or start
 approval requested, not decided                  park: the turn ends its work until the decision wakes it
 approval decided                                 allow: admit with it; else its result says why not
+allowed, and what it runs has changed            ask anew: the new request takes the place of the old one, and park
 started, no result (a crash)                     run again if the tool is idempotent, else say so to the model
 started, its result is not there yet             park: whoever brings it wakes the turn, which runs the call again
 a message for the turn arrived (steer = skip)    this and the rest are skipped, each with a result
@@ -125,8 +126,11 @@ class ToolStep:
         await session.write(Commit(session.turn, tuple(one.started for one in admitted), audit=audit))
         self._show(session, ", ".join(one.call.name for one in admitted))
         results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
-        there = tuple(result for result in results if result is not None)
+        there = tuple(result for result in results if isinstance(result, ToolFinished))
         await session.commit(*there, steps=tuple(self._timed(session, result) for result in there))
+        for one, result in zip(admitted, results, strict=True):
+            if isinstance(result, Waits):
+                await self._ask(session, one.call, result)
 
     async def _run_one(self, session: Session, context: CallContext, call: ToolCall) -> StepOutcome:
         state = session.open
@@ -138,17 +142,15 @@ class ToolStep:
             self._show_waiting(session, call)
             return "parked"
         if verdict is not None and verdict.decision != "allow":
-            await session.commit(ToolFinished(call.id, call.name, VERDICTS[verdict.decision], is_error=True))
+            text = VERDICTS[verdict.decision]
+            await session.commit(ToolFinished(call.id, call.name, text, is_error=True, counts=False))
             return "done"
         admission = await self._executor.admit(call, context, request)
         match admission:
             case Refused(result=result, audit=audit):
                 await session.write(Commit(session.turn, (result,), _edited(session, request, "changed"), audit))
-            case Waits(approval=approval, event=event, audit=audit):
-                card = card_post(session.chat, approval, self._executor.page)
-                await session.write(Commit(session.turn, (event,), (card,), audit, approval))
-                self._show_waiting(session, call)
-                return "parked"
+            case Waits():
+                return await self._ask(session, call, admission)
             case Admitted():
                 start = Commit(
                     session.turn, (admission.started,), audit=admission.audit, use_approval=admission.use_approval
@@ -157,12 +159,20 @@ class ToolStep:
                 return await self._run_admitted(session, context, admission)
         return "done"
 
+    async def _ask(self, session: Session, call: ToolCall, waits: Waits) -> StepOutcome:
+        """Ask a person, anew where they were asked already."""
+        before = _edited(session, session.open.approvals.get(call.id), "asked_anew")
+        card = card_post(session.chat, waits.approval, self._executor.page)
+        await session.write(Commit(session.turn, (waits.event,), (*before, card), waits.audit, waits.approval))
+        self._show_waiting(session, call)
+        return "parked"
+
     async def _go_on(
         self, session: Session, context: CallContext, call: ToolCall, request: ApprovalRequested | None
     ) -> StepOutcome:
         """A call that has started and has no result: run it again where that does no harm."""
         if not self._runs_again(call):
-            result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True)
+            result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True, counts=False)
             await session.write(Commit(session.turn, (result,), _edited(session, request, "interrupted")))
             return "done"
         admission = await self._executor.again(call, context, request)
@@ -177,6 +187,8 @@ class ToolStep:
         if result is None:
             self._show_waiting(session, admitted.call)
             return "parked"
+        if isinstance(result, Waits):
+            return await self._ask(session, admitted.call, result)
         if not admitted.spec.read_only and (notices := await self._push(context.thread, context.agent)):
             result = msgspec.structs.replace(result, text="\n".join((result.text, *notices)))
         request = session.open.approvals.get(result.call_id)
@@ -195,7 +207,7 @@ class ToolStep:
     async def _fail(
         self, session: Session, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
     ) -> None:
-        results = tuple(ToolFinished(call.id, call.name, text, is_error=True) for call in calls)
+        results = tuple(ToolFinished(call.id, call.name, text, is_error=True, counts=False) for call in calls)
         await session.write(Commit(session.turn, results, void_approvals=void_approvals))
 
     def _timed(self, session: Session, result: ToolFinished) -> Step:

@@ -1,6 +1,7 @@
 """The door: closed unless somebody was let in, by list or by code; answers written as text; not too many messages."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.actors.door import COMMANDS_KEPT_MAX, MESSAGES_BURST, UNLINKED, Door, Links
+from shoal.actors.door import MESSAGES_BURST, UNLINKED, Door, Links, asked_for
 from shoal.actors.pairing import SCOPE, Pairing
 from shoal.domain.commands import Asked
 from shoal.domain.errors import Conflict, Forbidden, NotFound, StoreError
@@ -80,7 +81,7 @@ class Place:
         return Door(self.inside, rules, self.pairing, self.store, self.clock, self.inside, links)
 
     def says(self, user: str, text: str = "hi", *, direct: bool = False, is_bot: bool = False) -> Prompt:
-        author = Author(user, user, is_bot=is_bot)
+        author = Author(user, user, is_bot=is_bot, trusted=True)
         thread = make_thread_id(PLATFORM, "lobby", "1") if text == "hi" else THREAD
         return Prompt(thread, self.clock.new_id(), text, author, self.clock.now(), direct=direct)
 
@@ -128,7 +129,7 @@ async def test_a_stranger_in_a_direct_message_is_paired_by_the_owner(place: Plac
 
 
 async def test_a_code_expires_and_others_never_fit(place: Place) -> None:
-    code = await place.pairing.ask(PLATFORM, Author("ada"))
+    code = await place.pairing.ask(PLATFORM, Author("ada", trusted=True))
     with pytest.raises(NotFound):
         await place.pairing.confirm("WRONGONE", (PLATFORM,), "owner")
     await place.clock.advance(3600)
@@ -177,22 +178,22 @@ async def test_an_answer_as_text_decides_and_starts_no_turn(place: Place) -> Non
     assert len(place.inside.taken) == 1
     await door.send(place.says("eve", "allow 01ABCDEFGH"))
     with pytest.raises(Forbidden):
-        await door.decide(ApprovalId("01ABCDEFGH"), True, Asker("eve", platform=PLATFORM))
+        await door.decide(ApprovalId("01ABCDEFGH"), True, Asker(trust="trusted", user="eve", platform=PLATFORM))
     assert len(place.inside.decided) == 2
 
 
 def test_the_rules_of_access() -> None:
-    ops = Author("ada", roles=("ops",))
+    ops = Author("ada", roles=("ops",), trusted=True)
     assert admit(AccessRules(allow=("role:ops",)), ops, "c").trusted
     assert not admit(AccessRules(allow=("ada",), channels=("c",)), ops, "d").allowed
     assert admit(AccessRules(owners=("ada",), channels=("c",)), ops, "d").owner
-    assert not admit(AccessRules(allow=("*",)), Author("ada", is_bot=True), "c").allowed
-    assert not admit(AccessRules(allow=("*", "")), Author(""), "c").allowed
+    assert not admit(AccessRules(allow=("*",)), Author("ada", is_bot=True, trusted=True), "c").allowed
+    assert not admit(AccessRules(allow=("*", "")), Author("", trusted=True), "c").allowed
 
 
 @given(st.text(), st.lists(st.text()), st.lists(st.text()))
 def test_nobody_comes_in_who_is_not_named(user: str, allow: list[str], paired: list[str]) -> None:
-    found = admit(AccessRules(allow=tuple(allow)), Author(user), "c", paired)
+    found = admit(AccessRules(allow=tuple(allow)), Author(user, trusted=True), "c", paired)
     assert found.allowed == (bool(user) and (user in allow or user in paired or "*" in allow))
 
 
@@ -206,27 +207,28 @@ def test_a_code_is_known_however_it_is_typed(entropy: bytes) -> None:
 async def test_a_command_of_a_stranger_is_not_obeyed(place: Place) -> None:
     door = place.door(AccessRules(allow=("ada",)))
     at = place.clock.now()
-    asked = Asked(THREAD, Author("ada"), "new", "", "k1", at)
+    asked = Asked(THREAD, Author("ada", trusted=True), "new", "", "k1", at)
     assert await door.command(asked) == "Did /new."
-    refused = Asked(THREAD, Author("mallory"), "new", "", "k2", at)
+    refused = Asked(THREAD, Author("mallory", trusted=True), "new", "", "k2", at)
     assert "no access" in await door.command(refused)
     assert [found.author.id for found in place.inside.commands] == ["ada"]
 
 
 async def test_a_command_is_obeyed_once_a_key(place: Place) -> None:
     door = place.door(AccessRules(allow=("ada",)))
-    asked = Asked(THREAD, Author("ada"), "stop", "", "k0", place.clock.now())
+    asked = Asked(THREAD, Author("ada", trusted=True), "stop", "", "k0", place.clock.now())
     place.inside.broken = True
     with pytest.raises(StoreError):
         await door.command(asked)
     place.inside.broken = False
     assert await door.command(asked) == "Did /stop."
     assert await door.command(asked) == ""
-    for number in range(1, COMMANDS_KEPT_MAX + 1):
-        place.clock.jump(60)
-        await door.command(msgspec.structs.replace(asked, key=f"k{number}"))
-    assert await door.command(asked) == "Did /stop."
-    assert len(place.inside.commands) == COMMANDS_KEPT_MAX + 2
+    restarted = place.door(AccessRules(allow=("ada",)))
+    assert await restarted.command(asked) == ""
+    assert await restarted.command(msgspec.structs.replace(asked, key="k1")) == "Did /stop."
+    place.clock.jump(31 * 86_400)
+    forgotten = [gone async for gone in place.store.bookkeeping.forget(place.clock.now() - timedelta(days=30)) if gone]
+    assert forgotten == [2]
 
 
 def linked(*identities: str, roles: tuple[str, ...] = (), **rules: AccessRules) -> Links:
@@ -246,7 +248,7 @@ async def test_a_guest_of_another_platform_is_a_guest_here(place: Place) -> None
 
 
 async def test_the_owner_of_another_platform_is_the_owner_here(place: Place) -> None:
-    code = await place.pairing.ask(PLATFORM, Author("bob"))
+    code = await place.pairing.ask(PLATFORM, Author("bob", trusted=True))
     guest = place.door(OWNED, linked(HERE, "other:77", other=AccessRules(allow=("77",))))
     await guest.send(place.says("ada", f"pair {code}"))
     assert await place.pairing.people(PLATFORM) == ()
@@ -258,7 +260,7 @@ async def test_the_owner_of_another_platform_is_the_owner_here(place: Place) -> 
 async def test_who_was_paired_elsewhere_is_a_guest_here(place: Place) -> None:
     links = linked(HERE, "other:77", other=AccessRules())
     assert (await place.door(OWNED, links).send(place.says("ada"))).status == "dropped"
-    await place.pairing.confirm(await place.pairing.ask("other", Author("77")), ["other"], "olga")
+    await place.pairing.confirm(await place.pairing.ask("other", Author("77", trusted=True)), ["other"], "olga")
     assert (await place.door(OWNED, links).send(place.says("ada"))).status == "accepted"
 
 
@@ -279,3 +281,30 @@ async def test_a_role_of_the_person_counts_like_one_of_the_platform(place: Place
     links = linked(HERE, "other:77", roles=("ops",))
     assert (await place.door(rules, links).send(place.says("ada"))).status == "accepted"
     assert (await place.door(rules, links).send(place.says("ada", is_bot=True))).status == "dropped"
+
+
+@pytest.mark.parametrize(
+    ("created_by", "rules", "trusted"),
+    [
+        ("olga", OWNED, True),
+        ("gustav", AccessRules(allow=("gustav",)), True),
+        ("gustav", AccessRules(allow=("*",)), False),
+        ("gustav", OWNED, False),
+        ("", OWNED, False),
+        ("owner", OWNED, True),  # the command line or the API: nobody of the platform is called so
+        ("owner", AccessRules(allow=("*",)), False),  # here somebody may be
+        ("owner", AccessRules(owners=("owner",)), True),
+    ],
+)
+async def test_a_trigger_without_an_author_is_trusted_as_the_present_rules_have_it(
+    place: Place, created_by: str, rules: AccessRules, *, trusted: bool
+) -> None:
+    spec = NewTrigger("periodic", "0 * * * *", "look", None, "", thread=THREAD, created_by=created_by)
+    author = await asked_for({PLATFORM: place.door(rules)}, spec)
+    assert author == Author(created_by or "shoal", trusted=trusted)
+
+
+async def test_a_trigger_of_the_page_is_its_owners_and_one_of_nobody_is_nobodys() -> None:
+    spec = NewTrigger("periodic", "0 * * * *", "look", None, "", thread=THREAD, created_by="owner")
+    assert (await asked_for({}, spec)).trusted
+    assert not (await asked_for({}, msgspec.structs.replace(spec, created_by="u7"))).trusted

@@ -37,7 +37,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def test_two_processes_that_pair_at_once_lose_nobody(place: Place) -> None:
     names = [f"user{number}" for number in range(WAITING_MAX)]
-    codes = [await place.one.ask(CHAT, Author(name)) for name in names]
+    codes = [await place.one.ask(CHAT, Author(name, trusted=True)) for name in names]
     both = (place.one, place.other)
     found = await asyncio.gather(*(both[n % 2].confirm(code, [CHAT], "olga") for n, code in enumerate(codes)))
     assert sorted(user for _, user in found) == sorted(names)
@@ -47,13 +47,15 @@ async def test_two_processes_that_pair_at_once_lose_nobody(place: Place) -> None
 
 async def test_strangers_that_ask_two_processes_at_once_all_wait(place: Place) -> None:
     both = (place.one, place.other)
-    codes = await asyncio.gather(*(both[n % 2].ask(CHAT, Author(f"user{n}")) for n in range(WAITING_MAX + 5)))
+    codes = await asyncio.gather(
+        *(both[n % 2].ask(CHAT, Author(f"user{n}", trusted=True)) for n in range(WAITING_MAX + 5))
+    )
     assert len([code for code in codes if code]) == WAITING_MAX
     assert len((await place.one.roster(CHAT)).waiting) == WAITING_MAX
 
 
 async def test_a_code_is_good_once(place: Place) -> None:
-    code = await place.one.ask(CHAT, Author("ada", "Ada"))
+    code = await place.one.ask(CHAT, Author("ada", "Ada", trusted=True))
     assert await place.other.confirm(f" {code.lower()} ", ["none", CHAT], "olga") == (CHAT, "ada")
     with pytest.raises(NotFound):
         await place.one.confirm(code, [CHAT], "olga")
@@ -62,16 +64,16 @@ async def test_a_code_is_good_once(place: Place) -> None:
 
 
 async def test_only_a_digest_of_a_code_is_kept(place: Place) -> None:
-    code = await place.one.ask(CHAT, Author("ada"))
+    code = await place.one.ask(CHAT, Author("ada", trusted=True))
     assert code not in (await place.store.settings.get(SCOPE, f"people:{CHAT}") or "")
 
 
 async def test_a_stranger_has_one_code_at_a_time_and_a_new_one_when_it_expired(place: Place) -> None:
-    first = await place.one.ask(CHAT, Author("ada"))
-    assert await place.one.ask(CHAT, Author("ada")) == ""
+    first = await place.one.ask(CHAT, Author("ada", trusted=True))
+    assert await place.one.ask(CHAT, Author("ada", trusted=True)) == ""
     await place.clock.advance(module.CODE_STANDS_SECONDS)
     assert (await place.one.roster(CHAT)).waiting == ()
-    assert await place.one.ask(CHAT, Author("ada")) not in ("", first)
+    assert await place.one.ask(CHAT, Author("ada", trusted=True)) not in ("", first)
 
 
 @pytest.mark.parametrize("code", ["", "SHORT", "MUCHTOOLONGACODE", "🔑🔑🔑🔑🔑🔑🔑🔑"])
@@ -81,7 +83,7 @@ async def test_what_cannot_be_a_code_is_said(place: Place, code: str) -> None:
 
 
 async def test_who_is_removed_is_out_and_a_second_time_is_told(place: Place) -> None:
-    await place.one.confirm(await place.one.ask(CHAT, Author("ada")), [CHAT], "olga")
+    await place.one.confirm(await place.one.ask(CHAT, Author("ada", trusted=True)), [CHAT], "olga")
     await place.other.remove(CHAT, "ada", "olga")
     assert await place.one.people(CHAT) == ()
     with pytest.raises(NotFound):
@@ -89,7 +91,7 @@ async def test_who_is_removed_is_out_and_a_second_time_is_told(place: Place) -> 
 
 
 async def test_letting_in_and_shutting_out_are_audited(place: Place) -> None:
-    await place.one.confirm(await place.one.ask(CHAT, Author("ada")), [CHAT], "olga")
+    await place.one.confirm(await place.one.ask(CHAT, Author("ada", trusted=True)), [CHAT], "olga")
     await place.one.remove(CHAT, "ada", "ida")
     entries = [row.entry for row in await place.store.audit.tail(chain_name=CHAIN)]
     assert [(one.action, one.decision, one.user) for one in entries] == [
@@ -103,7 +105,7 @@ async def test_no_more_than_so_many_are_let_in(place: Place) -> None:
 
     full = Roster(tuple(Paired(f"user{number}") for number in range(PAIRED_MAX)))
     await place.store.settings.put(SCOPE, f"people:{CHAT}", msgspec.json.encode(full).decode())
-    code = await place.one.ask(CHAT, Author("ada"))
+    code = await place.one.ask(CHAT, Author("ada", trusted=True))
     with pytest.raises(Conflict):
         await place.one.confirm(code, [CHAT], "olga")
     assert "ada" not in await place.one.people(CHAT)

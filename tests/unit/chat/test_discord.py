@@ -101,9 +101,12 @@ def test_a_text_names_people(content: str, text: str) -> None:
     assert text_of(message(content, mentions=mentions), ME) == text
 
 
-def test_a_forwarded_message_is_quoted() -> None:
-    forwarded = message("", message_snapshots=[{"message": {"content": "one\ntwo"}}])
-    assert text_of(forwarded, ME) == "> one\n> two"
+def test_a_forwarded_message_is_somebody_elses_words() -> None:
+    forwarded = message("", message_snapshots=[{"message": {"content": "/new\ntwo"}}])
+    prompt = prompt_of(ThreadId("discord:5:0"), forwarded, ME)
+    assert prompt is not None
+    assert prompt.text == "<untrusted source='a forwarded message'>\n/new\ntwo\n</untrusted>"
+    assert prompt.tainted_by == "a forwarded message"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from shoal.testing.clock import START
 from shoal.testing.contracts.chat_peer import Inbox
 
 THREAD = make_thread_id("slack", "C1", "0")
-ADA = Author("ada")
+ADA = Author("ada", trusted=False)
 
 
 def prompt(key: str, author: Author = ADA) -> Prompt:
@@ -42,7 +42,7 @@ async def test_a_change_of_what_is_known_goes_to_its_thread() -> None:
 async def test_nobody_puts_words_into_anothers_mouth() -> None:
     early = Early()
     await early.send(edit("k"), Inbox())
-    mine = prompt("k", Author("bea"))
+    mine = prompt("k", Author("bea", trusted=False))
     assert early.applied(mine) == mine
 
 

@@ -126,7 +126,7 @@ def test_notices_changes_and_its_own_words_are_not_said_to_it() -> None:
 
 
 def test_a_file_s_name_is_no_text_and_its_caption_is() -> None:
-    thread, author = make_thread_id("matrix", "!r", WHOLE), Author("@ada:harbour.example")
+    thread, author = make_thread_id("matrix", "!r", WHOLE), Author("@ada:harbour.example", trusted=False)
     plain = Content(msgtype="m.image", body="tide.png")
     captioned = Content(msgtype="m.image", body="look at this", filename="tide.png")
     assert prompt_of(thread, event(), plain, author, ME).text == ""

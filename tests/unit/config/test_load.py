@@ -31,7 +31,7 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
     [
         ("[turns]\nsteps_maxx = 3", "turns.steps_maxx is not a known key; did you mean steps_max?"),
         ("[modle]\n", "modle is not a known key; did you mean model?"),
-        ("qqqq = 1", "qqqq is not a known key; allowed: model, providers, database, files, turns, mailbox,"),
+        ("qqqq = 1", "qqqq is not a known key; allowed: model, providers, database, files, backup, turns, mailbox,"),
         ("home = '/x'", "home is not a key of the file; pass --home DIR or set SHOAL_HOME."),
         ("[turns]\nsteps_max = 'many'", 'turns.steps_max is "many"; allowed: a whole number from 1 to 10000.'),
         ("[turns]\nsteps_max = 0", "turns.steps_max is 0; allowed: a whole number from 1 to 10000."),

@@ -14,8 +14,8 @@ from shoal.delivery.hub import Hub
 from shoal.delivery.live import Previews
 from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, ROWS_A_CLAIM, Sender
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import TurnId, make_thread_id, unopened
-from shoal.domain.posts import REPEATED, WRITING, OutboundPost, Window
+from shoal.domain.ids import ThreadId, TurnId, make_thread_id, unopened
+from shoal.domain.posts import REPEATED, WRITING, Button, OutboundPost, Window
 from shoal.domain.records import Fate, NewPost, OutboxRow
 from shoal.store.outbox import OutboxView
 from shoal.store.sqlite import SqliteDriver
@@ -34,11 +34,13 @@ class Outbox(OutboxView):
         super().__init__(driver, clock)
         self.claimed: list[str] = []
         self.put_back: list[datetime] = []
+        self.attempts: list[int] = []
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
         """Put back and note when it is due."""
         await super().retry(row, at, error, maybe_sent=maybe_sent)
         self.put_back.append(at)
+        self.attempts.append(row.attempts)
 
     async def claim(
         self, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
@@ -165,7 +167,7 @@ async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
     """Where a platform has no keys the preview stays as it was, and the reply comes below it."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
     thread = make_thread_id("fake", "harbour", "1")
-    await outbox.previewed(thread, TurnId("T1"))
+    await outbox.begin_preview(thread, TurnId("T1"))
     await chat.post(OutboundPost(thread, "preview:T1", "The ti" + WRITING))
     await outbox.put(NewPost("T1:reply", thread, "The tide is low."))
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
@@ -297,3 +299,60 @@ async def test_what_has_not_begun_when_the_sender_ends_is_no_repeat_for_the_next
     await outbox.release("fake")
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     assert (row.part, row.maybe_sent) == (1, False)
+
+
+class Uneditable(FakeChat):
+    """A platform that edits nothing of so long ago."""
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Refuse."""
+        raise PlatformError("Too old to be edited.", permanent=True)
+
+
+async def test_an_answer_whose_preview_cannot_be_edited_is_posted_and_the_preview_deleted(
+    outbox: Outbox, clock: ManualClock
+) -> None:
+    chat = Uneditable(clock=clock)
+    thread = make_thread_id("fake", "harbour", "1")
+    await outbox.begin_preview(thread, TurnId("T1"))
+    await outbox.previewed(thread, TurnId("T1"), await chat.post(OutboundPost(thread, "k", "The ti" + WRITING)))
+    await outbox.put(NewPost("T1:reply", thread, "The tide is low."))
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    await Sender(chat, outbox, clock, Previews(chat, Hub(), outbox, clock)).deliver(row)
+    assert chat.texts(thread) == ["The tide is low."]
+    assert await outbox.depth() == 0
+
+
+async def test_only_the_first_piece_answers_a_message(outbox: Outbox, clock: ManualClock) -> None:
+    chat = FakeChat(clock=clock)
+    thread = make_thread_id("fake", "harbour", "1")
+    await outbox.put(NewPost("long", thread, "word " * (400 * 3 - 10), reply_to="m7"))
+    async with sending(Sender(chat, outbox, clock)):
+        while await outbox.depth():
+            await clock.advance(1)
+    assert [made.post.reply_to for made in chat.posted] == ["m7", "", ""]
+
+
+class RefusingChat(FakeChat):
+    """Refuses each piece so many times."""
+
+    def __init__(self, clock: ManualClock, *times: int) -> None:
+        super().__init__(clock=clock)
+        self._left = list(times)
+
+    async def post(self, post: OutboundPost) -> str:
+        """Refuse, or post."""
+        part = int(post.key.rpartition(":")[2])
+        if self._left[part]:
+            self._left[part] -= 1
+            raise PlatformError("It is busy.")
+        return await super().post(post)
+
+
+async def test_a_piece_does_not_wait_for_the_refusals_of_the_one_before(outbox: Outbox, clock: ManualClock) -> None:
+    chat = RefusingChat(clock, 4, 2)
+    await outbox.put(NewPost("long", make_thread_id("fake", "harbour", "1"), "word " * (400 * 2 - 10)))
+    async with sending(Sender(chat, outbox, clock)):
+        while await outbox.depth():
+            await clock.advance(1)
+    assert outbox.attempts == [0, 1, 2, 3, 0, 1]

@@ -6,16 +6,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.delivery.hub import Hub
-from shoal.delivery.live import STOPPED, WRITING, Previews
+from shoal.delivery.live import STOPPED, WRITING, Previews, shown_of
 from shoal.delivery.pacing import Pacer
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, make_thread_id
+from shoal.domain.markup import measure, render_markup
 from shoal.domain.messages import Author
-from shoal.domain.posts import ChatLimits, OutboundPost
+from shoal.domain.posts import ChatLimits, Markup, OutboundPost
 from shoal.domain.records import NewPost, OutboxRow
+from shoal.domain.unfinished import marked
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.testing.chat import FakeChat
@@ -24,6 +28,7 @@ from shoal.testing.clock import ManualClock
 LIMITS = ChatLimits(200, can_edit=True, has_preview=True, edit_seconds_min=1.0)
 THREAD = make_thread_id("fake", "harbour", "1")
 TURN = TurnId("T1")
+MARKUPS: tuple[Markup, ...] = ("markdown", "telegram", "slack", "discord", "matrix", "plain")
 
 
 class Stand:
@@ -68,7 +73,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     made = Stand(store, clock)
     running = asyncio.ensure_future(made.previews.run(made.pacer))
     await made.passes()
-    made.happens(UserSaid("go", Author("ada"), "m-asked"))
+    made.happens(UserSaid("go", Author("ada", trusted=True), "m-asked"))
     yield made
     running.cancel()
     await asyncio.wait({running})
@@ -115,6 +120,45 @@ async def test_of_a_long_answer_the_first_piece_is_shown(stand: Stand) -> None:
     assert len(stand.chat.posted) == 1
 
 
+async def test_no_open_mark_is_shown_while_a_text_grows(stand: Stand) -> None:
+    shown: list[str] = []
+    for piece in ("Some **bo", "ld** and [a li", "nk](https://x.y", ") here.\n\n```py\nx =", " 1\n``", "`"):
+        await stand.writes(piece)
+        await stand.passes(1.0)
+        shown.append(stand.texts[0].removesuffix(WRITING))
+    assert shown == [
+        "Some **bo**",
+        "Some **bold** and a li",
+        "Some **bold** and a link",
+        "Some **bold** and [a link](https://x.y) here.\n\n```py\nx =\n```\n\n",
+        "Some **bold** and [a link](https://x.y) here.\n\n```py\nx = 1\n```\n\n",
+        "Some **bold** and [a link](https://x.y) here.\n\n```py\nx = 1\n```\n\n",
+    ]
+    stand.happens(TurnFinished("aborted"))
+    await stand.passes()
+    assert stand.texts[0].endswith("```\n\n" + STOPPED)
+
+
+async def test_a_preview_that_is_full_does_not_become_shorter(stand: Stand) -> None:
+    await stand.writes("word " * 36)
+    await stand.passes(1.0)
+    full = stand.texts
+    await stand.writes("more " * 10)
+    await stand.passes(1.0)
+    assert stand.texts == full
+
+
+@pytest.mark.parametrize("markup", MARKUPS)
+@given(
+    st.lists(st.sampled_from(["**bo", "ld**", " *a", "`c", "[l](h", "```\n", "\n\n", "- x", "word " * 9]), max_size=40)
+)
+def test_a_preview_always_fits_in_and_so_does_its_end(markup: Markup, parts: list[str]) -> None:
+    limits = ChatLimits(200, markup=markup, text_unit="utf16", can_stream=len(parts) % 2 == 0)
+    shown, _ = shown_of("".join(parts), limits)
+    for end in (WRITING, STOPPED):
+        assert measure(render_markup(marked(shown, end), markup), limits) <= 200
+
+
 async def test_the_reply_takes_the_previews_message_and_no_edit_follows(stand: Stand) -> None:
     await stand.writes("The tide")
     assert await stand.previews.take(reply()) == "m1"
@@ -145,7 +189,7 @@ async def test_a_reply_takes_the_message_of_a_killed_process_before_anything_new
 
 
 async def test_a_preview_whose_id_nobody_learnt_is_posted_as_one_that_may_stand(stand: Stand) -> None:
-    await stand.store.outbox.previewed(THREAD, TURN)
+    await stand.store.outbox.begin_preview(THREAD, TURN)
     assert await stand.previews.take(reply()) is None
     await stand.writes("The tide")
     assert stand.chat.posted[0].post.maybe_posted
@@ -171,6 +215,27 @@ async def test_a_turn_that_was_stopped_says_so(stand: Stand) -> None:
     stand.happens(TurnFinished("aborted"))
     await stand.passes()
     assert stand.texts == ["The tide" + STOPPED]
+
+
+async def test_what_a_killed_process_showed_of_a_turn_without_an_answer_is_deleted(stand: Stand) -> None:
+    await stand.chat.post(OutboundPost(THREAD, "k1", "The ti" + WRITING))
+    await stand.store.outbox.previewed(THREAD, TURN, "m1")
+    stand.happens(TurnFinished("aborted"))
+    async with asyncio.timeout(20):
+        while stand.texts:
+            await stand.store.outbox.depth()
+            await stand.passes()
+
+
+async def test_a_preview_waits_for_an_earlier_post_and_then_begins(stand: Stand) -> None:
+    await stand.store.outbox.put(NewPost("early", THREAD, "first"))
+    await stand.writes("The tide")
+    assert stand.texts == []
+    (row,) = await stand.store.outbox.claim(["fake"], 1, 60)
+    await stand.store.outbox.posted(row, 0, "m0", last=True)
+    await stand.passes(1.0)
+    await stand.clock.sleepers()
+    assert stand.texts == ["The tide" + WRITING]
 
 
 async def test_a_refused_preview_costs_nothing_and_bars_the_next(stand: Stand) -> None:

@@ -53,6 +53,15 @@ def test_a_long_answer_arrives_whole(markup: Markup, unit: Literal["characters",
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
+def test_what_grows_when_rendered_makes_no_small_pieces(markup: Markup) -> None:
+    limits = ChatLimits(text_chars_max=2000, markup=markup)
+    text = "Low water (at the pier) is 0.4 m. " * 500
+    lengths = [measure(render_markup(piece, markup), limits) for piece in pieces_of(text, limits)]
+    assert all(1000 < length <= 2000 for length in lengths[:-1])
+    assert lengths[-1] > 100
+
+
+@pytest.mark.parametrize("markup", MARKUPS)
 @given(markdown)
 def test_no_letter_is_lost(markup: Markup, text: str) -> None:
     rendered = render_markup(text, markup)

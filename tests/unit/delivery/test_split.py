@@ -1,4 +1,4 @@
-"""Splitting loses nothing, keeps to the limit and leaves no fence open."""
+"""Splitting loses nothing, keeps to the limit, leaves no fence open and makes no silly pieces."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.delivery.split import split_markdown
+from shoal.delivery.split import TAIL_SHARE, split_markdown
 
 line = st.one_of(
     st.text(alphabet="ab 漢字.!`~*_", max_size=120),
@@ -36,8 +36,72 @@ def test_pieces_are_short_enough_and_hold_every_character(text: str, chars_max: 
 
 
 @given(st.text(alphabet="ab c.\n漢", max_size=3000), st.integers(64, 300))
-def test_without_fences_the_pieces_joined_are_the_text(text: str, chars_max: int) -> None:
-    assert "".join(split_markdown(text, chars_max)) == text
+def test_without_fences_the_pieces_joined_are_the_text_but_for_line_ends_at_cuts(text: str, chars_max: int) -> None:
+    pieces = split_markdown(text, chars_max)
+    at = 0
+    for piece in pieces:
+        skipped = len(text[at:]) - len(text[at:].lstrip("\n"))
+        at += 0 if text.startswith(piece, at) and not (at and skipped) else skipped
+        assert text.startswith(piece, at)
+        at += len(piece)
+    assert text[at:].strip("\n") == ""
+
+
+words = st.lists(st.text(alphabet="ab.", min_size=1, max_size=12), max_size=400)
+
+
+@given(words.map(" ".join), st.integers(64, 300))
+def test_no_piece_is_a_mere_tail(text: str, chars_max: int) -> None:
+    pieces = split_markdown(text, chars_max)
+    assert len(pieces) == 1 or len(pieces[-1]) >= chars_max // TAIL_SHARE - 2
+
+
+@given(st.integers(64, 300), st.integers(1, 6), st.integers(0, 6))
+def test_words_without_boundaries_make_as_few_pieces_as_can_be(chars_max: int, whole: int, more: int) -> None:
+    text = "x" * (chars_max * whole + more)
+    assert len(split_markdown(text, chars_max)) == whole + bool(more)
+
+
+@pytest.mark.parametrize("break_", ["\n\n", "\n", "\n\n\n"])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_paragraphs_as_long_as_a_piece_make_one_each(break_: str, count: int) -> None:
+    paragraphs = [letter * 2000 for letter in "abcde"[:count]]
+    assert [piece.strip() for piece in split_markdown(break_.join(paragraphs), 2000)] == paragraphs
+
+
+@pytest.mark.parametrize("length", [2001, 2002, 2010, 2100, 4001])
+def test_a_little_too_much_is_no_message_of_its_own(length: int) -> None:
+    words = " ".join(["tide"] * (length // 5 + 1))[:length]
+    for text in ("x" * length, words):
+        pieces = split_markdown(text, 2000)
+        assert len(pieces) == -(-length // 2000)
+        assert len(pieces[-1]) >= 2000 // TAIL_SHARE - 5
+
+
+def test_code_that_ends_at_the_cut_is_not_opened_again() -> None:
+    code = "x" * 100
+    for after in ("", "\n", "\nDone.", "\n\nDone."):
+        pieces = split_markdown(f"```python\n{code}\n```{after}", 114)
+        assert pieces == [f"```python\n{code}\n```", *([after.strip()] if after.strip() else [])]
+
+
+def test_code_that_begins_at_the_cut_is_not_opened_for_nothing() -> None:
+    text = "Look at this, it is long enough to fill a piece:\n```python\n" + "x = 1\n" * 20 + "```"
+    pieces = split_markdown(text, 64)
+    assert pieces[0] == "Look at this, it is long enough to fill a piece:\n"
+    assert pieces[1].startswith("```python\nx = 1\n")
+
+
+def test_a_fence_within_a_fence_is_text() -> None:
+    text = f"```\n{'x' * 80}\n```python\n{'y' * 80}\n```"
+    assert split_markdown(text, 100) == [f"```\n{'x' * 80}\n```python\n```", f"```\n{'y' * 80}\n```"]
+
+
+@given(st.text(alphabet="`~ ax\n", max_size=600), st.integers(64, 200))
+def test_no_fence_is_too_odd_to_be_cut(text: str, chars_max: int) -> None:
+    pieces = split_markdown(text, chars_max)
+    assert all(len(piece) <= chars_max for piece in pieces)
+    assert "".join(pieces).count("a") >= text.count("a")
 
 
 @given(markdown, st.integers(100, 500))

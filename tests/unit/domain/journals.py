@@ -22,7 +22,7 @@ from shoal.domain.messages import Author, ToolCall
 
 THREAD = ThreadId("web:lobby:test")
 AT = datetime(2026, 1, 5, tzinfo=UTC)
-PERSON = Author("u1")
+PERSON = Author("u1", trusted=True)
 
 
 def number(*data: EventData, turn: str = "t1", first: int = 1) -> list[Event]:
@@ -35,9 +35,9 @@ def calls(*ids: str) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(CallId(one), "time", "{}") for one in ids)
 
 
-def result(call: str, text: str = "ok", *, is_error: bool = False) -> ToolFinished:
+def result(call: str, text: str = "ok", *, is_error: bool = False, counts: bool = True) -> ToolFinished:
     """The result of a call."""
-    return ToolFinished(CallId(call), "time", text, is_error)
+    return ToolFinished(CallId(call), "time", text, is_error, counts=counts)
 
 
 @st.composite

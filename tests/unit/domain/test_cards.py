@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.cards import CARD_CHARS_MAX, card_edit, card_post, card_text
+from shoal.domain.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
+from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.records import NewApproval
+
+FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scratch/x", -1, "")
 
 
 @given(st.text(min_size=0, max_size=300), st.integers(30, 100))
@@ -37,3 +40,27 @@ def test_an_edited_card_is_no_longer_than_the_first_one() -> None:
     edit = card_edit(ThreadId("a:b:c"), ApprovalId("A1"), "x" * 100_000, "ran")
     assert edit.text.startswith("✅ Allowed; it ran.")
     assert len(edit.text) < CARD_CHARS_MAX + 300
+
+
+@pytest.mark.parametrize(
+    ("covers", "text"),
+    [
+        (Coverage(), ""),
+        (Coverage((FILE,)), "Runs build.py (1,204 bytes)."),
+        (Coverage((FILE, ABSENT)), "Runs build.py (1,204 bytes)."),
+        (Coverage((ABSENT,)), "Runs /scratch/x (does not exist yet)."),
+        (
+            Coverage((FILE,), others=41),
+            "Runs build.py (1,204 bytes) and may run other files of the workspace (41 code files).",
+        ),
+        (Coverage(others=1), "May run other files of the workspace (1 code file)."),
+        (Coverage(uncovered="it is so"), "It can only be allowed once, because it is so."),
+    ],
+)
+def test_a_card_names_what_runs(covers: Coverage, text: str) -> None:
+    assert coverage_text(covers) == text
+
+
+def test_a_card_names_only_so_many_files() -> None:
+    files = tuple(CoveredFile(f"/workspace/{number}", 1, "d") for number in range(FILES_SHOWN_MAX + 3))
+    assert coverage_text(Coverage(files)).endswith("9 (1 byte), 3 more.")

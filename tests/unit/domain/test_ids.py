@@ -32,7 +32,9 @@ def test_encoding_is_the_documented_one(text: str, encoded: str) -> None:
     assert encode_part(text) == encoded
 
 
-@pytest.mark.parametrize("text", ["", "web", "web:lobby", "a:b:c:d", "web::x", "web:a/b:c", "web:%2f:c", "w:..:c"])
+@pytest.mark.parametrize(
+    "text", ["", "web", "web:lobby", "a:b:c:d", "web::x", "web:a/b:c", "web:%2f:c", "w:..:c", "w:a\udcffb:c"]
+)
 def test_malformed_thread_ids_are_refused(text: str) -> None:
     with pytest.raises(InvalidId, match="Thread id"):
         parse_thread_id(text)

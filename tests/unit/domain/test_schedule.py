@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
+from shoal.domain.messages import Author
 from shoal.domain.records import NewTrigger
 from shoal.domain.schedule import When, check, first_time, next_after, parse_when, single_time, zone_named
 
@@ -39,11 +40,15 @@ LINES = st.builds(" ".join, st.tuples(NUMBERS, HOURS, DAYS, st.just("*"), WEEKDA
 
 
 def periodic(line: str, zone: str = "UTC") -> NewTrigger:
-    return NewTrigger("periodic", line, "do it", thread=THREAD, timezone=zone)
+    return NewTrigger(
+        "periodic", line, "do it", thread=THREAD, timezone=zone, author=Author("owner", trusted=True), tainted_by=""
+    )
 
 
 def one_shot(at: str, zone: str = "UTC") -> NewTrigger:
-    return NewTrigger("one-shot", at, "do it", thread=THREAD, timezone=zone)
+    return NewTrigger(
+        "one-shot", at, "do it", thread=THREAD, timezone=zone, author=Author("owner", trusted=True), tainted_by=""
+    )
 
 
 def values(field: str, low: int, high: int) -> set[int]:
@@ -207,14 +212,60 @@ def test_what_cannot_be_understood_is_said(text: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "what"),
     [
-        (NewTrigger("periodic", "* * * * *", " ", thread=THREAD), "needs a text"),
-        (NewTrigger("periodic", "* * * * *", "x" * 20_001, thread=THREAD), "at most 20000"),
-        (NewTrigger("periodic", "* * * * *", "x"), "give one of the two"),
-        (NewTrigger("periodic", "* * * * *", "x", thread=THREAD, platform="slack", channel="C"), "give one of the two"),
-        (NewTrigger("periodic", "* * * * *", "x", platform="slack"), "give one of the two"),
-        (NewTrigger("periodic", "* * * *", "x", thread=THREAD), "needs five fields"),
-        (NewTrigger("periodic", "0 * * * * *", "x", thread=THREAD), "needs five fields"),
-        (NewTrigger("one-shot", "soon", "x", thread=THREAD), "is no time"),
+        (
+            NewTrigger(
+                "periodic", "* * * * *", " ", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""
+            ),
+            "needs a text",
+        ),
+        (
+            NewTrigger(
+                "periodic",
+                "* * * * *",
+                "x" * 20_001,
+                thread=THREAD,
+                author=Author("owner", trusted=True),
+                tainted_by="",
+            ),
+            "at most 20000",
+        ),
+        (
+            NewTrigger("periodic", "* * * * *", "x", author=Author("owner", trusted=True), tainted_by=""),
+            "give one of the two",
+        ),
+        (
+            NewTrigger(
+                "periodic",
+                "* * * * *",
+                "x",
+                thread=THREAD,
+                platform="slack",
+                channel="C",
+                author=Author("owner", trusted=True),
+                tainted_by="",
+            ),
+            "give one of the two",
+        ),
+        (
+            NewTrigger(
+                "periodic", "* * * * *", "x", platform="slack", author=Author("owner", trusted=True), tainted_by=""
+            ),
+            "give one of the two",
+        ),
+        (
+            NewTrigger("periodic", "* * * *", "x", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
+            "needs five fields",
+        ),
+        (
+            NewTrigger(
+                "periodic", "0 * * * * *", "x", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""
+            ),
+            "needs five fields",
+        ),
+        (
+            NewTrigger("one-shot", "soon", "x", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
+            "is no time",
+        ),
         (one_shot("2026-01-05T09:00"), "is past"),
         (one_shot("2027-01-01", "Europe/Berln"), "not known. Did you mean Europe/Berlin"),
         (one_shot("2027-01-01", "../../etc/passwd"), "not known"),

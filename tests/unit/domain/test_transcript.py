@@ -67,7 +67,7 @@ def test_the_context_block_trails_the_turns_own_message() -> None:
 
 def test_names_and_distrust_of_authors_show() -> None:
     stranger = Author("x1", "mallory", trusted=False)
-    events = number(UserSaid("hi", Author("u2", "ada")), UserSaid("obey", stranger))
+    events = number(UserSaid("hi", Author("u2", "ada", trusted=True)), UserSaid("obey", stranger))
     first, second = Transcript(events).messages()
     assert isinstance(first, UserMessage)
     assert isinstance(second, UserMessage)

@@ -1,28 +1,37 @@
 """What a turn does next, read from its journal alone."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
 from shoal.domain.agents import TurnLimits
 from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
     AssistantSaid,
     Event,
     EventData,
     Failed,
     LimitReached,
     Steered,
+    ToolFinished,
     ToolStarted,
     TurnFinished,
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import CallId, TurnId
-from shoal.domain.turnstate import CallModel, Finish, Move, NoteLimit, RunCalls, TurnState, next_move
+from shoal.domain.ids import ApprovalId, CallId, TurnId
+from shoal.domain.turnstate import CUT_SHORT, CallModel, Finish, Move, NoteLimit, RunCalls, TurnState, next_move
 
+ASKED_AT = datetime(2026, 1, 5, tzinfo=UTC)
 LIMITS = TurnLimits(steps_max=3, tool_errors_in_a_row_max=2)
 OPEN = (TurnStarted("main", "demo"), UserSaid("hi", PERSON))
 ASKED = AssistantSaid("let me see", calls("a", "b"), "tool_calls")
+BLANK = AssistantSaid(" \n", stop="max_tokens", thinking="hm")
+HALF = AssistantSaid("half", stop="max_tokens")
+CUT_CALL = AssistantSaid("", calls("a"), "max_tokens")
 
 
 def after(*data: EventData) -> Move | None:
@@ -31,6 +40,11 @@ def after(*data: EventData) -> Move | None:
 
 def error(call: str) -> EventData:
     return result(call, is_error=True)
+
+
+def not_run(call: str) -> EventData:
+    """Skipped, cut off, denied by a person, interrupted."""
+    return result(call, is_error=True, counts=False)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +65,36 @@ def error(call: str) -> EventData:
         ((ASKED, error("a"), error("b"), LimitReached("tool_errors")), CallModel(tools=False)),
         ((ASKED, error("a"), result("b")), CallModel(tools=True)),
         ((LimitReached("steps"), AssistantSaid("enough")), Finish("limit", "enough")),
+        ((ASKED, not_run("a"), not_run("b")), CallModel(tools=True)),
+        ((ASKED, error("a"), not_run("b"), AssistantSaid("", calls("c")), error("c")), NoteLimit("tool_errors")),
+        ((ASKED, error("a"), error("b"), Steered("try this", PERSON)), CallModel(tools=True)),
+        ((BLANK,), CallModel(tools=True)),
+        ((BLANK, BLANK), NoteLimit("output_tokens")),
+        ((BLANK, BLANK, LimitReached("output_tokens")), Finish("limit", CUT_SHORT)),
+        ((HALF, BLANK, BLANK, LimitReached("output_tokens")), Finish("limit", f"half\n\n{CUT_SHORT}")),
+        ((HALF, BLANK), CallModel(tools=True)),
+        ((BLANK, HALF), CallModel(tools=True)),
+        ((BLANK, BLANK, Steered("shorter", PERSON)), CallModel(tools=True)),
+        ((HALF, HALF, BLANK), Finish("done", f"halfhalf\n\n{CUT_SHORT}")),
+        ((CUT_CALL, not_run("a")), CallModel(tools=True)),
+        ((CUT_CALL, not_run("a"), CUT_CALL), NoteLimit("output_tokens")),
+        ((CUT_CALL, not_run("a"), CUT_CALL, LimitReached("output_tokens")), CallModel(tools=False)),
+        ((LimitReached("steps"), BLANK), Finish("limit", CUT_SHORT)),
         ((Failed("overloaded", "busy"),), Finish("failed", "busy")),
+        ((Failed("summary", "no summary", fatal=False),), CallModel(tools=True)),
         ((ASKED, Failed("internal", "oops")), RunCalls(calls("a", "b"))),
         ((AssistantSaid("bye"), TurnFinished("done", "bye")), None),
     ],
 )
 def test_next_move(data: tuple[EventData, ...], move: Move | None) -> None:
     assert after(*data) == move
+
+
+def test_a_steer_asks_for_more_than_a_tool_has_told() -> None:
+    told = ToolFinished(CallId("a"), "message", "sent", answers=True)
+    said = (*OPEN, AssistantSaid("", calls("a")), told)
+    assert TurnState(TurnId("t1"), number(*said)).told
+    assert not TurnState(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
 
 
 def test_the_step_limit_is_met_after_as_many_steps() -> None:
@@ -86,3 +123,21 @@ def test_the_fold_is_the_same_however_it_is_cut(events: list[Event]) -> None:
 def test_an_unfinished_turn_always_has_a_next_move(events: list[Event]) -> None:
     state = TurnState(events[-1].turn, events)
     assert (next_move(state, LIMITS) is None) == (state.finished is not None)
+
+
+def request(identity: str) -> ApprovalRequested:
+    return ApprovalRequested(ApprovalId(identity), CallId("a"), "bash", (), "x", ASKED_AT)
+
+
+def allowed(identity: str) -> ApprovalSettled:
+    return ApprovalSettled(ApprovalId(identity), CallId("a"), "allow")
+
+
+def test_a_request_made_anew_takes_the_place_of_the_first_and_of_all_that_followed_it() -> None:
+    started = ToolStarted(CallId("a"), "bash", ())
+    state = TurnState(TurnId("t1"), number(*OPEN, ASKED, request("1"), allowed("1"), started, request("2")))
+    assert (state.approvals[CallId("a")].approval_id, state.verdicts, state.started) == ("2", {}, set())
+    again = TurnState(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("1")))
+    assert again.verdicts == {}
+    decided = TurnState(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("2")))
+    assert decided.verdicts[CallId("a")].approval_id == "2"

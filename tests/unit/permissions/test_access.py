@@ -1,5 +1,6 @@
 """Who counts as whom: linked identities, and membership by user or by role."""
 
+import msgspec
 import pytest
 
 from shoal.domain.permissions import Asker
@@ -9,7 +10,7 @@ ADA = Person(("telegram:1", "discord:2"), roles=("lead",))
 
 
 def asker(user: str, platform: str = "telegram", *roles: str) -> Asker:
-    return Asker(user, user, roles, platform)
+    return Asker(trust="trusted", user=user, name=user, roles=roles, platform=platform)
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,10 @@ def test_somebody_linked_is_known_by_all_names_and_roles() -> None:
 def test_somebody_not_linked_stays_who_they_are() -> None:
     by = asker("3")
     assert People([ADA]).asker(by) is by
+
+
+def test_only_a_trusted_identity_of_the_owner_is_the_owner() -> None:
+    people = People([ADA], owners=("discord:2",))
+    assert people.asker(asker("1")).trust == "owner"
+    assert people.asker(asker("3")).trust == "trusted"
+    assert people.asker(msgspec.structs.replace(asker("1"), trust="untrusted")).trust == "untrusted"

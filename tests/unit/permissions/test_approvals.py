@@ -86,21 +86,21 @@ def test_nothing_invisible_is_left(text: str) -> None:
 @pytest.mark.parametrize(
     ("by", "approvers", "owner", "allowed"),
     [
-        (Asker(user="ann", platform="slack"), (), "", True),
-        (Asker(user="bob", platform="slack"), (), "", False),
-        (Asker(user="ann", platform="telegram"), (), "", False),
-        (Asker(user="", platform="slack"), ("slack:",), "slack:", False),
-        (Asker(user="bob", platform="slack"), ("slack:bob",), "", True),
-        (Asker(user="bob", platform="telegram"), ("slack:bob",), "", False),
-        (Asker(user="bob", platform="slack", roles=("ops",)), ("role:ops",), "", True),
-        (Asker(user="bob", platform="slack", roles=("ops",)), ("slack:role:ops",), "", True),
-        (Asker(user="bob", platform="discord", roles=("ops",)), ("slack:role:ops",), "", False),
-        (Asker(user="bob", platform="slack"), ("role:ops",), "", False),
-        (Asker(user="role:ops", platform="slack"), ("role:ops",), "", False),
-        (Asker(user="olga", platform="web"), (), "web:olga", True),
-        (Asker(user="olga", platform="slack"), (), "web:olga", False),
-        (Asker(), (), "", False),
-        (Asker(), ("", ":"), ":", False),
+        (Asker(trust="trusted", user="ann", platform="slack"), (), "", True),
+        (Asker(trust="trusted", user="bob", platform="slack"), (), "", False),
+        (Asker(trust="trusted", user="ann", platform="telegram"), (), "", False),
+        (Asker(trust="trusted", user="", platform="slack"), ("slack:",), "slack:", False),
+        (Asker(trust="trusted", user="bob", platform="slack"), ("slack:bob",), "", True),
+        (Asker(trust="trusted", user="bob", platform="telegram"), ("slack:bob",), "", False),
+        (Asker(trust="trusted", user="bob", platform="slack", roles=("ops",)), ("role:ops",), "", True),
+        (Asker(trust="trusted", user="bob", platform="slack", roles=("ops",)), ("slack:role:ops",), "", True),
+        (Asker(trust="trusted", user="bob", platform="discord", roles=("ops",)), ("slack:role:ops",), "", False),
+        (Asker(trust="trusted", user="bob", platform="slack"), ("role:ops",), "", False),
+        (Asker(trust="trusted", user="role:ops", platform="slack"), ("role:ops",), "", False),
+        (Asker(trust="trusted", user="olga", platform="web"), (), "web:olga", True),
+        (Asker(trust="trusted", user="olga", platform="slack"), (), "web:olga", False),
+        (Asker(trust="trusted"), (), "", False),
+        (Asker(trust="trusted"), ("", ":"), ":", False),
     ],
 )
 def test_who_may_decide(by: Asker, approvers: tuple[str, ...], owner: str, allowed: bool) -> None:
@@ -109,8 +109,8 @@ def test_who_may_decide(by: Asker, approvers: tuple[str, ...], owner: str, allow
 
 def test_who_asked_on_another_platform_may_decide_there() -> None:
     approval = msgspec.structs.replace(APPROVAL, asked_by="telegram:4711")
-    assert may_decide(approval, Asker(user="4711", platform="telegram"))
-    assert not may_decide(approval, Asker(user="4711", platform="slack"))
+    assert may_decide(approval, Asker(trust="trusted", user="4711", platform="telegram"))
+    assert not may_decide(approval, Asker(trust="trusted", user="4711", platform="slack"))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def changed(module: Path, first: int, tests: list[Path]) -> list[str]:
 TESTS = {
     "engine": ("test_engine",),
     "rules": ("test_rules", "test_engine"),
-    "access": ("test_access", "../actors/test_door"),
+    "access": ("test_access", "test_audiences", "../actors/test_door"),
     "approvals": ("test_approvals",),
     "taint": ("test_taint",),
     "profiles": ("test_rules",),

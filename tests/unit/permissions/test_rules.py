@@ -90,21 +90,21 @@ def test_denies_survive_a_long_line_of_ancestors() -> None:
 @pytest.mark.parametrize(
     ("override", "asker", "holds"),
     [
-        (Override(), Asker(), True),
-        (Override(agents=("main",)), Asker(), True),
-        (Override(agents=("other",)), Asker(), False),
-        (Override(platforms=("telegram",)), Asker(platform="telegram"), True),
-        (Override(platforms=("telegram",)), Asker(platform="slack"), False),
-        (Override(channels=("c1",)), Asker(platform="slack", channel="c1"), True),
-        (Override(channels=("slack:c1",)), Asker(platform="slack", channel="c1"), True),
-        (Override(channels=("slack:c1",)), Asker(platform="discord", channel="c1"), False),
-        (Override(kinds=("group",)), Asker(kind="group"), True),
-        (Override(kinds=("group",)), Asker(kind="direct"), False),
-        (Override(users=("slack:u",)), Asker(platform="slack", user="u"), True),
-        (Override(users=("slack:u",)), Asker(platform="web", user="u"), False),
-        (Override(roles=("admin", "ops")), Asker(roles=("dev", "ops")), True),
-        (Override(roles=("admin",)), Asker(roles=("dev",)), False),
-        (Override(platforms=("slack",), roles=("admin",)), Asker(platform="slack"), False),
+        (Override(), Asker(trust="trusted"), True),
+        (Override(agents=("main",)), Asker(trust="trusted"), True),
+        (Override(agents=("other",)), Asker(trust="trusted"), False),
+        (Override(platforms=("telegram",)), Asker(trust="trusted", platform="telegram"), True),
+        (Override(platforms=("telegram",)), Asker(trust="trusted", platform="slack"), False),
+        (Override(channels=("c1",)), Asker(trust="trusted", platform="slack", channel="c1"), True),
+        (Override(channels=("slack:c1",)), Asker(trust="trusted", platform="slack", channel="c1"), True),
+        (Override(channels=("slack:c1",)), Asker(trust="trusted", platform="discord", channel="c1"), False),
+        (Override(kinds=("group",)), Asker(trust="trusted", kind="group"), True),
+        (Override(kinds=("group",)), Asker(trust="trusted", kind="direct"), False),
+        (Override(users=("slack:u",)), Asker(trust="trusted", platform="slack", user="u"), True),
+        (Override(users=("slack:u",)), Asker(trust="trusted", platform="web", user="u"), False),
+        (Override(roles=("admin", "ops")), Asker(trust="trusted", roles=("dev", "ops")), True),
+        (Override(roles=("admin",)), Asker(trust="trusted", roles=("dev",)), False),
+        (Override(platforms=("slack",), roles=("admin",)), Asker(trust="trusted", platform="slack"), False),
     ],
 )
 def test_an_override_holds_where_all_its_selectors_do(override: Override, asker: Asker, holds: bool) -> None:
@@ -116,8 +116,8 @@ def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
     first = Override(kinds=("group",), ask=("tool:x:.*",))
     second = Override(roles=("admin",), allow=("tool:x:.*",), deny=("tool:x:not even they",))
     profiles = Profiles({"mine": base}, [first, second])
-    alone, group = Asker(), Asker(kind="group")
-    admin = Asker(kind="group", roles=("admin",))
+    alone, group = Asker(trust="trusted"), Asker(trust="trusted", kind="group")
+    admin = Asker(trust="trusted", kind="group", roles=("admin",))
     assert answer(profiles.effective("mine", alone, "main"), "tool:x:1") == "allow"
     assert answer(profiles.effective("mine", group, "main"), "tool:x:1") == "ask"
     assert answer(profiles.effective("mine", admin, "main"), "tool:x:1") == "allow"
@@ -129,12 +129,15 @@ def test_combinations_are_compiled_once_and_a_bounded_number_kept(monkeypatch: p
     monkeypatch.setattr("shoal.permissions.rules.COMBINATIONS_KEPT_MAX", 2)
     overrides = [Override(users=(f"u{n}",), ask=(f"{n}",)) for n in range(4)]
     profiles = Profiles({}, overrides)
-    found = profiles.effective("locked", Asker(user="u1"), "main")
-    assert profiles.effective("locked", Asker(user="u1"), "other") is found
+    found = profiles.effective("locked", Asker(trust="trusted", user="u1"), "main")
+    assert profiles.effective("locked", Asker(trust="trusted", user="u1"), "other") is found
     for number in range(4):
-        assert answer(profiles.effective("locked", Asker(user=f"u{number}"), "main"), f"{number}") == "ask"
+        assert (
+            answer(profiles.effective("locked", Asker(trust="trusted", user=f"u{number}"), "main"), f"{number}")
+            == "ask"
+        )
         assert len(profiles._combined) <= 2
-    assert profiles.effective("locked", Asker(), "main") is profiles.get("locked")
+    assert profiles.effective("locked", Asker(trust="trusted"), "main") is profiles.get("locked")
 
 
 EXPECTED: dict[str, dict[str, Decision]] = {

@@ -1,65 +1,102 @@
-"""What is shown is what runs: commands are run by bash, and nothing happens that no action named."""
+"""What is shown is what runs: commands are run by bash among the real programs, and all they do was foreseen."""
 
 import random
-import shutil
-from pathlib import Path
+from collections.abc import Generator
 
 import pytest
 
-from tests.fuzz.commands import SEGMENTS, Ground, random_command, unforeseen
+from shoal.domain.permissions import Action
+from tests.fuzz.commands import SEGMENTS, random_command
+from tests.fuzz.foreseen import is_opaque, runs_unasked, unforeseen
+from tests.fuzz.fuzz_shell import Ground, ground
+from tests.fuzz.target import Missing
 
 FOUND_BEFORE = [
-    "dd >&'q'\\EOF\n",
-    '>&x$\'"${X:-"}"}"E\raa <<"E"\n$(bb)\nE\n\'^done>f',
-    "aa\nbb && aa 21 aa 0>f9 >&f10",
-    "a\\a & cd .. && { aa; } >f5 2>&1 #c\n",
-    "aa >&'$(bb)'",
-    'aa "$\\\n(bb)"',
-    "aa$X'b'",
+    "seq >&'q'\\EOF\n",
+    '>&x$\'"${X:-"}"}"E\raa <<"E"\n$(tac)\nE\n\'^done>f',
+    "rev\ntac && rev 21 rev 0>f9 >&f10",
+    "r\\ev & cd .. && { rev; } >f5 2>&1 #c\n",
+    "rev >&'$(tac)'",
+    'rev "$\\\n(tac)"',
+    "rev$X'tac'",
+    "rev \\{x,y}",
+    "rev {x\\,y}",
+    "rev '{x',y} {x",
+    "rev {1\\..3}",
 ]
 
 
-@pytest.fixture
-def ground(tmp_path: Path) -> Ground:
+@pytest.fixture(scope="module")
+def made() -> Generator[Ground]:
     """Where commands are run."""
-    if shutil.which("bash") is None:
-        pytest.skip("bash is not installed")
-    return Ground(tmp_path)
+    try:
+        with ground() as made:
+            yield made
+    except Missing as missing:
+        pytest.skip(str(missing))
 
 
-@pytest.mark.parametrize("command", FOUND_BEFORE)
-def test_cases_that_were_found_stay_foreseen(ground: Ground, command: str) -> None:
-    if not any(action.opaque for action in ground.actions(command)):
-        assert not unforeseen(ground, command)
+def test_pieces_and_cases_that_were_found_do_what_was_foreseen(made: Ground) -> None:
+    readable = [command for command in (*SEGMENTS, *FOUND_BEFORE) if not is_opaque(made.actions(command))]
+    assert made.unforeseen(readable) == []
 
 
-@pytest.mark.parametrize("command", SEGMENTS)
-def test_every_piece_does_what_was_foreseen(ground: Ground, command: str) -> None:
-    if not any(action.opaque for action in ground.actions(command)):
-        assert not unforeseen(ground, command)
+def test_the_pieces_are_mostly_readable(made: Ground) -> None:
+    opaque = [piece for piece in SEGMENTS if is_opaque(made.actions(piece))]
+    assert opaque == ["A=1 tac", "$(echo rev)", "f() { rev; }; f", "rev >$X", "rev <>f11"]
 
 
-def test_the_pieces_are_mostly_readable(ground: Ground) -> None:
-    opaque = [piece for piece in SEGMENTS if any(action.opaque for action in ground.actions(piece))]
-    assert opaque == ["A=1 bb", "$(echo aa)", "f() { aa; }; f", "aa >$X", "aa <>f11"]
+PLAIN = Action("tool:bash:id", harmless=True, reads=())
 
 
-def test_what_was_not_foreseen_is_noticed(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    actions = ground.actions("aa")
-    monkeypatch.setattr(ground, "actions", lambda _command: actions)
-    assert "ran ['bb', 'x']" in unforeseen(ground, "aa; bb x")
-    assert "wrote /workspace/f" in unforeseen(ground, "aa > f")
-    assert "wrote" in unforeseen(ground, "aa > ../f")
+@pytest.mark.parametrize(
+    ("command", "noticed"),
+    [
+        ("id; tac x", "['tac', 'x'] (/usr/bin/tac) was run and is not named"),
+        ("id 1", "['id', '1'] (/usr/bin/id) was run and is not named"),
+        ("id > /dev/shm/f", "/dev/shm/f outside the workspace was written by ['bash'"),
+        ("id > .git/config", "/workspace/.git/config in a repository was written by"),
+        ("id > x.sh", "/workspace/x.sh, which something may execute, was written by"),
+        ("id > p", "/workspace/p, which something may execute, was written by"),
+        ("id < .env", "the secret /workspace/.env was read by"),
+        ("id < a.txt", "/workspace/a.txt was read by"),
+        ("id < link", "/workspace/a.txt was read by"),
+        ("id 3<> /dev/tcp/127.0.0.1/1", "it connected to"),
+        ("./p", "was run and is not named"),
+    ],
+)
+def test_what_was_not_foreseen_is_noticed(made: Ground, command: str, noticed: str) -> None:
+    assert noticed in unforeseen([PLAIN], made.run([command])[0], made.code)
+
+
+def test_a_program_of_the_workspace_is_noticed_although_it_is_named(made: Ground) -> None:
+    named = [Action(f"tool:bash:{text}", harmless=True, reads=()) for text in ("./p", "factor 7")]
+    assert "/workspace/p of the workspace was run" in unforeseen(named, made.run(["./p"])[0], made.code)
+
+
+def test_a_command_finds_the_workspace_as_it_was(made: Ground) -> None:
+    changing = "rm -r sub; echo x > a.txt; mkdir -p y/z; mv b.txt y; chmod 0 notes.md; ln -s x z; echo x > /tmp/x"
+    looking = "test -e sub/d/e.md -a -e b.txt -a -r notes.md -a ! -e y -a ! -L z -a ! -e /tmp/x && cat a.txt && id"
+    ran = made.run([changing, looking])[1]
+    assert [execution.argv[0] for execution in ran.executed] == ["bash", "cat", "id"]
+    assert not ran.written.keys() - {"/tmp/output"}
+
+
+def test_processes_that_go_on_are_ended_and_noticed(made: Ground) -> None:
+    late, after = made.run(["(trap '' TERM; sleep 60) & disown; id", "id"])
+    assert late.is_late
+    assert not after.is_late
+    assert [execution.argv[0] for execution in after.executed] == ["bash", "id"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
-def test_random_commands_do_nothing_unforeseen(ground: Ground, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_random_commands_do_nothing_unforeseen(made: Ground, seed: int) -> None:
     source = random.Random(seed)
-    ran = 0
-    while ran < 150:
+    commands: list[str] = []
+    while len(commands) < 150:
         command = random_command(source)
-        if any(action.opaque for action in ground.actions(command)):
-            continue
-        ran += 1
-        assert not unforeseen(ground, command)
+        if not is_opaque(made.actions(command)):
+            commands.append(command)
+    assert made.unforeseen(commands) == []
+    assert any(runs_unasked(made.actions(command)) for command in commands)

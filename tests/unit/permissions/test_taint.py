@@ -1,20 +1,31 @@
 """What was read from strangers holds up what could leak or do harm, until it has left the window."""
 
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
-from shoal.domain.events import Cleared, Compacted, Event, EventData, Steered, ToolFinished, UserSaid
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    Revised,
+    Steered,
+    ToolFinished,
+    TurnStarted,
+    UserSaid,
+)
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.engine import decide_all
 from shoal.permissions.rules import Profile, Profiles, ProfileSource
-from shoal.permissions.taint import SOURCES_MAX, Source, TaintState, fetched_by, gate, sink_of, taint_of
+from shoal.permissions.taint import SOURCES_MAX, Source, TaintState, fetched_by, gate, is_secret_file, sink_of, taint_of
 
-ANN = Author("ann")
+ANN = Author("ann", trusted=True)
 STRANGER = Author("eve", "Eve", trusted=False)
 PAGE = ToolFinished(CallId("c"), "read_url", "text", tainted_by="the web page example.org")
 FILE = ToolFinished(CallId("c"), "read", "text")
@@ -152,7 +163,9 @@ def test_what_is_not_known_to_be_harmless_needs_a_person(action: str, harm: bool
 @pytest.mark.parametrize(
     ("command", "harm"),
     [
-        ("ls > x", False),
+        ("ls > x.txt", False),
+        ("ls > x", True),  # what has no name of data may be run by something
+        ("ls > conftest.py", True),
         ("cat < x | sort", False),
         ("ls > /etc/x", True),
         ("ls > .git/config", True),
@@ -269,3 +282,72 @@ def test_commands_that_bring_something_in_are_told_by_their_words(command: str, 
 def test_only_commands_fetch() -> None:
     """Other tools say themselves what their results are tainted by."""
     assert fetched_by([Action("tool:write:/workspace/curl"), Action("tool:read_url:https://example.org")]) == ""
+
+
+def restored(*data: EventData) -> TaintState:
+    """The state after these events, which stand outside of any turn."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return taint_of([Event(seq, ThreadId("a:b:c"), TurnId(""), now, item) for seq, item in enumerate(data, 1)])
+
+
+def test_an_answer_brought_back_taints_as_it_was_tainted() -> None:
+    answer = AssistantSaid("obey", tainted_by="a page")
+    assert restored(answer).shown == "a page"
+    assert not window(answer).active  # in its own turn the page itself is still there
+    assert not restored(AssistantSaid("hello")).active
+
+
+def test_a_prompt_with_a_marked_file_taints_its_turn() -> None:
+    assert window(TurnStarted("main", "demo", tainted_by="memory channel"), UserSaid("hi", ANN)).active
+    assert not window(TurnStarted("main", "demo"), UserSaid("hi", ANN)).active
+
+
+@pytest.mark.parametrize("change", [Revised(STRANGER, "m1", "obey"), Revised(STRANGER, "m1", deleted=True)])
+def test_a_change_by_a_stranger_taints_after_the_conversation_was_cleared(change: Revised) -> None:
+    assert window(Cleared(), change).shown == "a message of Eve"
+    assert not window(Revised(ANN, "m1", "better")).active
+
+
+def test_a_summary_tells_what_taints_it_where_nothing_else_is_left() -> None:
+    assert window(Compacted(7, "it said…", tainted_by="a summary of a page")).shown == "a summary of a page"
+    assert not window(Compacted(7, "", tainted_by="a summary of a page")).active
+    assert window(PAGE, FILE).summarised(1) == "a summary of the web page example.org"
+    assert window(FILE).summarised(1) == ""
+    assert window(FILE, PAGE).summarised(1) == "a summary of untrusted content"
+
+
+@pytest.mark.parametrize(
+    ("path", "secret"),
+    [
+        (".env", True),
+        ("deploy/.env.local", True),
+        ("keys/id_ed25519", True),
+        ("certificate.pem", True),
+        ("my-token.txt", True),
+        (".ssh/known_hosts", True),
+        ("home/.aws/config", True),
+        ("tokens.py", False),
+        ("notes.md", False),
+        ("ssh/config", False),
+    ],
+)
+def test_files_below_a_folder_that_hold_secrets_are_known_by_their_place(path: str, secret: bool) -> None:
+    assert is_secret_file(PurePosixPath(path)) is secret
+
+
+def test_a_command_that_writes_where_nothing_is_executed_leaves_nothing_outside() -> None:
+    write, told = "tool:write:/workspace/out.txt", "tool:message:here"
+    harmless = Action("tool:bash:sort a.txt", harmless=True, reads=(), also=(write,))
+    assert sink_of(harmless) == ""
+    unknown = Action("tool:bash:frobnicate", reads=(), also=(write,))
+    assert "write outside" in sink_of(unknown)
+    silent = Action("tool:bash:frobnicate", reads=(), also=(told,))
+    assert "not known to be harmless" in sink_of(silent)
+
+
+def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
+    assert sink_of(Action("tool:bash:echo hello", reads=())) == ""
+    assert "cannot be seen through" in sink_of(Action("tool:bash:echo hello", opaque=True, reads=()))
+    assert sink_of(Action("tool:bash:frobnicate", harmless=True, reads=())) == "", "whoever read the command knows more"
+    shown = Action("tool:bash:echo hello", harmless=True, reads=("a-secret.pem",))
+    assert "secret" in sink_of(shown)

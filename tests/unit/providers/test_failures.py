@@ -1,35 +1,14 @@
 """One taxonomy from every provider's words."""
 
-from datetime import UTC, datetime
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.providers.overflows import OTHER_REFUSALS, OVERFLOWS, RATE_LIMITS
 
 from shoal.domain.messages import FailureKind
-from shoal.providers.failures import WORDS_CHARS_MAX, failure_in_stream, failure_of, redact, retry_after
-from shoal.testing.clock import ManualClock
-
-OVERFLOWS = [
-    (400, '{"error":{"message":"This model\'s maximum context length is 128000 tokens. However, you requested 130000.",'
-          '"type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}'),
-    (400, '{"error":{"message":"Your input exceeds the context window of this model. Please adjust your input."}}'),
-    (400, '{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210 tokens > 200"}}'),
-    (400, '{"type":"error","error":{"type":"invalid_request_error",'
-          '"message":"input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"}}'),
-    (413, '{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'),
-    (400, '{"error":{"code":400,"status":"INVALID_ARGUMENT",'
-          '"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."}}'),
-    (400, '{"object":"error","message":"This model\'s maximum context length is 4096 tokens.","type":"BadRequestError",'
-          '"param":null,"code":400}'),
-    (400, '{"error":{"code":400,"type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":4096,'
-          '"message":"the request exceeds the available context size. try increasing the context size"}}'),
-    (400, '{"error":"Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded'
-          ' with context length of only 4096 tokens"}'),
-    (400, '{"error":{"message":"Please reduce the length of the messages or completion.","code":"x"}}'),
-    (400, '{"message":"Prompt contains 40000 tokens, too large for model with 32768 maximum context length"}'),
-    (422, '{"detail":"The decoder prompt (length 9000) is longer than the maximum model length of 8192"}'),
-]  # fmt: skip
+from shoal.providers.failures import WORDS_CHARS_MAX, failure_in_stream, failure_of, redact
 
 REFUSALS: list[tuple[int, str, FailureKind]] = [
     (401, '{"error":{"message":"Incorrect API key provided","code":"invalid_api_key"}}', "auth"),
@@ -68,9 +47,43 @@ REFUSALS: list[tuple[int, str, FailureKind]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "body"), OVERFLOWS)
-def test_every_wording_of_a_conversation_too_long_is_known(status: int, body: str) -> None:
-    assert failure_of(status, body.encode(), {}, "mine").kind == "context_overflow"
+SHAPES = (
+    '{"error":{"message":%s,"type":"invalid_request_error","code":null}}',
+    '{"type":"error","error":{"type":"invalid_request_error","message":%s}}',
+    '{"object":"error","message":%s,"type":"BadRequestError","param":null,"code":400}',
+    '[{"error":{"code":400,"message":%s,"status":"INVALID_ARGUMENT"}}]',
+    '{"error":%s}',
+    '{"detail":%s}',
+    '{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":%s,"provider_name":"Mine"}}}',
+)
+
+
+@pytest.mark.parametrize(("provider", "words"), [(name, words) for name in OVERFLOWS for words in OVERFLOWS[name]])
+def test_every_wording_of_a_conversation_too_long_is_known(provider: str, words: str) -> None:
+    assert provider in OVERFLOWS
+    for shape in SHAPES:
+        for said in (words, words.upper(), words.lower()):
+            body = (shape % json.dumps(said)).encode()
+            for status in (400, 413, 422, 500, 503):
+                assert failure_of(status, body, {}, "mine").kind == "context_overflow", (status, body)
+            assert failure_in_stream(body, "mine").kind == "context_overflow", body
+
+
+@pytest.mark.parametrize("words", RATE_LIMITS)
+def test_a_limit_of_tokens_in_a_time_is_no_conversation_too_long(words: str) -> None:
+    for shape in SHAPES:
+        failed = failure_of(429, (shape % json.dumps(words)).encode(), {}, "mine")
+        assert failed.kind in ("rate_limited", "quota"), words
+
+
+@pytest.mark.parametrize("words", OTHER_REFUSALS)
+def test_a_refusal_that_a_shorter_conversation_would_meet_too_is_no_overflow(words: str) -> None:
+    for shape in SHAPES:
+        assert failure_of(400, (shape % json.dumps(words)).encode(), {}, "mine").kind == "invalid_request", words
+
+
+def test_zhipus_code_for_a_prompt_too_long_is_enough() -> None:
+    assert failure_of(400, b'{"error":{"code":"1261","message":"?"}}', {}, "mine").kind == "context_overflow"
 
 
 @pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
@@ -93,25 +106,6 @@ def test_refusals_have_their_kind(status: int, body: str, kind: FailureKind) -> 
 )
 def test_errors_inside_a_stream_have_their_kind(body: str, kind: FailureKind) -> None:
     assert failure_in_stream(body.encode(), "mine").kind == kind
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({"retry-after": "20"}, 20.0),
-        ({"retry-after": "0.5"}, 0.5),
-        ({"retry-after": "-3"}, 0.0),
-        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
-        ({"retry-after": "Sun, 22 Nov 2026 10:00:30 GMT", "date": "Sun, 22 Nov 2026 10:00:00 GMT"}, 30.0),
-        ({"retry-after": "Sun, 22 Nov 2026 10:01:00 GMT"}, 60.0),
-        ({"retry-after": "Sun, 22 Nov 2026 09:00:00 GMT"}, 0.0),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "inf"}, None),
-        ({}, None),
-    ],
-)
-def test_the_wait_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers, ManualClock(datetime(2026, 11, 22, 10, 0, tzinfo=UTC))) == seconds
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The client against servers that speak HTTP in every legal way, and in some that are not."""
 
 import asyncio
+import contextlib
+import itertools
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -9,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from shoal.domain.clock import SystemClock
+from shoal.domain.messages import ModelFailed, ModelRequest, UserMessage
 from shoal.providers import connection as connection_module
 from shoal.providers import http
+from shoal.providers.build import ProviderSettings, build_provider
 from shoal.providers.connection import Connection, ConnectionSilent
 from shoal.providers.http import HttpClient, HttpFailed, Timeouts, make_client, proxy_for, read_whole
+from shoal.providers.keys import KeySource
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 TIMEOUTS = Timeouts(connect_seconds=5.0, idle_seconds=20.0)
@@ -174,6 +180,60 @@ async def test_silence_is_a_timeout(first: bytes) -> None:
             await fetch(one)
         assert failed.value.kind == "timeout"
         await one.close()
+
+
+def dripping(head: bytes, body: bytes) -> Serve:
+    """Answers a byte at a time, long after anybody waits for the rest."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await take(reader)
+        writer.write(head)
+        with contextlib.suppress(OSError):
+            for byte in itertools.cycle(body):
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0)
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("head", "body"), [(b"", b"HTTP/1.1 200 OK\r\nX: y"), (OK + b"transfer-encoding: chunked\r\n\r\n", b"0")]
+)
+async def test_a_head_or_a_frame_that_drips_is_a_timeout(
+    monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes
+) -> None:
+    monkeypatch.setattr(connection_module, "HEAD_BYTES_MAX", 2**40)
+    async with server(dripping(head, body)) as port:
+        one = client(port, Timeouts(5.0, 0.1))
+        with pytest.raises(HttpFailed) as failed:
+            await fetch(one)
+        assert failed.value.kind == "timeout"
+        await one.close()
+
+
+async def test_of_a_refusal_that_drips_what_has_come_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.providers.http.BODY_SECONDS_MAX", 0.1)
+    async with server(dripping(OK + b"content-length: 100000000\r\n\r\n", b"x")) as port:
+        one = client(port)
+        response = await one.request("GET", "/", [])
+        assert set(await read_whole(response)) == set(b"x")
+        await response.close()
+        await one.close()
+
+
+@pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
+async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr("shoal.providers.service.EVENT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("shoal.providers.service.EVENT_BYTES_PER_SECOND", 1e12)
+    head = OK + b"content-type: text/event-stream\r\n\r\n"
+    async with server(dripping(head, b'data: {"type":"ping","choices":[]}')) as port:
+        settings = ProviderSettings("mine", kind, f"http://127.0.0.1:{port}/v1", KeySource("sk-0123456789"))
+        provider = build_provider(settings, SystemClock(), {})
+        events = [one async for one in provider.stream(ModelRequest("m", "", (UserMessage("hi"),), ()))]
+        assert [one.kind for one in events if isinstance(one, ModelFailed)] == ["timeout"]
+        assert len(events) == 1
+        await provider.close()
 
 
 class Timers:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import selectors
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, CommandResult
-from shoal.sandbox import tree
-from shoal.sandbox.host import HostSandbox
+from shoal.domain.ports import CommandResult
+from shoal.sandbox import found, tree
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.testing.contracts.sandbox import Witness
 
@@ -106,16 +106,21 @@ asyncio.run(main())
     assert int(told[-2]) <= 8  # standard streams, the loop's own, and the listing: none of a command's
 
 
-async def test_what_a_dead_server_left_is_killed_at_the_first_command(tmp_path: Path) -> None:
-    orphan = await asyncio.create_subprocess_exec("sleep", "600", env={tree.MARK: "999999999-7."})
-    other = await asyncio.create_subprocess_exec("sleep", "600", env={tree.MARK: f"{os.getpid()}-0."})
-    sandbox = HostSandbox()
-    await sandbox.run(Command("true", tmp_path, ()))
+async def test_only_what_a_dead_server_of_this_namespace_left_is_killed() -> None:
+    """A process that has the number of a server which died is not that server."""
+    mine = found.new_mark()
+    namespace, number, start, boot = mine.partition("/")[0].split()
+    dead = f"{namespace} {number} {int(start) - 1} {boot}/7"
+    foreign = f"pid:[1] 999999999 1 {boot}/7"
+    orphan = await asyncio.create_subprocess_exec("sleep", "600", env={tree.MARK: dead})
+    others = [await asyncio.create_subprocess_exec("sleep", "600", env={tree.MARK: mark}) for mark in (mine, foreign)]
+    assert found.kill_orphans() == 1
     assert await orphan.wait() == -9
-    assert other.returncode is None
-    assert tree.kill_orphans() == 0
-    other.kill()
-    await other.wait()
+    assert [other.returncode for other in others] == [None, None]
+    assert found.kill_orphans() == 0
+    for other in others:
+        other.kill()
+        await other.wait()
 
 
 async def test_cancelling_twice_still_waits_for_the_end(tmp_path: Path) -> None:
@@ -137,3 +142,22 @@ async def test_without_pidfds_ends_are_seen_too(tmp_path: Path, monkeypatch: pyt
     with Witness(tmp_path) as witness:
         assert (await run(tmp_path, f"setsid -f bash -c '{HOLD}'\ncat up; sleep 600", SHORT_SECONDS)).timed_out
         assert witness.is_gone()
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts how often the event loop goes round."""
+
+    rounds = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.rounds += 1
+        return super().select(timeout)
+
+
+def test_the_loop_sleeps_while_nothing_happens(tmp_path: Path) -> None:
+    """Also between the end of the first process and that of what it left, which holds its pipes open."""
+    selector = CountingSelector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        result = runner.run(run(tmp_path, "sleep 0.4 & sleep 0.2; echo done"))
+    assert result.stdout == b"done\n"
+    assert selector.rounds < 30

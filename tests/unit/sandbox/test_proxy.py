@@ -175,6 +175,17 @@ async def test_a_listed_name_that_leads_to_this_machine_is_refused(tmp_path: Pat
     assert not server.heads
 
 
+async def test_whoever_still_sends_a_body_sees_why_it_was_refused() -> None:
+    async with proxy.ProxiedNetwork(("example.org",)) as network:
+        reader, writer = await asyncio.open_unix_connection(f"{network._folder}/socket")
+        writer.write(b"POST http://other.org/ HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n")
+        for _ in range(30):
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+        assert b"403 other.org:80 is not among the hosts" in await reader.read()
+        writer.close()
+
+
 @needs_bubblewrap
 async def test_the_commands_exit_code_and_end_come_through(tmp_path: Path) -> None:
     sandbox = BubblewrapSandbox(network=("example.org",))

@@ -121,7 +121,9 @@ async def test_paths_of_another_machine_are_this_ones(machines: tuple[Machine, M
     assert b.folders.here(THREAD, ours) == ours
     assert b.folders.here(THREAD, "/etc/passwd") == "/etc/passwd"
     assert STILL_FOLDERS.here(THREAD, theirs) == theirs
-    said = UserSaid("look", Author("u"), attachments=(Attachment("chart.png", path=theirs), Attachment("gone")))
+    said = UserSaid(
+        "look", Author("u", trusted=True), attachments=(Attachment("chart.png", path=theirs), Attachment("gone"))
+    )
     moved = relocated(said, lambda path: b.folders.here(THREAD, path))
     assert isinstance(moved, UserSaid)
     assert [one.path for one in moved.attachments] == [ours, ""]

@@ -13,7 +13,7 @@ from tests.postgres import database
 from shoal.domain.errors import Conflict, HomeLocked, StoreCorrupt
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, CallId, TurnId
-from shoal.domain.messages import Usage
+from shoal.domain.messages import Author, Usage
 from shoal.domain.records import AuditEntry, Commit, NewApproval, NewTrigger, Spend
 from shoal.domain.store import Store
 from shoal.store.lock import HomeLock
@@ -57,7 +57,10 @@ async def home(tmp_path: Path) -> Home:
     )
     await store.inbox.accept(prompt("waiting", text="nul \0 and ☃"), 5)
     await store.inbox.accept_now(steer("s"))
-    await store.triggers.add(NewTrigger("periodic", "0 * * * *", "look", THREAD), clock.now())
+    await store.triggers.add(
+        NewTrigger("periodic", "0 * * * *", "look", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
+        clock.now(),
+    )
     await store.settings.put("web", "offset", "7")
     (row,) = await store.outbox.claim(["web"], 1, 60)
     await store.outbox.posted(row, 0, "m0", last=True)

@@ -11,15 +11,15 @@ from typing import TypeVar
 import psycopg
 import pytest
 from psycopg import AsyncConnection
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import PoolTimeout
 from tests.postgres import SCRIPT, database, empty, private_server
 
 from shoal.domain.budget import Ceiling, Reservation
-from shoal.domain.errors import Conflict, InvalidInput, StoreUnavailable
+from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
 from shoal.domain.events import TurnFinished, UserSaid
 from shoal.domain.ids import TurnId
-from shoal.domain.messages import Abort, Usage
+from shoal.domain.messages import Abort, Author, Usage
 from shoal.domain.records import Commit, NewTrigger, Report, Spend
 from shoal.store import postgres
 from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, make_pool, open_postgres
@@ -341,6 +341,48 @@ def test_an_address_keeps_what_it_says() -> None:
     assert "connect_timeout=5" in address("postgresql://shoal@db/shoal")
 
 
+async def test_another_database_behind_the_same_address_is_not_written_to() -> None:
+    """Restored beneath a running process, it is as like the old one as can be."""
+    with database() as url:
+        name = conninfo_to_dict(url)["dbname"]
+        driver = await open_postgres(url, PoolSettings(connections_max=2, wait_seconds=5))
+        await driver.write(put("before"))
+        with psycopg.connect(make_conninfo(url, dbname="postgres"), autocommit=True) as admin:
+            ending = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> 0"
+            admin.execute(ending, (name,))
+            admin.execute(f"alter database {name} rename to {name}_old".encode())
+            try:
+                admin.execute(f"create database {name} template {name}_old".encode())
+                with pytest.raises(StoreCorrupt, match="Another database answers"):
+                    await driver.write(put("after"))
+                assert "Another database answers" in driver.health.damage
+                with psycopg.connect(url) as fresh:
+                    assert fresh.execute("select key from shoal.settings where scope = 's'").fetchall() == [("before",)]
+                await driver.close()
+                again = await open_postgres(url)
+                assert await value(again, "before") == "v"
+                await again.write(put("after"))
+                await again.close()
+            finally:
+                admin.execute(f"drop database {name}_old with (force)".encode())
+
+
+@pytest.mark.parametrize("state", ["XX001", "XX002"])
+async def test_damage_that_the_server_tells_of_stops_writing(
+    driver: PostgresDriver, other: AsyncConnection, state: str
+) -> None:
+    body = f"begin raise exception 'invalid page' using errcode = '{state}'; end"
+    await other.execute(f"create function broken() returns trigger language plpgsql as $${body}$$".encode())
+    await other.execute(b"create trigger broken before insert on settings execute function broken()")
+    try:
+        with pytest.raises(StoreCorrupt, match="invalid page"):
+            await driver.write(put("a"))
+    finally:
+        await other.execute(b"drop function broken cascade")
+    with pytest.raises(StoreCorrupt, match="invalid page"):
+        await driver.write(put("a"))
+
+
 @pytest.mark.slow
 async def test_the_store_works_again_when_the_server_does() -> None:
     with private_server() as url:
@@ -444,7 +486,10 @@ async def test_posts_and_triggers_are_told_to_other_processes(store: DatabaseSto
     await other.execute("listen shoal_due")
     assert await store.outbox.put(post("a"))
     assert not await store.outbox.put(post("a"))
-    await store.triggers.add(NewTrigger("periodic", "0 * * * *", "look", THREAD), ManualClock().now())
+    await store.triggers.add(
+        NewTrigger("periodic", "0 * * * *", "look", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
+        ManualClock().now(),
+    )
     told = [told.payload async for told in other.notifies(timeout=20, stop_after=2)]
     assert told == ["web", "triggers"]
 

@@ -25,7 +25,7 @@ from shoal.domain.messages import Author, ToolCall
 from shoal.domain.transcript import Transcript
 from shoal.store.projections import CONTEXT, LOG, TAIL_BYTES, Projections
 
-ANN = Author("u1", "Reader")
+ANN = Author("u1", "Reader", trusted=True)
 
 
 class Files:

@@ -125,12 +125,12 @@ async def test_a_message_that_is_forgotten_while_it_is_changed_is_unknown(stand:
 
 async def test_a_decision_that_is_forgotten_while_somebody_decides_was_made(stand: Stand) -> None:
     lease = await asked(stand.store, stand.clock)
-    await stand.store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1")
+    await stand.store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
     await closed(stand.store, lease)
     await months(stand.clock)
     stand.forgets("approvals_forget", after="thread_lock", upto="Z")
     with pytest.raises(Conflict, match="deny"):
-        await stand.store.approvals.settle(ApprovalId("A1"), "allow", "once", "u2")
+        await stand.store.approvals.settle(ApprovalId("A1"), "allow", "once", "u2", "owner")
 
 
 @pytest.mark.parametrize("after", ["outbox_again", "outbox_insert"])

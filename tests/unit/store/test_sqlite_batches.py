@@ -46,7 +46,7 @@ def script(number: int, work: Work) -> Script[tuple[str, bool]]:
     if work.ending == "refused" and not before:
         raise Conflict("before anything was changed")
     yield from query("setting_put", scope="s", key=work.key, value=f"{before}.{number}")
-    yield from query("search_insert", thread="t", seq=number, said=f"said {number}")
+    yield from query("search_insert", thread="web:lobby:t", seq=number, said=f"said {number}")
     fresh = yield from query("outbox_insert", id=work.post, platform="p", thread="t", payload=str(number), now=number)
     if work.ending == "refused":
         raise Conflict("after all of it")
@@ -81,9 +81,13 @@ def rows_of(path: Path) -> Rows:
     """Read the file itself."""
     with closing(sqlite3.connect(path)) as connection:
         values = dict(connection.execute("select key, value from settings where scope = 's'").fetchall())
-        said = [str(row[0]) for row in connection.execute("select words from search order by rowid").fetchall()]
+        connection.execute("create virtual table temp.found using fts5vocab (main, search_words, instance)")
+        words = "select doc, term from found where col = 'words' order by doc, offset"
+        said = [
+            str(row[0]) for row in connection.execute(f"select group_concat(term, ' ') from ({words}) group by doc")
+        ]
         posts = [str(row[0]) for row in connection.execute("select id from outbox order by number").fetchall()]
-        connection.execute("insert into search (search, rank) values ('integrity-check', 1)")
+        connection.execute("insert into search_words (search_words, rank) values ('integrity-check', 0)")
         assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
     return Rows(values, said, posts)
 

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.memory import memory_path, note_path
+from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.domain.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
 from shoal.domain.records import NewTrigger, Trigger
@@ -19,7 +20,7 @@ from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
 from shoal.tools.builtin.memory import NoteTool, RememberTool
 from shoal.tools.builtin.reminders import RemindTool
-from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, BashTool, ShellBounds
+from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, COMMAND_ENVIRONMENT, BashTool, ShellBounds
 
 WRITERS = 30
 
@@ -104,7 +105,8 @@ async def test_a_reminder_is_a_trigger_for_the_thread(context: ToolContext) -> N
             thread=THREAD,
             timezone="Europe/Berlin",
             agent="main",
-            created_by="u1",
+            author=Author("u1", trusted=True),
+            tainted_by="",
         )
     ]
     assert output.text == "Reminder t1 is set: tea"
@@ -215,7 +217,8 @@ async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path)
     await run(bash(), context, command="ls", timeout_seconds=3)
     first, second = sandbox.commands
     assert (first.text, first.cwd, first.mounts) == ("ls", context.agent.workspace, context.mounts)
-    assert (first.timeout_seconds, second.timeout_seconds, first.env) == (7.0, 3.0, ())
+    assert (first.timeout_seconds, second.timeout_seconds) == (7.0, 3.0)
+    assert first.env == second.env == COMMAND_ENVIRONMENT
     with pytest.raises(ToolError, match="at most 600"):
         prepared(bash(), context, command="ls", timeout_seconds=601)
 

@@ -84,6 +84,13 @@ def test_a_name_that_is_too_long_or_no_unicode_is_refused(jail: Jail) -> None:
             jail.write(jail.resolve(path), b"")
 
 
+def test_a_link_to_a_name_that_is_no_text_is_refused(jail: Jail, root: Path) -> None:
+    (root / "a\udcffb").write_text("x")
+    (root / "link").symlink_to("a\udcffb")
+    with pytest.raises(ToolError, match=r"a\?b has a name that is not UTF-8. Rename it first"):
+        jail.resolve("link")
+
+
 def test_links_out_are_refused_and_links_within_followed(jail: Jail, root: Path, outside: Path) -> None:
     (root / "real.txt").write_text("inside")
     (root / "within").symlink_to("real.txt")

@@ -102,3 +102,17 @@ def test_writers_of_the_same_facts_add_each_once(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), "same"]) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert path.read_text("utf-8").splitlines() == [f"- same {number}" for number in range(200)]
+
+
+def test_nobody_learns_from_a_file_what_it_holds_for_others(tmp_path: Path) -> None:
+    path = tmp_path / "MEMORY.md"
+    assert append_entry(path, "- tea is good", person="owner")
+    assert append_entry(path, "- tea is good", person="fake:ada")
+    assert append_entry(path, "- tea is good")
+    assert not append_entry(path, "- tea is good", person="owner")
+    assert not append_entry(path, "- tea is good", person="fake:bob"), "all may see it by now"
+    while len(path.read_bytes()) <= MEMORY_BYTES_MAX:
+        append_entry(path, f"- {'x' * 2000}", once=False, person="owner")
+    assert append_entry(path, "- there is room for ada", person="fake:ada")
+    with pytest.raises(InvalidInput, match="is full"):
+        append_entry(path, f"- {'x' * 2000}", person="owner")

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Inbound, Prompt, Receipt
+from shoal.domain.messages import Author, Inbound, Prompt, Receipt
 from shoal.domain.ports import Command
 from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
 from shoal.sandbox.found import identity_of
@@ -22,7 +22,7 @@ from shoal.testing.clock import ManualClock
 from shoal.tools.processes.service import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings
 
 THREAD = ThreadId("web:lobby:a")
-SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),))
+SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),), author=Author("u1", trusted=True), tainted_by="")
 
 
 class Machine:

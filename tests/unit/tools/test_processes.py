@@ -1,6 +1,7 @@
 """Logs of processes, what their hooks look for, and what a start is decided on."""
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Mount
 from shoal.permissions.engine import decide_all
 from shoal.permissions.rules import Profiles, ProfileSource
-from shoal.permissions.taint import fetched_by
 from shoal.sandbox import found
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
@@ -98,7 +100,7 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
     service = ProcessService(store.processes, context.home, context.clock, None, str, found, ProcessSettings("h 1 2 3"))  # pyright: ignore[reportArgumentType]
-    tool = StartTool(service, command_actions, fetched_by)
+    tool = StartTool(service, command_actions)
     profiles = Profiles(
         {
             "mine": ProfileSource(deny=("tool:bash:rm .*",), allow=("tool:process_start:make .*",)),
@@ -120,3 +122,8 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="needs"):
             tool.prepare(wrong, context)
     await store.close()
+
+
+async def nothing(_: Sequence[Action], __: Sequence[Mount]) -> str:
+    """No command brings anything in that others wrote."""
+    return ""

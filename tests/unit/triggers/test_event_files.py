@@ -40,12 +40,19 @@ class Files:
         self.stand = stand
         self.directory = directory
         self.pokes = 0
+        self.marked: dict[str, str] = {}
         directory.mkdir()
         self.watching = self.again()
 
     def again(self) -> EventFiles:
         """The watcher of another process."""
-        return EventFiles(self.directory, self.stand.store.triggers, self.stand.inbox, self.stand.clock, self.poke)
+        return EventFiles(
+            self.directory, self.stand.store.triggers, self.stand.inbox, self.stand.clock, self.poke, self.source_of
+        )
+
+    async def source_of(self, path: Path) -> str:
+        """What had a hand in a file."""
+        return self.marked.get(path.name, "")
 
     def poke(self) -> None:
         """Count."""
@@ -393,3 +400,15 @@ async def test_what_takes_a_files_place_while_it_is_read_is_not_read(files: File
     await files.stand.clock.advance_to_next()
     await task
     assert files.stand.inbox.prompts == []
+
+
+async def test_a_marked_file_taints_its_turn(files: Files) -> None:
+    files.marked = {"hook.json": "a page", "daily.json": "a page"}
+    files.put("hook.json", IMMEDIATE)
+    files.put("daily.json", {**IMMEDIATE, "type": "periodic", "schedule": "0 9 * * *"})
+    files.put("mine.json", {**IMMEDIATE, "type": "periodic", "schedule": "0 9 * * *"})
+    await files.watching.scan()
+    (prompt,) = files.stand.inbox.prompts
+    assert prompt.tainted_by == "the event file hook.json, written after a page"
+    stored = {trigger.spec.name: trigger.spec.tainted_by for trigger in await files.stand.store.triggers.all()}
+    assert stored == {"file:daily.json": "the event file daily.json, written after a page", "file:mine.json": ""}

@@ -14,8 +14,11 @@ from shoal.triggers.heartbeat import TEXT_BYTES_MAX, Heartbeat, tasks
 THREAD = ThreadId("system:heartbeat:main")
 
 
-def heart(path: Path, inbox: Inbox, minutes: float = 30) -> Heartbeat:
-    return Heartbeat(path, THREAD, inbox, inbox.clock, minutes=minutes, agent="main")
+def heart(path: Path, inbox: Inbox, minutes: float = 30, *, marked_by: str = "") -> Heartbeat:
+    async def source_of(_: Path) -> str:
+        return marked_by
+
+    return Heartbeat(path, THREAD, inbox, inbox.clock, source_of, minutes=minutes, agent="main")
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,12 @@ async def test_an_empty_file_sends_nothing(tmp_path: Path) -> None:
 
 async def test_no_minutes_means_no_heartbeat(tmp_path: Path) -> None:
     await heart(tmp_path / "HEARTBEAT.md", Inbox(ManualClock()), minutes=0).run()
+
+
+@pytest.mark.parametrize(("source", "tainted_by"), [("", ""), ("a page", "HEARTBEAT.md, written after a page")])
+async def test_a_marked_file_taints_the_beat(tmp_path: Path, source: str, tainted_by: str) -> None:
+    path = tmp_path / "HEARTBEAT.md"
+    path.write_text("- Look at the tide", "utf-8")
+    inbox = Inbox(ManualClock())
+    assert await heart(path, inbox, marked_by=source).beat()
+    assert [prompt.tainted_by for prompt in inbox.prompts] == [tainted_by]

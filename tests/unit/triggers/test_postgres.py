@@ -6,6 +6,7 @@ import pytest
 from tests.postgres import empty
 from tests.unit.triggers.test_service import START, THREAD, Inbox
 
+from shoal.domain.messages import Author
 from shoal.domain.records import NewTrigger
 from shoal.store.postgres import PoolSettings, open_postgres
 from shoal.store.views import DatabaseStore
@@ -22,9 +23,16 @@ async def test_two_services_send_each_occurrence_once(postgres_database: str) ->
     drivers = [await open_postgres(postgres_database, PoolSettings(connections_max=2)) for _ in range(2)]
     stores = [DatabaseStore(driver, clock) for driver in drivers]
     inboxes = [Inbox(clock), Inbox(clock)]
-    services = [TriggerService(store.triggers, inbox, clock) for store, inbox in zip(stores, inboxes, strict=True)]
+
+    async def judge(_: NewTrigger) -> Author:
+        raise AssertionError("every author is stored")
+
+    pairs = zip(stores, inboxes, strict=True)
+    services = [TriggerService(store.triggers, inbox, clock, judge=judge) for store, inbox in pairs]
     for number in range(5):
-        spec = NewTrigger("periodic", "* * * * *", f"go {number}", thread=THREAD)
+        spec = NewTrigger(
+            "periodic", "* * * * *", f"go {number}", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""
+        )
         await stores[0].triggers.add(spec, START + timedelta(minutes=1))
     for _ in range(6):
         await clock.advance(60)

@@ -108,10 +108,15 @@ class Stand:
         self.store = DatabaseStore(SqliteDriver(path / "shoal.db", synchronous="OFF"), self.clock)
         self.inbox = Inbox(self.clock, self.store.outbox)
         self.told: list[str] = []
+        self.trusted_now: set[str] = set()
 
     async def tell(self, trigger: Trigger, text: str) -> None:
         """Note what somebody was told."""
         self.told.append(text)
+
+    async def judge(self, trigger: NewTrigger) -> Author:
+        """Who asked for one that was stored without its author."""
+        return Author(trigger.created_by, trusted=trigger.created_by in self.trusted_now)
 
     def service(self, *, catch_up_seconds: float = 3600, poll_seconds: float = POLL_SECONDS) -> TriggerService:
         """One worker."""
@@ -122,12 +127,13 @@ class Stand:
             catch_up_seconds=catch_up_seconds,
             poll_seconds=poll_seconds,
             tell=self.tell,
+            judge=self.judge,
         )
 
     async def add(self, schedule: str, text: str = "go", zone: str = "UTC", *, channel: str = "") -> Trigger:
         """Store a trigger into the thread, or into a channel."""
         kind = "periodic" if " " in schedule else "one-shot"
-        where = NewTrigger(kind, schedule, text, timezone=zone)
+        where = NewTrigger(kind, schedule, text, timezone=zone, author=Author("owner", trusted=True), tainted_by="")
         spec = replace(where, platform="slack", channel=channel) if channel else replace(where, thread=THREAD)
         at = next_after(spec, self.clock.now())
         assert at is not None
@@ -199,14 +205,24 @@ async def test_two_workers_fire_each_occurrence_once(stand: Stand) -> None:
 
 
 async def test_what_is_sent(stand: Stand) -> None:
-    spec = NewTrigger("one-shot", "2026-10-25T01:00", "Look", thread=THREAD, agent="ops", name="watch", created_by="u7")
+    spec = NewTrigger(
+        "one-shot",
+        "2026-10-25T01:00",
+        "Look",
+        thread=THREAD,
+        agent="ops",
+        name="watch",
+        author=Author("u7", "Uma", ("ops",), trusted=False),
+        tainted_by="a page",
+    )
     trigger = await stand.store.triggers.add(spec, utc(25, 1))
     async with stand.running(stand.service()):
         await stand.let_pass(3600)
     (prompt,) = stand.inbox.prompts
+    author = Author("u7", "trigger watch by Uma", ("ops",), trusted=False)
     assert prompt == Prompt(
-        THREAD, key_of(trigger, utc(25, 1)), "Look", Author("u7", "trigger watch"), utc(25, 1), agent="ops",
-        origin="trigger", message_id=prompt.key,
+        THREAD, key_of(trigger, utc(25, 1)), "Look", author, utc(25, 1), agent="ops", origin="trigger",
+        message_id=prompt.key, tainted_by="a page",
     )  # fmt: skip
     assert (await stand.one()).state == "done"
 
@@ -399,20 +415,16 @@ async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_i
     assert await stand.store.outbox.depth() == 0
 
 
-async def test_success_ends_the_count_of_failures(stand: Stand) -> None:
-    await stand.add("0 * * * *", channel="C1")
-    stand.inbox.refuses = "No such channel."
-    async with stand.running(stand.service()):
-        await stand.let_pass(3600)
-        assert (await stand.one()).failures == 1
-        stand.inbox.refuses = ""
-        await stand.let_pass(3600)
-    trigger = await stand.one()
-    assert (trigger.failures, trigger.error, trigger.state) == (0, "", "active")
-
-
 async def test_a_schedule_that_no_longer_can_be_read_is_switched_off(stand: Stand) -> None:
-    spec = NewTrigger("periodic", "0 * * * *", "go", thread=THREAD, timezone="Mars/Olympus")
+    spec = NewTrigger(
+        "periodic",
+        "0 * * * *",
+        "go",
+        thread=THREAD,
+        timezone="Mars/Olympus",
+        author=Author("owner", trusted=True),
+        tainted_by="",
+    )
     await stand.store.triggers.add(spec, utc(25, 1))
     async with stand.running(stand.service()):
         await stand.let_pass(3600)
@@ -466,3 +478,14 @@ async def test_a_ring_may_meet_a_wait_that_is_about_to_end() -> None:
         await asyncio.sleep(0)
     await waiting
     assert clock.monotonic() == 0
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_a_trigger_without_an_author_is_judged_when_it_fires(stand: Stand, *, is_trusted: bool) -> None:
+    stand.trusted_now = {"u7"} if is_trusted else set()
+    spec = NewTrigger("one-shot", "2026-10-25T01:00", "Look", None, "", thread=THREAD, created_by="u7")
+    await stand.store.triggers.add(spec, utc(25, 1))
+    async with stand.running(stand.service()):
+        await stand.let_pass(3600)
+    (prompt,) = stand.inbox.prompts
+    assert (prompt.author.id, prompt.author.trusted) == ("u7", is_trusted)

@@ -37,7 +37,7 @@ from shoal.turn.tokens import (
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
 THREAD = ThreadId("web:lobby:a")
-ANA = Author("u1", "Ana")
+ANA = Author("u1", "Ana", trusted=True)
 
 
 class Journal:

@@ -107,7 +107,7 @@ def test_whole_turns_are_taken_out() -> None:
         "3",
     ]
     assert plan.request == ""
-    journal.put(compacted(plan, "## Goal\nTo ask.", "threshold"))
+    journal.put(compacted(plan, "## Goal\nTo ask.", "threshold", ""))
     texts = [message.text for message in journal.transcript.messages()]
     assert texts[0] == f"{SUMMARY_HEAD}\n## Goal\nTo ask."
     assert "question 4" in texts[1]
@@ -121,14 +121,14 @@ def test_inside_a_huge_turn_the_request_is_quoted() -> None:
     plan = needed_plan(journal)
     assert plan.request.startswith("[Ana] [the request]")
     assert len(plan.request) < REQUEST_CHARS_MAX + 100
-    journal.put(compacted(plan, "## Progress\nHalf.", "overflow"))
+    journal.put(compacted(plan, "## Progress\nHalf.", "overflow", ""))
     messages = journal.transcript.messages()
     assert "[the request]" in messages[0].text
     assert is_paired(messages)
     assert "result 9" in messages[-1].text
     for number in range(10, 20):
         journal.step(f"result {number} " + words(40))
-    again = compacted(needed_plan(journal), "## Progress\nMore.", "overflow")
+    again = compacted(needed_plan(journal), "## Progress\nMore.", "overflow", "")
     assert "[the request]" in again.summary
     assert "Half." not in again.summary
 
@@ -137,12 +137,13 @@ def test_a_steer_or_another_turn_ends_the_quote() -> None:
     journal = Journal().user("[the request]")
     for _ in range(8):
         journal.step(words(40))
-    journal.put(compacted(needed_plan(journal), "Half.", "overflow")).say("done")
+    journal.put(compacted(needed_plan(journal), "Half.", "overflow", "")).say("done")
     for _ in range(6):
         journal.user(words(40)).say()
     plan = needed_plan(journal)
     assert plan.request == ""
-    assert "[the request]" not in compacted(plan, "All.", "threshold").summary
+    assert "[the request]" not in compacted(plan, "All.", "threshold", "").summary
+    assert compacted(plan, "All.", "threshold", "a page").tainted_by == "a page"
 
 
 def test_nothing_old_makes_no_plan() -> None:
@@ -157,7 +158,7 @@ def test_a_cut_off_answer_is_not_parted_from_its_request_to_go_on() -> None:
         journal.step(words(40))
     journal.put(AssistantSaid("half", stop="max_tokens")).say(words(95))
     plan = needed_plan(journal)
-    journal.put(compacted(plan, "x", "threshold"))
+    journal.put(compacted(plan, "x", "threshold", ""))
     texts = [message.text for message in journal.transcript.messages()]
     assert (CUT_OFF in texts) == ("half" in texts)
 
@@ -174,7 +175,7 @@ def test_a_transcript_read_anew_after_a_compaction_is_the_same(turns: int) -> No
     for event in journal.events:
         if event.seq > plan.upto_seq:
             again.add(event)
-    journal.put(compacted(plan, "x", "threshold"))
+    journal.put(compacted(plan, "x", "threshold", ""))
     again.add(journal.events[-1])
     assert [(e.seq, e.message.text) for e in again.entries] == [
         (e.seq, e.message.text) for e in journal.transcript.entries
@@ -218,7 +219,10 @@ def test_an_earlier_summary_is_to_be_updated() -> None:
     text = summary_request(plan, "demo", ROOM).messages[0].text
     assert "brought up to date:\n<summary>\n## Goal\nTo sail.\n</summary>" in text
     assert "a.txt" not in text
-    assert compacted(plan, "## Goal\nTo moor.", "").summary == "## Goal\nTo moor.\n\n<files-read>\na.txt\n</files-read>"
+    assert (
+        compacted(plan, "## Goal\nTo moor.", "", "").summary
+        == "## Goal\nTo moor.\n\n<files-read>\na.txt\n</files-read>"
+    )
 
 
 def test_what_is_too_much_for_the_summariser_loses_its_oldest() -> None:

@@ -145,15 +145,11 @@ class DiscordAdapter:
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         """Change a message. Raises PlatformError."""
-        target = target_of(thread)
-        target = self._moved.get(target.channel) or target
-        body = message_body(markdown, buttons)
-        try:
-            await self._change(target.channel, message_id, body)
-        except Refused as error:
-            if error.code not in (UNKNOWN_CHANNEL, UNKNOWN_MESSAGE) or not target.parent:
-                raise
-            await self._change(target.parent, message_id, body)
+        await self._change("PATCH", thread, message_id, message_body(markdown, buttons))
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        await self._change("DELETE", thread, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show `typing` for ten seconds; it ends by itself, or with a post. Raises PlatformError."""
@@ -251,14 +247,27 @@ class DiscordAdapter:
         path = f"/channels/{target.channel}/messages"
         return (await self._api.call("POST", path, Message, post_body(post, target), file=post.file)).id
 
-    async def _change(self, channel: str, message_id: str, body: dict[str, Value]) -> None:
+    async def _change(
+        self, method: str, thread: ThreadId, message_id: str, body: dict[str, Value] | None = None
+    ) -> None:
+        """Change a message where it stands: in the thread, or in the channel that it is in."""
+        target = target_of(thread)
+        target = self._moved.get(target.channel) or target
+        try:
+            await self._change_in(method, target.channel, message_id, body)
+        except Refused as error:
+            if error.code not in (UNKNOWN_CHANNEL, UNKNOWN_MESSAGE) or not target.parent:
+                raise
+            await self._change_in(method, target.parent, message_id, body)
+
+    async def _change_in(self, method: str, channel: str, message_id: str, body: dict[str, Value] | None) -> None:
         """Edits have a budget of their own, five in five seconds a channel; in a busy one they stand in line for it."""
         path = f"/channels/{channel}/messages/{message_id}"
         line = self._lines.get(channel) or asyncio.Lock()
         self._lines.put(channel, line)
         async with line:
-            await self._clock.sleep(min(self._api.wait_seconds("PATCH", path), LINE_SECONDS_MAX))
-            await self._api.call("PATCH", path, msgspec.Raw, body)
+            await self._clock.sleep(min(self._api.wait_seconds(method, path), LINE_SECONDS_MAX))
+            await self._api.call(method, path, msgspec.Raw, body)
 
     async def _opened(self, target: Target) -> Target:
         """Open the thread at its message; where Discord lets none be opened, answer that message in its channel."""

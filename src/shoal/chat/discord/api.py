@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.chat.connection import TRANSFER_SECONDS, Connection
 from shoal.chat.kept import opened
+from shoal.domain.backoff import retry_after
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
@@ -136,7 +137,7 @@ class DiscordApi:
             failure = None
         if status == 429:
             said = failure.retry_after if failure is not None else None
-            seconds = said or _number(answer.headers.get("retry-after")) or 1.0
+            seconds = said or retry_after(answer.headers) or 1.0
             # Without JSON it is the network before Discord that blocks the whole address.
             everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
             return PlatformError("Discord asks to slow down.", retry_after_seconds=seconds, everywhere=everywhere)

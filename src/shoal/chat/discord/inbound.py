@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.domain.foreign import FORWARDED, untrusted_block
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 
@@ -247,7 +248,7 @@ def thread_of(platform: str, place: Place, message_id: str, threading: Threading
 def author_of(user: User, member: Member | None = None) -> Author:
     """The user as Discord vouches for them; roles by id, since in a server of their own anybody can name a role."""
     name = (member.nick if member is not None else None) or user.global_name or user.username
-    return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot)
+    return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
 
 
 def text_of(message: Message, me: str) -> str:
@@ -255,7 +256,7 @@ def text_of(message: Message, me: str) -> str:
     names = {user.id: user.global_name or user.username for user in message.mentions}
     content = message.content
     if not content and message.message_snapshots:
-        content = "\n".join(f"> {one}" for one in message.message_snapshots[0].message.content.split("\n"))
+        return untrusted_block(FORWARDED, message.message_snapshots[0].message.content)
     content = _MENTION.sub("", content, count=1) if _leads(content, me) else content
     return _MENTION.sub(lambda found: _named(found[1], me, names) or found[0], content).strip()
 
@@ -282,6 +283,7 @@ def prompt_of(thread: ThreadId, message: Message, me: str) -> Prompt | None:
         reply_to=answered_id(message),
         message_id=message.id,
         joins=answers(message, me),
+        tainted_by=FORWARDED if message.message_snapshots else "",
     )
 
 

@@ -183,7 +183,7 @@ class Intake:
         thread = await inbox.thread_of(place.prefix(self._platform), reaction.message_id)
         if thread is None:
             return False
-        author = author_of(user, member) if user is not None else Author(reaction.user_id)
+        author = author_of(user, member) if user is not None else Author(reaction.user_id, trusted=False)
         await inbox.send(Reaction(thread, reaction.emoji.name, author, reaction.message_id))
         return True
 

@@ -13,7 +13,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from shoal.chat.commands import asker_of, settle
+from shoal.chat.commands import press
 from shoal.chat.discord.api import Body, DiscordApi, Refused
 from shoal.chat.discord.gateway import Gateway, Session
 from shoal.chat.discord.inbound import (
@@ -271,14 +271,21 @@ class Receiver:
         author = author_of(user, interaction.member)
         thread = place.thread(self._platform)
         if interaction.type == 3:
-            return await settle(interaction.data.custom_id, asker_of(thread, author), inbox)
+            return await press(interaction.data.custom_id, thread, author, inbox)
         if interaction.data.name not in COMMANDS:
             return f"There is no command /{interaction.data.name}."
         argument = " ".join(str(option.value) for option in interaction.data.options)
-        now = self._clock.now()
-        return await inbox.command(
-            Asked(thread, author, interaction.data.name, argument.strip(), interaction.id, now, direct=True)
+        asked = Asked(
+            thread,
+            author,
+            interaction.data.name,
+            argument.strip(),
+            interaction.id,
+            self._clock.now(),
+            direct=place.direct,
+            private=True,
         )
+        return await inbox.command(asked)
 
 
 def _guild(data: bytes) -> str:

@@ -184,6 +184,10 @@ class GoogleChatAdapter:
         """Change a posted message. Raises PlatformError."""
         await self._service.update(message_id, content_of(markdown, buttons))
 
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        await self._service.delete(message_id)
+
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Nothing: Google Chat shows no typing of apps."""
 

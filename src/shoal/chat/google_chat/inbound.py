@@ -221,7 +221,7 @@ def beginning_of(platform: str, channel: str) -> str:
 
 def author_of(user: User) -> Author:
     """Who, by the id they have in all of Google."""
-    return Author(user.name.removeprefix("users/"), user.display_name, is_bot=user.type == "BOT")
+    return Author(user.name.removeprefix("users/"), user.display_name, is_bot=user.type == "BOT", trusted=False)
 
 
 def text_of(message: Message) -> str:

@@ -1,13 +1,14 @@
 """What people do in Google Chat, taken in: messages, edits, deletions, reactions, clicks and commands."""
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.google_chat.inbound import (
     EVENT,
@@ -162,7 +163,7 @@ class Intake:
         message = event.message or Message()
         thread = thread_of(self._platform, message, _space(event))
         author = author_of(event.user)
-        told = await settle(pressed_in(event), asker_of(thread, author), inbox)
+        told = await press(pressed_in(event), thread, author, inbox)
         if told not in TOLD:
             await tell(self._doing(event, thread, ""), told)
 
@@ -179,7 +180,8 @@ class Intake:
             await tell(prompt, told)
 
     def _doing(self, event: Event, thread: ThreadId, text: str) -> Prompt:
-        key = f"{event.type}/{event.event_time or self._clock.new_id()}/{event.user.name}"
+        told = event.event_time or hashlib.sha256(msgspec.json.encode(event)).hexdigest()
+        key = f"{event.type}/{told}/{event.user.name}"
         return Prompt(thread, key, text, author_of(event.user), self._clock.now(), direct=is_direct(event.space))
 
     # ---- what is changed ----

@@ -140,6 +140,10 @@ class Service:
         """Change a message of ours. Raises PlatformError."""
         await self._call("PATCH", name, Message, content, {"updateMask": "text,cardsV2"})
 
+    async def delete(self, name: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        await self._call("DELETE", name, msgspec.Raw)
+
     async def get(self, name: str) -> Message:
         """A message. Raises PlatformError."""
         return await self._call("GET", name, Message)

@@ -160,6 +160,11 @@ class MatrixAdapter:
         content = edit_content(message_id, markdown, buttons)
         await self._send(target_of(thread).room, self._clock.new_id(), content)
 
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        path = path_of("rooms", target_of(thread).room, "redact", message_id, self._clock.new_id())
+        await self._api.call("PUT", path, _Sent, {})
+
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show `typing` for half a minute; it ends by itself, or with an empty status. Raises PlatformError."""
         me = (await self._api.session()).user_id

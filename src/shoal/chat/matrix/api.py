@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from shoal.chat.connection import CALL_SECONDS, TRANSFER_SECONDS, Connection
+from shoal.domain.backoff import retry_after
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.store import Settings
@@ -165,7 +166,7 @@ class MatrixApi:
     def _result(self, answer: "httpx2.Response", kind: type[T]) -> T:
         if answer.status_code != 200:
             is_login = answer.request.url.path.endswith("/login")
-            raise self._error(answer.status_code, answer.content, answer.headers.get("retry-after"), is_login=is_login)
+            raise self._error(answer.status_code, answer.content, retry_after(answer.headers), is_login=is_login)
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except UNREADABLE as error:
@@ -173,7 +174,7 @@ class MatrixApi:
             raise PlatformError(reason, outcome_unknown=True) from error
 
     def _error(
-        self, status: int, body: bytes, retry_after: str | None = None, *, is_login: bool = False
+        self, status: int, body: bytes, asked_seconds: float | None = None, *, is_login: bool = False
     ) -> PlatformError:
         try:
             failure = msgspec.json.decode(body, type=_Failure)
@@ -181,7 +182,7 @@ class MatrixApi:
             failure = _Failure()
         if status == 429:
             asked = failure.retry_after_ms / 1000 if failure.retry_after_ms is not None else None
-            seconds = asked if asked is not None else _number(retry_after) or 1.0
+            seconds = asked if asked is not None else asked_seconds or 1.0
             return PlatformError("The homeserver asks to slow down.", retry_after_seconds=seconds, everywhere=True)
         if status == 401 or failure.errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
             self._session = None
@@ -202,10 +203,3 @@ class MatrixApi:
 def media_type_of(path: Path) -> str:
     """What kind of file a name promises."""
     return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None

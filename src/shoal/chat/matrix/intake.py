@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from shoal.chat.commands import asker_of, parse_command, settle, take_in
+from shoal.chat.commands import parse_command, press, take_in
 from shoal.chat.matrix.api import MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import (
     MEDIA,
@@ -167,7 +167,7 @@ class Intake:
             await inbox.send(Reaction(thread, emoji, author, target))
             return
         verb = "allow" if emoji in YES else "deny"
-        told = await settle(f"{verb}:{approval}", asker_of(thread, author), inbox)
+        told = await press(f"{verb}:{approval}", thread, author, inbox)
         if told not in SETTLED:
             await self._tell(thread, event.event_id, told, target)
 

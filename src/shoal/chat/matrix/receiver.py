@@ -161,7 +161,7 @@ class Receiver:
     def _request(self, room: str, invitation: Event) -> Prompt:
         """What an invitation would be as a message, so that the same rules decide on it."""
         thread = Place(room).thread(self._platform)
-        return Prompt(thread, f"invitation:{room}", "", Author(invitation.sender), self._clock.now())
+        return Prompt(thread, f"invitation:{room}", "", Author(invitation.sender, trusted=False), self._clock.now())
 
     async def _pause(self, error: PlatformError | ConfigError | StoreError) -> None:
         self._failures += 1

@@ -65,7 +65,7 @@ class Rooms:
 
     async def author(self, room: str, user: str) -> Author:
         """Somebody in a room. Raises PlatformError."""
-        return Author(user, (await self.members(room)).get(user, ""))
+        return Author(user, (await self.members(room)).get(user, ""), trusted=False)
 
     async def is_encrypted(self, room: str) -> bool:
         """Whether what is written there is encrypted. Raises PlatformError."""

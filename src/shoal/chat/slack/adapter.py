@@ -191,6 +191,11 @@ class SlackAdapter:
         if buttons or not await self._streams.follow(message_id, markdown):
             await self._change(channel, message_id, change_of(channel, message_id, markdown, buttons))
 
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        await self._streams.end(message_id)
+        await self._api.call("chat.delete", _Done, {"channel": place_of(thread)[0], "ts": message_id})
+
     async def _change(self, channel: str, ts: str, given: Parameters) -> None:
         try:
             await self._api.call("chat.update", _Done, given)

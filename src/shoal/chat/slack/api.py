@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.chat.connection import CALL_SECONDS, TRANSFER_SECONDS, Connection, Content, Given
 from shoal.chat.kept import opened
+from shoal.domain.backoff import retry_after
 from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
 
@@ -108,7 +109,7 @@ class SlackApi:
     async def _post(self, url: str, seconds: float = CALL_SECONDS, **given: "Unpack[Given]") -> "httpx2.Response":
         answer = await self._connection.request("POST", url, seconds=seconds, **given)
         if answer.status_code == 429:
-            raise _slow_down(answer.headers.get("retry-after", ""))
+            raise _slow_down(retry_after(answer.headers))
         return answer
 
     def _result(self, method: str, answer: "httpx2.Response", kind: type[T]) -> T:
@@ -124,7 +125,7 @@ class SlackApi:
     def _error(self, method: str, outcome: _Outcome) -> PlatformError:
         code = outcome.error
         if code == "ratelimited":
-            return _slow_down("")
+            return _slow_down(None)
         if code in TOKEN_ERRORS:
             which = "app token" if method == "apps.connections.open" else "bot token"
             key = "app_token or SLACK_APP_TOKEN" if which == "app token" else "bot_token or SLACK_BOT_TOKEN"
@@ -146,6 +147,5 @@ def _form(parameters: Parameters) -> dict[str, str]:
     }
 
 
-def _slow_down(after: str) -> PlatformError:
-    seconds = float(after) if after.isdecimal() else 1.0
-    return PlatformError("Slack asks to slow down.", retry_after_seconds=max(seconds, 1.0))
+def _slow_down(asked_seconds: float | None) -> PlatformError:
+    return PlatformError("Slack asks to slow down.", retry_after_seconds=max(asked_seconds or 0.0, 1.0))

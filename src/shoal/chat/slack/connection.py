@@ -153,7 +153,7 @@ class Connection:
         secret = self._settings.signing_secret()
         if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
             return UNAUTHORIZED
-        if headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        if not body.lstrip().startswith(b"{"):  # the signature does not cover the type that a header tells
             return self._receive_form(body)
         call = _decoded(body, EventCall)
         if call is None:
@@ -169,7 +169,10 @@ class Connection:
         if self._inbox is None or self._tasks is None:
             return NOT_READY
         if "payload" not in fields:
-            self._tasks.start_soon(self._slash, msgspec.convert(fields, Slash), self._inbox)
+            slash = msgspec.convert(fields, Slash)
+            if not (slash.command and slash.channel_id and slash.user_id):
+                return UNREADABLE_BODY
+            self._tasks.start_soon(self._slash, slash, self._inbox)
             return TAKEN
         click = _decoded(fields["payload"].encode(), Click)
         if click is None:

@@ -224,7 +224,7 @@ def prompt_of(platform: str, message: Message, me: Me) -> Prompt:
         thread=thread_of(platform, channel, message.ts, message.thread_ts),
         key=key_of(channel, message.ts),
         text=text_of(message.text or "", me),
-        author=Author(message.user, is_bot=bool(message.bot_id)),
+        author=Author(message.user, is_bot=bool(message.bot_id), trusted=False),
         at=time_of(message.ts),
         reply_to=message.thread_ts if is_direct(channel) and message.thread_ts != message.ts else "",
         message_id=message.ts,

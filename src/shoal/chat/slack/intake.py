@@ -1,6 +1,7 @@
 """What people do in Slack, taken in: messages, edits, deletions, reactions, clicks and slash commands."""
 
 import asyncio
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -8,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.commands import Spoken, asker_of, parse_command, settle, take_in
+from shoal.chat.commands import Spoken, parse_command, press, take_in
 from shoal.chat.early import Early
 from shoal.chat.slack.files import Files
 from shoal.chat.slack.followed import Followed
@@ -165,7 +166,7 @@ class Intake:
         thread = thread_of(self._platform, click.channel.id, message.ts, message.thread_ts)
         author = await self._people.author(click.user.id)
         try:
-            return await settle(click.actions[0].value, asker_of(thread, author), inbox)
+            return await press(click.actions[0].value, thread, author, inbox)
         except StoreError:
             log.exception("a click was lost", extra={"platform": self._platform})
             return NOT_STORED
@@ -181,9 +182,9 @@ class Intake:
                 return NO_THREAD_HERE.format(self.me.user, spoken.name)
             thread = thread or make_thread_id(self._platform, slash.channel_id, "0")
             author = await self._people.author(slash.user_id)
-            key = f"slash/{slash.trigger_id or self._clock.new_id()}"
-            # The answer is shown to its asker alone.
-            asked = Asked(thread, author, spoken.name, spoken.argument, key, self._clock.now(), direct=True)
+            key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
+            now, direct = self._clock.now(), is_direct(slash.channel_id)
+            asked = Asked(thread, author, spoken.name, spoken.argument, key, now, direct=direct, private=True)
             return await inbox.command(asked)
         except StoreError:
             log.exception("a command was lost", extra={"platform": self._platform})

@@ -45,7 +45,7 @@ class People:
     async def author(self, user: str) -> Author:
         """The user with name and roles (`admin`, `owner`, `guest`, `external`); the bare id when Slack does not say."""
         now = self._clock.monotonic()
-        until, author = self._known.get(user, (0.0, Author(user)))
+        until, author = self._known.get(user, (0.0, Author(user, trusted=False)))
         if now < until:
             return author
         try:
@@ -53,7 +53,7 @@ class People:
         except PlatformError:
             return author
         name = found.profile.display_name or found.profile.real_name or found.real_name or found.name
-        author = Author(user, name, _roles(found), found.is_bot)
+        author = Author(user, name, _roles(found), found.is_bot, trusted=False)
         self._known[user] = (now + KNOWN_SECONDS, author)
         self._known.move_to_end(user)
         while len(self._known) > PEOPLE_MAX:

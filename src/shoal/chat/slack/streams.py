@@ -58,7 +58,7 @@ class Streams:
 
         Raises PlatformError when it is not known whether the stream was begun.
         """
-        text = markdown.removesuffix(WRITING)
+        text = markdown.removesuffix(WRITING).rstrip()
         if not (self._offered and text and len(self._open) < OPEN_MAX):
             return ""
         given = {
@@ -82,8 +82,8 @@ class Streams:
         stream = self._open.get(ts)
         if stream is None:
             return False
-        text = markdown.removesuffix(WRITING)
-        if text == markdown or not text.startswith(stream.sent):
+        text = markdown.removesuffix(WRITING).rstrip()
+        if not markdown.endswith(WRITING) or not text.startswith(stream.sent):
             await self.end(ts)
             return False
         stream.whole, stream.at = markdown, self._clock.monotonic()

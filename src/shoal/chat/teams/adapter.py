@@ -179,6 +179,10 @@ class TeamsAdapter:
         content = message_of(markdown, self._intake.people(thread_address(thread).channel), buttons)
         await self._service.tell("PUT", thread, {**content, "id": message_id}, message_id)
 
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        await self._service.tell("DELETE", thread, None, message_id)
+
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show that it types; it ends by itself. Raises PlatformError."""
         now = self._clock.monotonic()

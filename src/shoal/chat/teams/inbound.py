@@ -198,7 +198,7 @@ def key_of(channel: str, message_id: str) -> str:
 
 def author_of(account: Account) -> Author:
     """Who, by the id that their organisation gives them, which every bot sees alike."""
-    return Author(account.aad_object_id or account.id, account.name or "", is_bot=account.role == "bot")
+    return Author(account.aad_object_id or account.id, account.name or "", is_bot=account.role == "bot", trusted=False)
 
 
 def is_addressed(activity: Activity) -> bool:

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.teams.files import Files
 from shoal.chat.teams.inbound import (
@@ -168,7 +168,7 @@ class Intake:
 
     async def _press(self, value: str, activity: Activity, inbox: InboxPort) -> str:
         thread = thread_of(self._platform, activity)
-        return await settle(value, asker_of(thread, author_of(activity.sender)), inbox)
+        return await press(value, thread, author_of(activity.sender), inbox)
 
     def _beginning(self, activity: Activity) -> str:
         return beginning_of(self._platform, channel_of(activity))

@@ -159,8 +159,8 @@ class Service:
         place = await self.place(thread_address(thread).channel)
         return place is not None and place.is_direct
 
-    async def tell(self, method: str, thread: ThreadId, content: Fields, message_id: str = "") -> Made:
-        """Send, change or answer a message of a thread. Raises PlatformError."""
+    async def tell(self, method: str, thread: ThreadId, content: Fields | None, message_id: str = "") -> Made:
+        """Send, change, delete or answer a message of a thread. Raises PlatformError."""
         address = thread_address(thread)
         conversation = quote(conversation_of(address.channel, address.thread), safe="")
         place = await self.place(address.channel)
@@ -173,7 +173,7 @@ class Service:
         """Begin a conversation. Raises PlatformError."""
         return await self.call("POST", "", "v3/conversations", Made, content)
 
-    async def call(self, method: str, service_url: str, path: str, kind: type[T], content: Fields) -> T:
+    async def call(self, method: str, service_url: str, path: str, kind: type[T], content: Fields | None) -> T:
         """Call the service at this address, or the configured one. Raises PlatformError for one we do not trust."""
         base = service_url or self._settings.service_url
         anonymous = self._is_emulated(base)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.kept import keep
 from shoal.chat.telegram.api import BadRequest, Moved, Parameters, TelegramApi, Value
@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 25
 """How long Telegram holds a poll open when there is nothing."""
+UPDATE_SECONDS_MAX = 172_800.0
+"""An update by webhook that is older is not taken in. Telegram keeps updates for a day, and the secret in the header
+covers neither content nor time; so a call that is made again is refused long before its message is forgotten."""
 DOWNLOAD_BYTES_MAX = 20_971_520
 """What the Bot API hands out; larger files are named to the agent and not fetched."""
 
@@ -110,6 +113,8 @@ class TelegramAdapter:
             update = msgspec.json.decode(body, type=Update)
         except UNREADABLE:
             return HttpAnswer(400, b'{"error":"bad_request","message":"The body is no update."}')
+        if update.message is not None and self._clock.now().timestamp() - update.message.date > UPDATE_SECONDS_MAX:
+            return HttpAnswer(200, b"{}")  # it was delivered long ago, or is forgotten by Telegram
         inbox = self._inbox
         if inbox is None:
             return HttpAnswer(503, b'{"error":"unavailable","message":"Not connected yet; send it again."}')
@@ -226,7 +231,7 @@ class TelegramAdapter:
         told = "This message is too old."
         if click.message is not None and not click.sender.is_bot:
             thread = thread_of(self.platform, click.message)
-            told = await settle(click.data, asker_of(thread, author_of(click.sender)), inbox)
+            told = await press(click.data, thread, author_of(click.sender), inbox)
         try:
             await self._api.call("answerCallbackQuery", bool, {"callback_query_id": click.id, "text": told[:200]})
         except PlatformError as error:
@@ -296,6 +301,12 @@ class TelegramAdapter:
         except BadRequest as error:
             if "message is not modified" not in error.description:
                 raise
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        await self._api.call(
+            "deleteMessage", bool, {"chat_id": self._place(thread)["chat_id"], "message_id": int(message_id)}
+        )
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show `typing` for five seconds; it ends by itself. Raises PlatformError."""

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import field
 
+from shoal.domain.foreign import FORWARDED, untrusted_block
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 
@@ -52,6 +53,12 @@ class FileRef(msgspec.Struct):
     file_path: str = ""
 
 
+class ForwardOrigin(msgspec.Struct):
+    """Where a forwarded message is from."""
+
+    type: str = ""
+
+
 class Message(msgspec.Struct):
     """A message, as far as it is read."""
 
@@ -66,6 +73,7 @@ class Message(msgspec.Struct):
     entities: tuple[Entity, ...] = ()
     caption_entities: tuple[Entity, ...] = ()
     reply_to_message: "Message | None" = None
+    forward_origin: ForwardOrigin | None = None
     document: FileRef | None = None
     audio: FileRef | None = None
     video: FileRef | None = None
@@ -116,7 +124,7 @@ def thread_of(platform: str, message: Message) -> ThreadId:
 def author_of(user: User) -> Author:
     """The user as Telegram vouches for them."""
     name = " ".join(part for part in (user.first_name, user.last_name) if part) or user.username
-    return Author(str(user.id), name, is_bot=user.is_bot)
+    return Author(str(user.id), name, is_bot=user.is_bot, trusted=False)
 
 
 def is_addressed(message: Message, me: User) -> bool:
@@ -145,15 +153,17 @@ def prompt_of(platform: str, message: Message, me: User) -> Prompt | None:
     if me.username and not text.startswith("/"):
         text = _without(text, f"@{me.username}")
     replied = message.reply_to_message
+    forwarded = FORWARDED if message.forward_origin is not None else ""
     return Prompt(
         thread=thread_of(platform, message),
         key=f"{message.chat.id}/{message.message_id}",
-        text=text,
+        text=untrusted_block(FORWARDED, text) if forwarded and text else text,
         author=author_of(message.sender),
         at=datetime.fromtimestamp(min(max(message.date, 0), _DATE_MAX), UTC),
         reply_to=str(replied.message_id) if replied is not None else "",
         joins=replied is not None and replied.sender is not None and replied.sender.id == me.id,
         message_id=str(message.message_id),
+        tainted_by=forwarded,
     )
 
 

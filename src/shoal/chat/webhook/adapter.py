@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.chat.commands import asker_of, settle, take_in
+from shoal.chat.commands import press, take_in
 from shoal.chat.connection import Connection
 from shoal.chat.early import Early
 from shoal.chat.kept import keep, read_file
@@ -23,14 +23,17 @@ from shoal.chat.webhook.wire import (
     Said,
     author_of,
     edit_out,
+    key_header,
     place_of,
     post_out,
     prompt_of,
     revision_of,
     typing_out,
 )
+from shoal.domain.backoff import retry_after
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
+from shoal.domain.deliveries import first_delivery
 from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
@@ -38,7 +41,8 @@ from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Attachment, Prompt, Reaction
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.domain.signing import SECRET_CHARS_MIN, is_genuine, proof
+from shoal.domain.signing import SECRET_CHARS_MIN, proof, proofs
+from shoal.domain.store import Settings
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +74,11 @@ class WebhookAdapter:
 
     limits: ChatLimits = LIMITS
 
-    def __init__(self, platform: str, settings: WebhookSettings, home: Home, clock: Clock) -> None:
+    def __init__(self, platform: str, settings: WebhookSettings, home: Home, store: Settings, clock: Clock) -> None:
         self.platform = platform
         self._settings = settings
         self._home = home
+        self._store = store
         self._clock = clock
         self._inbox: InboxPort | None = None
         self._http = _Http(platform, settings, clock)
@@ -100,7 +105,9 @@ class WebhookAdapter:
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """A call of the other side. 401 unsigned, 400 unreadable, 429 busy, 503 to be sent again, else 200."""
-        if not is_genuine(headers, body, self._settings.secret(), self._clock.now()):
+        now = self._clock.now()
+        proved = proofs(headers, body, self._settings.secret(), now)
+        if not proved:
             return _refusal(401, "unauthorized", "The signature is missing, wrong or too old.")
         try:
             call = msgspec.json.decode(body, type=Call)
@@ -111,7 +118,11 @@ class WebhookAdapter:
         if inbox is None:
             return _refusal(503, "unavailable", "Not ready yet; send it again.")
         try:
-            told = await self._take(call, inbox)
+            place = f"platform:{self.platform}"
+            if isinstance(call, Said) and await first_delivery(self._store, proved, place, now) is None:
+                told = ""
+            else:
+                told = await self._take(call, inbox)
         except StoreError:
             return _refusal(503, "unavailable", "It could not be stored; send it again.")
         return HttpAnswer(200, msgspec.json.encode({"answer": told}))
@@ -124,7 +135,7 @@ class WebhookAdapter:
         if call.author.is_bot:
             return ""
         if isinstance(call, Clicked):
-            return await settle(call.value, asker_of(place_of(self.platform, call), author_of(call.author)), inbox)
+            return await press(call.value, place_of(self.platform, call), author_of(call.author), inbox)
         if not isinstance(call, Said):
             change = revision_of(self.platform, call)
             await (inbox.send(change) if isinstance(change, Reaction) else self._early.send(change, inbox))
@@ -209,10 +220,10 @@ class _Http:
             "x-shoal-signature": proof(self._settings.secret(), body, self._clock.now()),
         }
         if key:
-            headers["idempotency-key"] = key
+            headers["idempotency-key"] = key_header(key)
         answer = await self._connection.request("POST", self._settings.post_url, content=body, headers=headers)
         if answer.status_code >= 300:
-            raise self._error(answer.status_code, answer.headers.get("retry-after", ""))
+            raise self._error(answer.status_code, retry_after(answer.headers, self._clock))
         try:
             return msgspec.json.decode(answer.content, type=Made)
         except UNREADABLE:
@@ -222,10 +233,9 @@ class _Http:
         """Give connections back."""
         await self._connection.close()
 
-    def _error(self, status: int, retry_after: str) -> PlatformError:
+    def _error(self, status: int, asked_seconds: float | None) -> PlatformError:
         if status in (429, 503):
-            seconds = float(retry_after) if retry_after.isdecimal() else 1.0
-            return PlatformError(f"{self._platform} asks to slow down.", retry_after_seconds=seconds)
+            return PlatformError(f"{self._platform} asks to slow down.", retry_after_seconds=asked_seconds or 1.0)
         if status in (401, 403):
             return PlatformError(
                 f"{self._platform} refused the signature. Give both sides the same platforms.webhook."

@@ -1,8 +1,10 @@
 """The JSON of the webhook chat, both ways; docs/platforms/webhook.md describes it for who writes the other side."""
 
 import base64
+import hashlib
 from datetime import datetime
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
@@ -12,6 +14,9 @@ from shoal.domain.posts import Button, OutboundPost
 
 MAIN_THREAD = "main"
 """The thread of a channel where none is named."""
+KEY_HEADER_CHARS_MAX = 255
+"""Longest key that a header carries; of a longer one it has the SHA-256."""
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class Person(msgspec.Struct, frozen=True):
@@ -87,7 +92,7 @@ def place_of(platform: str, call: Call) -> ThreadId:
 
 def author_of(person: Person) -> Author:
     """Who, for the core."""
-    return Author(person.id, person.name, person.roles, person.is_bot)
+    return Author(person.id, person.name, person.roles, person.is_bot, trusted=False)
 
 
 def prompt_of(platform: str, said: Said, now: datetime, *, agent: str, joins: bool) -> Prompt:
@@ -144,6 +149,12 @@ class Made(msgspec.Struct, frozen=True):
     """The answer to a post, if there is one."""
 
     id: str = ""
+
+
+def key_header(key: str) -> str:
+    """A key as a header can carry it: percent-encoded where it is not visible ASCII; a long one as its digest."""
+    visible = quote(key, safe=_VISIBLE, errors="surrogatepass")
+    return visible if len(visible) <= KEY_HEADER_CHARS_MAX else hashlib.sha256(visible.encode()).hexdigest()
 
 
 def post_out(post: OutboundPost, content: bytes | None) -> Out:

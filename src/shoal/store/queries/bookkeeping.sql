@@ -96,6 +96,19 @@ delete from settings where scope = 'openai' and key in (
     /*pg: for update of s skip locked */)
 returning key;
 
+-- name: once_page
+-- The next things that are done once for their key, and when they were done.
+select key, cast(substr(value, 1, 16) as bigint) from settings
+where scope = 'once' and key > :after order by key limit :limit;
+
+-- name: once_forget
+-- Delete what was done long ago, and by now cannot come again.
+delete from settings where scope = 'once' and key in (
+    select key from settings
+    where scope = 'once' and key > :after and key <= :upto and cast(substr(value, 1, 16) as bigint) < :before
+    /*pg: for update skip locked */)
+returning key;
+
 -- name: budget_days_forget
 -- Delete what stood spent under ceilings of days that are over.
 with old as materialized (

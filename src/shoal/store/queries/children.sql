@@ -11,8 +11,10 @@ on conflict (thread) do nothing;
 -- name: children_working
 -- A thread's children that are at work or have a prompt waiting, oldest first.
 select t.thread from threads t
-where t.parent = :parent and (t.open_turn <> '' or exists (
-    select 1 from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'))
+where t.parent = :parent and t.thread in (
+    select thread from threads where open_turn <> ''
+    union
+    select thread from inbox where state = 'pending' and lane = 'prompt')
 order by t.created_at, t.thread;
 
 -- name: child_one

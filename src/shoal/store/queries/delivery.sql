@@ -10,10 +10,11 @@ on conflict (id) do nothing
 /*pg: select 1 from pg_notify('shoal_due', :what) */;
 
 -- name: outbox_claim
--- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent.
+-- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent. What is due
+-- after `latest`, which nothing waits for, was put off by a clock that has been set back since.
 with due as materialized (
     select o.number from outbox o
-    where o.platform = :platform and o.state in ('pending', 'sending') and o.due_at <= :now
+    where o.platform = :platform and o.state in ('pending', 'sending') and (o.due_at <= :now or o.due_at > :latest)
         and not exists (select 1 from outbox e
             where e.thread = o.thread and e.number < o.number and e.state in ('pending', 'sending'))
     order by o.number limit :limit /*pg: for update of o skip locked */)
@@ -29,7 +30,7 @@ update outbox set due_at = :claimed_until where id = :id and state = 'sending';
 
 -- name: outbox_release
 -- Whoever delivered for a platform is gone: what it held is due at once.
-update outbox set due_at = :now where platform = :platform and state = 'sending';
+update outbox set due_at = :now where platform = :platform and state in ('pending', 'sending') and state = 'sending';
 
 -- name: outbox_give_back
 -- A claimed post was not begun, unless another sender has claimed or sent it meanwhile.
@@ -40,8 +41,8 @@ update outbox set state = 'pending', due_at = :now where id = :id and state = 's
 update outbox set part = :part, attempts = 0, maybe_sent = 0 where id = :id and part < :part and state <> 'sent';
 
 -- name: outbox_sent
--- All of it was posted.
-update outbox set state = 'sent', part = :part, error = '', maybe_sent = 0 where id = :id;
+-- All of it was posted; what it said stands in the journal, and is not kept twice.
+update outbox set state = 'sent', part = :part, error = '', maybe_sent = 0, payload = '' where id = :id;
 
 -- name: posted_insert
 -- Remember the platform's message id of a piece.
@@ -52,6 +53,23 @@ on conflict (platform, message_id, thread) do update set post = excluded.post, p
 -- name: posted_of
 -- The platform's message ids of a post.
 select message_id from posted where post = :post order by part;
+
+-- name: preview_begin
+-- Note that a turn's preview is about to be shown, unless a post of its thread is to be made first.
+insert into posted (platform, message_id, thread, post, part, at)
+select :platform, '', :thread, :post, :part, :now
+where not exists (select 1 from outbox where thread = :thread and state in ('pending', 'sending'))
+on conflict (platform, message_id, thread) do update set
+    post = excluded.post, part = case when posted.post = excluded.post then posted.part else excluded.part end
+returning part;
+
+-- name: preview_overtake
+-- A post follows the preview that a thread may have, unless it is the answer that takes it.
+update posted set part = :part where platform = :platform and message_id = '' and thread = :thread and post <> :own;
+
+-- name: preview_part
+-- What is noted of a turn's preview.
+select part from posted where platform = :platform and message_id = '' and thread = :thread and post = :post;
 
 -- name: posted_nowhere
 -- Forget that a turn's preview is about to be shown.
@@ -97,13 +115,14 @@ select count(*), min(created_at) from outbox where state in ('pending', 'sending
 -- name: approval_insert
 -- Ask a person.
 insert into approvals (id, thread, turn, call_id, tool, actions, digest, shown, asked_by, reason, shown_in,
-    created_at, expires_at)
+    call_digest, covers, created_at, expires_at)
 values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_by, :reason, :shown_in,
-    :now, :expires_at);
+    :call_digest, :covers, :now, :expires_at);
 
 -- name: approval_settle
 -- Decide a pending approval; nothing when it is not pending any more.
-update approvals set state = :state, scope = :scope, decided_by = :decided_by, decided_at = :now
+update approvals set state = :state, scope = :scope, decided_by = :decided_by, decided_trust = :decided_trust,
+    decided_at = :now
 where id = :id and state = 'pending' and (:state <> 'allow' and :state <> 'deny' or expires_at > :now)
 returning thread;
 
@@ -122,23 +141,41 @@ where thread = :thread and turn = :turn and state = 'pending'
 -- name: approval_one
 -- One approval.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
 from approvals where id = :id;
 
--- name: approvals_search
--- Approvals, newest first.
+-- name: approvals_recent
+-- Approvals, newest first: their ids sort by time.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in
-from approvals
-where (:pending = 0 or state = 'pending') and (:thread = '' or thread = :thread or shown_in = :thread)
-order by created_at desc, id desc limit :limit;
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+from approvals order by id desc limit :limit;
 
--- name: approval_granted
--- Whether exactly this was allowed for the whole thread.
-select 1 from approvals
-where thread = :thread and digest = :digest and scope = 'thread' and state in ('allow', 'used') limit 1;
+-- name: approvals_of
+-- Approvals of a thread, and those shown there, newest first.
+select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+from approvals
+where id in (select id from (select id from approvals where thread = :thread order by id desc limit :limit) own
+    union select id from (select id from approvals where shown_in = :thread and shown_in <> ''
+        order by id desc limit :limit) shown)
+order by id desc limit :limit;
+
+-- name: approvals_waiting
+-- Pending approvals, of a thread and shown there, or all; newest first.
+select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+from approvals
+where id in (select id from approvals where state = 'pending') and (:thread = '' or thread = :thread or shown_in = :thread)
+order by id desc limit :limit;
+
+-- name: approval_grants
+-- What allowed this call for the whole thread, newest first.
+select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+from approvals
+where thread = :thread and call_digest = :call_digest and scope = 'thread' and state in ('allow', 'used')
+order by id desc limit :limit;
 
 -- name: approvals_expired
 -- Pending approvals whose time is up.
 select id from approvals where state = 'pending' and expires_at <= :now order by expires_at limit 100;
-

@@ -3,8 +3,8 @@
 select open_turn from threads where thread = :thread /*pg: for update */;
 
 -- name: thread_hold
--- Lock a thread for the holder of the newest lease.
-select last_seq from threads where thread = :thread and epoch = :epoch /*pg: for update */;
+-- Lock a thread for the holder of the newest lease, and see whether its turn is to be stopped.
+select aborting from threads where thread = :thread and epoch = :epoch /*pg: for update */;
 
 -- name: thread_lease
 -- Take a thread over; nothing when it has nothing to do.
@@ -16,17 +16,19 @@ where thread = :thread and (open_turn <> '' or exists (
 /*sqlite: where thread = :thread and changes() > 0 */;
 
 -- name: thread_advance
--- Reserve sequence numbers for the holder of the newest lease; PostgreSQL stores the events under them at once.
+-- Reserve sequence numbers for the holder of the newest lease, and see whether its turn is to be stopped; PostgreSQL
+-- stores the events under them at once.
 /*pg: with moved as ( */ update threads set last_seq = last_seq + :count where thread = :thread and epoch = :epoch
-/*pg: returning last_seq) */ /*sqlite: ; select last_seq from threads where thread = :thread and changes() > 0 */
-/*pg: select last_seq, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
+/*pg: returning last_seq, aborting) */
+/*sqlite: ; select last_seq, aborting from threads where thread = :thread and changes() > 0 */
+/*pg: select last_seq, aborting, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
 
 -- name: thread_extend
 -- Reserve sequence numbers for events outside any turn; PostgreSQL stores them at once.
 /*pg: with moved as ( */ update threads set last_seq = last_seq + :count, updated_at = :now
 where thread = :thread
-returning last_seq /*pg: ) */
-/*pg: select last_seq, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
+returning last_seq, aborting /*pg: ) */
+/*pg: select last_seq, aborting, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
 
 -- name: thread_window
 -- The model's window starts after this event.
@@ -40,7 +42,28 @@ where thread = :thread;
 
 -- name: thread_close
 -- The open turn ended.
-update threads set open_turn = '', aborting = '', updated_at = :now where thread = :thread;
+update threads set open_turn = '', aborting = '', retry_at = null, updated_at = :now where thread = :thread;
+
+-- name: thread_retry
+-- The open turn waits for its model until then; null when it does not wait any more.
+update threads set retry_at = :retry_at, retry_set_at = :now where thread = :thread;
+
+-- name: thread_retry_now
+-- A person ends the wait of an open turn; nothing when it does not wait.
+update threads set retry_at = :now, retry_set_at = :now
+where thread = :thread and (:turn = '' or open_turn = :turn) and retry_at is not null
+returning open_turn;
+
+-- name: threads_retry_due
+-- Take the turns whose wait is over, those too that were put off by a clock that has been set back since. Whoever takes
+-- one and ends before it went on leaves it to the next look after `again`.
+update threads set retry_at = :again, retry_set_at = :now
+where retry_at is not null and (retry_at <= :now or retry_set_at > :now)
+returning thread;
+
+-- name: threads_retry_next
+-- When the next turn asks its model again.
+select min(retry_at) from threads where retry_at is not null;
 
 -- name: event_insert
 -- Store one event; PostgreSQL has stored it with its number.
@@ -54,15 +77,46 @@ where thread = :thread and seq > :after and seq < :before order by seq limit :li
 -- name: threads_recent
 -- Threads, the last active first.
 select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent
+    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
+    t.retry_at
 from threads t
-where t.updated_at < :before and (:agent = '' or t.agent = :agent)
-order by t.updated_at desc, t.thread desc limit :limit;
+where t.thread in (
+    select thread from threads where updated_at < :before order by updated_at desc, thread desc limit :limit)
+order by t.updated_at desc, t.created_at desc, t.thread desc;
+
+-- name: threads_of_agent
+-- An agent's threads, the last active first.
+select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
+    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
+    t.retry_at
+from threads t
+where t.thread in (
+    select thread from threads where agent = :agent and updated_at < :before
+    order by updated_at desc, thread desc limit :limit)
+order by t.updated_at desc, t.created_at desc, t.thread desc;
+
+-- name: threads_of_channel
+-- Threads of a channel, or whose parent is of it, the last active first. What is left of the last colon is the channel.
+select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
+    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
+    t.retry_at
+from threads t
+where t.thread in (
+    select thread from (select thread from threads
+        where rtrim(thread, replace(thread, ':', '')) = :channel and updated_at < :before and (:agent = '' or agent = :agent)
+        order by updated_at desc, thread desc limit :limit) own
+    union
+    select thread from (select thread from threads
+        where rtrim(parent, replace(parent, ':', '')) = :channel and parent <> '' and updated_at < :before
+            and (:agent = '' or agent = :agent)
+        order by updated_at desc, thread desc limit :limit) begun)
+order by t.updated_at desc, t.created_at desc, t.thread desc limit :limit;
 
 -- name: thread_one
 -- One thread.
 select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent
+    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
+    t.retry_at
 from threads t where t.thread = :thread;
 
 -- name: step_insert
@@ -76,18 +130,36 @@ select turn, number, description, started_at, duration_ms from thread_steps
 where thread = :thread order by started_at, number limit 10000;
 
 -- name: spend_insert
--- Record the use of one model call.
+-- Record the use of one model call; nothing when it is recorded already.
 insert into spend (id, thread, turn, day, agent, user_id, model, input_tokens, output_tokens, cached_tokens,
     cache_write_tokens, reasoning_tokens, usd, at)
 values (:id, :thread, :turn, :day, :agent, :user_id, :model, :input_tokens, :output_tokens, :cached_tokens,
     :cache_write_tokens, :reasoning_tokens, :usd, :now)
-on conflict (id) do nothing;
+on conflict (id) do nothing
+/*pg: returning id */ /*sqlite: ; select 1 where changes() > 0 */;
+
+-- name: spend_add
+-- Add a model call to the sums of its day, agent and model.
+insert into spend_days (day, agent, model, calls, input_tokens, output_tokens, cached_tokens, cache_write_tokens,
+    reasoning_tokens, usd, priced)
+values (:day, :agent, :model, 1, :input_tokens, :output_tokens, :cached_tokens, :cache_write_tokens,
+    :reasoning_tokens, coalesce(cast(:usd as double precision), 0),
+    case when cast(:usd as double precision) is null then 0 else 1 end)
+on conflict (day, agent, model) do update set
+    calls = spend_days.calls + 1,
+    input_tokens = spend_days.input_tokens + excluded.input_tokens,
+    output_tokens = spend_days.output_tokens + excluded.output_tokens,
+    cached_tokens = spend_days.cached_tokens + excluded.cached_tokens,
+    cache_write_tokens = spend_days.cache_write_tokens + excluded.cache_write_tokens,
+    reasoning_tokens = spend_days.reasoning_tokens + excluded.reasoning_tokens,
+    usd = spend_days.usd + excluded.usd,
+    priced = spend_days.priced + excluded.priced;
 
 -- name: spend_by_day
 -- Use summed by day, agent and model.
-select day, agent, model, count(*), sum(input_tokens), sum(output_tokens), sum(cached_tokens),
-    sum(cache_write_tokens), sum(reasoning_tokens), sum(usd), count(usd)
-from spend where day >= :since group by day, agent, model order by day desc, agent, model;
+select day, agent, model, calls, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
+    usd, priced
+from spend_days where day >= :since order by day desc, agent, model;
 
 -- name: setting_get
 -- A small durable value.

@@ -1,6 +1,6 @@
 -- name: processes_count
--- How many processes of an agent run.
-select count(*) from processes where agent = :agent and state = 'running';
+-- How many processes of an agent run for a channel.
+select count(*) from processes where agent = :agent and state = 'running' and thread >= :low and thread < :high;
 
 -- name: process_insert
 -- Store a process that is about to start.
@@ -41,16 +41,25 @@ from processes where told = 0 and state <> 'running' order by ended_at, id limit
 select id, spec, state, owner, identity, started_at, seen_at, ended_at, exit_code, reason, killed_by, told
 from processes where id = :id;
 
--- name: processes_search
+-- name: processes_recent
 -- Processes, newest first.
 select id, spec, state, owner, identity, started_at, seen_at, ended_at, exit_code, reason, killed_by, told
-from processes where (:agent = '' or agent = :agent) and (:running = 0 or state = 'running')
+from processes where (:agent = '' or agent = :agent) and thread >= :low and thread < :high
+order by started_at desc, id desc limit :limit;
+
+-- name: processes_running
+-- Processes that run, newest first.
+select id, spec, state, owner, identity, started_at, seen_at, ended_at, exit_code, reason, killed_by, told
+from processes where id in (select id from processes where state = 'running')
+    and (:agent = '' or agent = :agent) and thread >= :low and thread < :high
 order by started_at desc, id desc limit :limit;
 
 -- name: process_cause
 -- What began a turn.
 select data from events
-where thread = :thread and turn = :turn and type = 'user_message' order by seq limit 1;
+where thread = :thread and turn = :turn and type = 'user_message' and seq >= coalesce(
+    (select t.turn_seq from threads t where t.thread = :thread and t.open_turn = :turn), 0)
+order by seq limit 1;
 
 -- name: processes_forget
 -- Drop old rows.

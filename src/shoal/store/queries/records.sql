@@ -3,14 +3,24 @@
 insert into audit (chain, number, at, entry, previous, hash) values (:chain, :number, :now, :entry, :previous, :hash);
 
 -- name: audit_tail
--- The newest entries.
+-- The newest entries of all chains.
 select chain, number, at, entry, previous, hash from audit
-where :chain = '' or chain = :chain order by at desc, chain, number desc limit :limit;
+order by at desc, chain desc, number desc limit :limit;
+
+-- name: audit_tail_of
+-- The newest entries of a chain.
+select chain, number, at, entry, previous, hash from audit
+where chain = :chain order by number desc limit :limit;
 
 -- name: audit_rows
 -- Entries of a chain by number.
 select chain, number, at, entry, previous, hash from audit
 where chain = :chain and number > :after order by number limit :limit;
+
+-- name: audit_after
+-- Entries of all chains, by chain and number, after one.
+select chain, number, at, entry, previous, hash from audit
+where (chain, number) > (:chain, :after) order by chain, number limit :limit;
 
 -- name: chain_ensure
 -- Make a chain's row if it is new; locks it for the transaction.
@@ -28,7 +38,12 @@ select chain, number, head from chains order by chain;
 
 -- name: audit_orphans
 -- Chains of entries that no head speaks of.
-select chain, 0, '' from audit where not exists (select 1 from chains where chains.chain = audit.chain) group by chain;
+with recursive found (chain) as (
+    select min(chain) from audit
+    union all
+    select (select min(a.chain) from audit a where a.chain > found.chain) from found where found.chain is not null)
+select chain, 0, '' from found
+where chain is not null and not exists (select 1 from chains where chains.chain = found.chain);
 
 -- name: trigger_insert
 -- Store a trigger.
@@ -77,6 +92,18 @@ update triggers set
     error = :error,
     state = case when :disable = 1 then 'failed' else state end
 where id = :id;
+
+-- name: trigger_one
+-- One trigger.
+select id, spec, state, next_at, created_at, last_at, failures, error from triggers where id = :id;
+
+-- name: trigger_answered
+-- The turn that a trigger started has come to its end.
+update triggers set failures = 0, error = '' where id = :id and (failures > 0 or error <> '');
+
+-- name: trigger_failed
+-- The turn that a trigger started has failed; it comes again at `next_at`.
+update triggers set failures = failures + 1, error = :error, next_at = :next_at, state = :state where id = :id;
 
 -- name: trigger_pause
 -- Let a trigger rest.

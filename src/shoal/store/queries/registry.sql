@@ -52,6 +52,7 @@ from (
         union
         select thread from inbox where state = 'pending' and lane = 'prompt')
     and (:agent = '' or agent = :agent)
+    and ((thread >= :low and thread < :high) or (parent /*pg: collate "C" */ >= :low and parent /*pg: collate "C" */ < :high))
     order by case when open_turn = '' then 1 else 0 end, updated_at, thread limit :limit
 ) t
 order by case when t.open_turn = '' then 1 else 0 end, t.updated_at, t.thread;

@@ -1,11 +1,15 @@
 -- name: search_insert
--- Make what was said findable (PostgreSQL does so by itself). `spread` is ours, see store/search.py.
-/*sqlite: insert into search (words, thread, seq) values (spread(:said), :thread, :seq) */;
+-- Make what was said findable (PostgreSQL does so by itself). `spread` and `places` are ours, see store/search.py.
+/*sqlite: insert into search_events (thread, seq) values (:thread, :seq); */
+/*sqlite: insert into search_words (rowid, words, places) */
+/*sqlite: values (last_insert_rowid(), spread(:said), places(:thread)) */;
 
 -- name: search_said
--- What was said with all of these words, the newest first.
+-- What was said with all of these words, the newest first: in SQLite by when it was stored, which is the index's order.
 select e.thread, e.seq, e.turn, e.type, e.at, e.data from
-/*sqlite: search join events e on e.thread = search.thread and e.seq = search.seq where search match :quoted and */
-/*pg: events e where e.said is not null and e.said @@ to_tsquery('simple', :words) and */
-e.thread >= :low and e.thread < :high and e.at < :before
-order by e.at desc, e.thread, e.seq desc limit :limit;
+/*sqlite: search_words cross join search_events said on said.id = search_words.rowid */
+/*sqlite: cross join events e on e.thread = said.thread and e.seq = said.seq */
+/*sqlite: where search_words match :quoted and said.thread >= :low and said.thread < :high */
+/*sqlite: order by search_words.rowid desc limit :limit */
+/*pg: events e where e.said is not null and e.said @@ to_tsquery('simple', :words) */
+/*pg: and e.thread >= :low and e.thread < :high order by e.at desc, e.thread desc, e.seq desc limit :limit */;

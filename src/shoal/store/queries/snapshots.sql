@@ -28,5 +28,5 @@ from threads where agent = :agent and last_seq > window_seq order by updated_at 
 -- Reserve sequence numbers in a thread at rest whose journal ends here; PostgreSQL stores the events at once.
 /*pg: with moved as ( */ update threads set last_seq = last_seq + :count, updated_at = :now
 where thread = :thread and last_seq = :last_seq and open_turn = ''
-returning last_seq /*pg: ) */
-/*pg: select last_seq, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
+returning last_seq, aborting /*pg: ) */
+/*pg: select last_seq, aborting, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;

@@ -77,9 +77,12 @@ def list_(place: Place, as_json: bool) -> None:
 @click.pass_obj
 def create(place: Place, name: str, model: str | None, profile: str | None, system_prompt: str | None) -> None:
     """Make an agent from template/."""
+    from shoal.factories import make_profiles
     from shoal.surfaces.cli.remote import find_remote
 
     checked_name(name)
+    if profile == "":
+        make_profiles(place.config()).get(profile)  # says which there are
     if place.home.agent(name).exists():
         raise Conflict(f"There is an agent {name} already. `shoal agents config {name} KEY VALUE` changes it.")
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}

@@ -4,6 +4,7 @@ from typing import Literal
 
 import click
 
+from shoal.domain.cards import coverage_text
 from shoal.domain.errors import NotFound
 from shoal.domain.ids import ApprovalId, parse_thread_id
 from shoal.domain.records import Settlement
@@ -50,8 +51,9 @@ def show(place: Place, id: str, as_json: bool) -> None:
         return
     print(f"{found.id}  {found.state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)}")
     print(f"in {found.thread}")
-    if found.reason:
-        print(printable(found.reason))
+    for said in (coverage_text(found.covers), found.reason):
+        if said:
+            print(printable(said))
     print(f"\n{printable(found.shown)}")
 
 
@@ -89,7 +91,7 @@ def _decide(
         return
 
     async def settle(store: Store) -> Settlement:
-        return await store.approvals.settle(approval, decision, scope, "owner")
+        return await store.approvals.settle(approval, decision, scope, "owner", "owner")
 
     thread = place.write(settle).approval.thread
     print(f"{done} Nothing runs here now: the turn goes on with `shoal run`, or with `shoal chat --thread {thread}`.")

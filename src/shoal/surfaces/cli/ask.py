@@ -17,6 +17,7 @@ from shoal.domain.events import (
     LimitReached,
     LiveEvent,
     Outcome,
+    RetryScheduled,
     TextStreamed,
     TurnFinished,
     UserSaid,
@@ -157,6 +158,10 @@ class _Turn:
             case Failed(message=message, detail=detail):
                 says_more = detail not in message and message not in detail
                 self.failure = f"{message} ({detail})" if says_more else message
+            case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
+                await self.link.abort(all_queued=False)
+                print(printable(f"shoal: {message} ({detail})"), file=sys.stderr)
+                return Asked(self.thread, self.turn, "", self.steps, self.usage, "failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = f"{limit} ({detail})" if detail else limit
             case ApprovalRequested() as request:

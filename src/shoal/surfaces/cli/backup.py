@@ -1,52 +1,60 @@
 """`shoal backup`, `restore`, `migrate`: everything of a home directory in one file and back, and the schema."""
 
-import io
+import asyncio
 import os
 import shutil
 import sqlite3
-import stat
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 import click
 
-from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
+from shoal.backups import CHANGED_AT, CONFIGURATION, DATABASE, DUMP, FOLDERS, check_database, write_archive
+from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.domain.home import Home
+from shoal.store.lock import is_held
 from shoal.surfaces.cli.place import Place
 
 if TYPE_CHECKING:
+    from shoal.backups import Backup
     from shoal.domain.store import Store
-
-FOLDERS = ("agents", "data", "template")
-DATABASE = "shoal.db"
-CONFIGURATION = "shoal.toml"
-READ_WHOLE_BYTES_MAX = 67_108_864
-"""Files up to this size are read before they are written to the archive, so that one that changes cannot tear it."""
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--with-secrets", is_flag=True, help="Keep secrets written in shoal.toml, and the HTTP token.")
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
+@click.option("--list", "lists", is_flag=True, help="Show the backups that are kept in backup.to.")
 @click.pass_obj
-def backup(place: Place, file: Path, with_secrets: bool, force: bool) -> None:
+def backup(place: Place, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
     """Write database, data, agents and configuration into FILE (tar.gz), also while a server runs.
 
-    A FILE that is there already stays as it is unless --force is given. Secrets written in shoal.toml and the HTTP
-    token are left out unless asked for.
+    Without FILE it goes to backup.to, is checked there, and those beyond backup.keep are deleted. A FILE that is there
+    already stays as it is unless --force is given. Secrets written in shoal.toml and the HTTP token are left out unless
+    asked for.
     """
     if not place.root.is_dir():
         raise InvalidInput(f"There is no home directory {place.root} to back up. --home names another.")
+    if lists:
+        for kept in _kept(place):
+            print(_line(kept))
+        return
+    if file is None:
+        if with_secrets or force:
+            raise InvalidInput("--with-secrets and --force are for a backup into a FILE. Name one.")
+        made = _make(place)
+        print(f"Made and checked {_line(made)}.")
+        return
     if file.exists() and not force:
         raise Conflict(f"{file} is there already. Name another file, or replace it with --force.")
     notes: list[str] = []
     partial = file.with_name(f".{file.name}.partial")
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
-            _write_archive(place.home, target, notes, with_secrets=with_secrets)
+            write_archive(place.home, target, notes, with_secrets=with_secrets)
             target.flush()
             os.fsync(target.fileno())
         partial.replace(file)
@@ -59,28 +67,117 @@ def backup(place: Place, file: Path, with_secrets: bool, force: bool) -> None:
         print(note)
 
 
+def _make(place: Place) -> "Backup":
+    from shoal.backups import NOT_SET, make_backup
+    from shoal.domain.clock import SystemClock
+    from shoal.factories import backup_place
+
+    config = place.config()
+    where = backup_place(config, place.home)
+    if where is None:
+        raise Conflict(NOT_SET)
+    url = config.database.url.reveal() if config.database.url else ""
+    return make_backup(place.home, where, SystemClock().now(), config.backup.keep, url)
+
+
+def _kept(place: Place) -> "list[Backup]":
+    """The backups of the configuration's place, newest first. Raises Conflict where there is none, StoreError."""
+    from shoal.backups import NOT_SET, listed_in
+    from shoal.factories import backup_place
+
+    where = backup_place(place.config(), place.home)
+    if where is None:
+        raise Conflict(NOT_SET)
+    return listed_in(where)
+
+
+def _line(kept: "Backup") -> str:
+    return f"{kept.name}  {kept.at:%Y-%m-%d %H:%M} UTC  {kept.size_bytes:,} bytes"
+
+
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False)
+@click.option(
+    "--into", type=click.Path(file_okay=False, path_type=Path), help="Make this directory; else the home directory."
+)
+@click.option("--accept-loss", is_flag=True, help="Go on with the database without what its -wal file should hold.")
 @click.pass_obj
-def restore(place: Place, file: Path) -> None:
-    """Make the home directory from FILE. An existing one is never overwritten: move it away, or take another --home."""
+def restore(place: Place, file: str | None, into: Path | None, accept_loss: bool) -> None:
+    """Make the home directory from FILE, or from the backup of that name in backup.to. An existing one is never
+    overwritten.
+
+    Without FILE it says which backup is the newest and how to go on.
+    """
+    if accept_loss:
+        if file or into:
+            raise InvalidInput("--accept-loss keeps the database that is there. Leave FILE and --into out.")
+        place.write(_nothing, accept_loss=True)
+        print(f"{place.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
+    elif not file:
+        _advise(place)
+    else:
+        _restore(place, file, Place(into) if into else place)
+
+
+def _advise(place: Place) -> None:
+    kept = _kept(place)
+    if not kept:
+        print("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
+        return
+    root, fresh = place.root, place.root.with_name(f"{place.root.name}.restored")
+    print(f"The newest backup is {_line(kept[0])}. To restore it:")
+    print(f"  1. shoal --home {root} restore {kept[0].name} --into {fresh}")
+    print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
+    print("  3. Set the secrets that were left out, and start again. `shoal backup --list` shows older ones.")
+
+
+def _restore(place: Place, file: str, target: Place) -> None:
+    root = target.root
+    if is_held(target.home.lock_file):
+        raise HomeLocked(f"A Shoal runs on {root}. Stop it first, or restore --into another directory.")
+    if root.exists() and any(root.iterdir()):
+        raise Conflict(f"{root} is not empty. Move it away, or name another with --into DIR.")
+    if Path(file).is_file():
+        _make_from(Path(file), target)
+        return
+    from shoal.factories import backup_place
+
+    where = backup_place(place.config(), place.home) if place.root.is_dir() else None
+    if where is None or file not in where.sizes():
+        raise NotFound(f"There is no file {file}, and no backup of that name. `shoal backup --list` shows them.")
+    with tempfile.TemporaryDirectory(prefix="shoal-restore-") as folder:
+        fetched = Path(folder) / "backup.tar.gz"
+        where.fetch(file, fetched)
+        _make_from(fetched, target)
+
+
+def _make_from(file: Path, place: Place) -> None:
     from shoal.surfaces.cli.init import make_home
 
     root = place.root
-    if root.exists() and any(root.iterdir()):
-        raise Conflict(f"{root} is not empty. Move it away, or name another with --home DIR.")
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".shoal-restore-", dir=root.parent) as folder:
         fresh = Path(folder) / "home"
         fresh.mkdir(mode=0o700)
-        _extract(file, fresh)
+        changed_at = _extract(file, fresh)
         if (fresh / DATABASE).exists():
             (fresh / DATABASE).chmod(0o600)
-            _check_database(fresh / DATABASE, file)
+            check_database(fresh / DATABASE, file)
         if root.exists():
             root.rmdir()
         fresh.rename(root)
     make_home(place.home)
+    if (root / DUMP).exists():
+        print(f"Made {root} from {file}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database ")
+        print(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
+        return
+    try:
+        place.write(lambda store: _mark_again(store, place.home, changed_at))
+    except StoreError as error:
+        raise StoreError(
+            f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "
+            "to the database, and restore again."
+        ) from error
     print(f"Made {root} from {file}. `shoal doctor` checks it; secrets that were left out have to be set again.")
 
 
@@ -106,8 +203,6 @@ async def _nothing(_: "Store") -> None:
 
 
 def _move(place: Place, url: str) -> None:
-    import asyncio
-
     from shoal.store.moving import migrate_sqlite_to_postgres
 
     moved = asyncio.run(migrate_sqlite_to_postgres(place.home, url))
@@ -137,90 +232,34 @@ def schema_version(database: Path) -> int:
         raise StoreCorrupt(f"{database} cannot be read: {error}. Move it away and restore a backup.") from error
 
 
-def _write_archive(home: Home, target: io.BufferedIOBase, notes: list[str], *, with_secrets: bool) -> None:
-    with tarfile.open(fileobj=target, mode="w:gz") as archive, tempfile.TemporaryDirectory() as folder:
-        if home.database_file.exists():
-            copy = Path(folder) / DATABASE
-            _copy_database(home.database_file, copy)
-            _add(archive, copy, DATABASE)
-        for name in FOLDERS:
-            for path in _below(home.root / name):
-                _add(archive, path, path.relative_to(home.root).as_posix())
-        if home.config_file.exists():
-            _add_configuration(archive, home, notes, with_secrets=with_secrets)
-        if with_secrets and home.token_file.exists():
-            _add(archive, home.token_file, home.token_file.name)
+def _extract(file: Path, target: Path) -> dict[str, int]:
+    """Take an archive apart below `target`, and return when each file had been changed, in nanoseconds since 1970.
 
-
-def _copy_database(source: Path, target: Path) -> None:
-    """SQLite's online backup: a consistent copy while others write."""
-    reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
-    writing = sqlite3.connect(target)
-    try:
-        reading.backup(writing)
-    except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"{source} cannot be copied: {error}. `shoal doctor` says more.") from error
-    finally:
-        writing.close()
-        reading.close()
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    """A folder and all that is in it, links not followed."""
-    if not folder.is_dir():
-        return
-    yield folder
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent) / name for name in sorted(folders + files))
-
-
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file, folder or link; one that has vanished, and sockets and devices, are left out."""
-    try:
-        mode = path.lstat().st_mode
-        if stat.S_ISREG(mode) and path.stat().st_size <= READ_WHOLE_BYTES_MAX:
-            content = path.read_bytes()
-            entry = archive.gettarinfo(path, name)
-            entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", len(content)
-            archive.addfile(entry, io.BytesIO(content))
-        elif stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
-            archive.add(path, name, recursive=False)
-    except FileNotFoundError:
-        return
-
-
-def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *, with_secrets: bool) -> None:
-    from shoal.config.redact import without_secrets
-
-    text = home.config_file.read_text(encoding="utf-8")
-    if not with_secrets:
-        redacted = without_secrets(text)
-        if redacted is None:
-            notes.append(f"{CONFIGURATION} was left out: its secrets could not be told apart. Keep it by yourself.")
-            return
-        if redacted != text:
-            notes.append(f"The secrets written in {CONFIGURATION} were left out; --with-secrets keeps them.")
-        text = redacted
-    content = text.encode()
-    entry = tarfile.TarInfo(CONFIGURATION)
-    entry.size, entry.mode, entry.mtime = len(content), 0o600, int(home.config_file.stat().st_mtime)
-    archive.addfile(entry, io.BytesIO(content))
-
-
-def _extract(file: Path, target: Path) -> None:
-    """Take an archive apart below `target`. Nothing can land outside, whatever the archive says."""
+    Nothing can land outside, whatever the archive says.
+    """
     links: list[tuple[Path, str]] = []
+    changed_at: dict[str, int] = {}
     try:
         with tarfile.open(file, mode="r:gz") as archive:
             for entry in archive:
                 path = target / _safe_name(entry.name, file)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _extract_entry(archive, entry, path, links)
+                changed = entry.pax_headers.get(CHANGED_AT, "")
+                changed_at |= {entry.name: int(changed)} if changed.isdecimal() else {}
         # Links come last, so that no file is written through one.
         for path, goal in links:
             path.symlink_to(goal)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
+    return changed_at
+
+
+async def _mark_again(store: "Store", home: Home, changed_at: Mapping[str, int]) -> None:
+    """Mark the files that had been changed while untrusted content steered an agent: to be made again cleared them."""
+    from shoal.tools.marked import MarkedFiles
+
+    await MarkedFiles(store.settings, home).renew({home.root / name: at for name, at in changed_at.items()})
 
 
 def _extract_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path, links: list[tuple[Path, str]]) -> None:
@@ -243,19 +282,6 @@ def _safe_name(name: str, file: Path) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {name!r}.")
-    if path.parts[0] not in (*FOLDERS, DATABASE, CONFIGURATION, "token"):
+    if path.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token"):
         raise InvalidInput(f"{file} is not a backup of Shoal: it holds {name!r}.")
     return path
-
-
-def _check_database(database: Path, file: Path) -> None:
-    try:
-        connection = sqlite3.connect(database)
-        try:
-            found = connection.execute("pragma quick_check(1)").fetchone()[0]
-        finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"The database in {file} is damaged: {error}. Take an older backup.") from error
-    if found != "ok":
-        raise StoreCorrupt(f"The database in {file} is damaged: {found}. Take an older backup.")

@@ -6,7 +6,7 @@ Plain lines are prompts; lines that begin with / are commands; while the agent w
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from shoal.domain.errors import Conflict, Gone, NotFound, ShoalError
+from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
 from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
@@ -203,6 +203,9 @@ class Conversation:
         try:
             scope = "thread" if answer == "thread" else "once"
             await self.link.decide(approval, allow=answer != "deny", scope=scope)
+        except InvalidInput as refused:  # the question stays open
+            self.screen.line(f"! {printable(str(refused))}")
+            return
         except (NotFound, Conflict, Gone) as settled:
             self.screen.line(f"! {printable(str(settled))}")
         self.questions.pop(approval, None)

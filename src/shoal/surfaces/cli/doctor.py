@@ -14,7 +14,7 @@ import msgspec
 from shoal.config.platforms import Account
 from shoal.config.secret import Secret
 from shoal.domain.errors import ConfigError, ShoalError, StoreError, StoreNewer, StoreReadOnly
-from shoal.surfaces.cli.output import json_option, print_json, printable
+from shoal.surfaces.cli.output import json_option, print_json, printable, when
 from shoal.surfaces.cli.place import Place
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def _is_exposed(path: Path) -> bool:
 async def _database(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     import sqlite3
 
+    from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
+    from shoal.store.lock import is_held
     from shoal.store.statements import migrations
     from shoal.surfaces.cli.backup import schema_version
 
@@ -123,11 +125,13 @@ async def _database(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     newest = len(migrations("sqlite"))
     try:
         version = schema_version(file)
-        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            found = str(connection.execute("pragma quick_check(1)").fetchone()[0])
-        finally:
-            connection.close()
+        if not is_held(place.home.lock_file):
+            files = FileHealth(file)
+            try:
+                files.admit()
+            finally:
+                files.release()
+        found = check_file(file, "integrity_check").problem
     except StoreError as error:
         what, _, todo = str(error).partition(". ")
         yield Finding("database", "fail", f"{what}.", todo)
@@ -135,8 +139,8 @@ async def _database(place: Place, config: "Config") -> AsyncGenerator[Finding]:
     except sqlite3.Error as error:
         yield Finding("database", "fail", f"{file} cannot be read: {error}.", "Check its disk and its rights.")
         return
-    if found != "ok":
-        yield Finding("database", "fail", f"{file} is damaged: {found}.", "Restore a backup with `shoal restore`.")
+    if found:
+        yield Finding("database", "fail", f"{file} is damaged: {found}.", WHAT_TO_DO)
     elif version > newest:
         yield Finding("database", "fail", f"{file} was written by a newer Shoal.", "Install that version.")
     elif version < newest:
@@ -161,6 +165,35 @@ async def _postgres(url: Secret) -> Finding:
         todo = "The next start, or `shoal migrate`, makes what is missing."
         return Finding("database", "warn", f"PostgreSQL {version} answers; its tables are older or not made yet.", todo)
     return Finding("database", "ok", f"PostgreSQL {version} answers; its tables are this version's.")
+
+
+async def _backups(place: Place, config: "Config") -> AsyncGenerator[Finding]:
+    from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, listed_in
+    from shoal.domain.clock import SystemClock
+    from shoal.factories import backup_place
+
+    where = backup_place(config, place.home)
+    if where is None:
+        yield Finding("backups", "warn", "none are made.", "Set backup.to to a directory on another disk, or s3://….")
+        return
+    try:
+        problem = await asyncio.to_thread(place.read, lambda store: store.settings.get(*PROBLEM))
+    except ShoalError:  # which was told of the database
+        problem = ""
+    try:
+        kept = await asyncio.to_thread(listed_in, where)
+    except OSError as error:
+        yield Finding("backups", "fail", f"{config.backup.to} cannot be read: {error}.", "Check backup.to.")
+        return
+    hours = config.backup.every_hours
+    newest = f"{len(kept)} are kept, the newest is {kept[0].name}." if kept else "there is none yet."
+    late = hours and kept and (SystemClock().now() - kept[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
+    if problem:
+        yield Finding("backups", "fail", f"{newest} The last one failed: {problem}", "`shoal backup` tries again.")
+    elif late:
+        yield Finding("backups", "warn", newest, f"One is due every {hours:g} hours while `shoal run` is running.")
+    else:
+        yield Finding("backups", "ok", newest)
 
 
 async def _providers(place: Place, config: "Config") -> AsyncGenerator[Finding]:
@@ -266,14 +299,30 @@ def _account(platform: str, account: Account, package: str, extra: str) -> Gener
 
 
 async def _mcp(place: Place, config: "Config") -> AsyncGenerator[Finding]:
-    from shoal.servers import probe
+    from shoal.domain.clock import SystemClock
+    from shoal.servers import make_pins, probe
 
+    if not config.mcp:
+        return
+    try:
+        listed = await asyncio.to_thread(
+            place.read, lambda store: make_pins(config, place.home, store, SystemClock()).listed()
+        )
+    except ShoalError:  # which was told of the database
+        listed = []
+    pinned = {one.server: one for one in listed}
     for state in await probe(config, place.home):
-        check = f"mcp {state.server}"
-        if state.status == "up":
-            yield Finding(check, "ok", f"{len(state.tools)} tools: {', '.join(state.tools)}.")
-        else:
+        check, known = f"mcp {state.server}", pinned.get(state.server)
+        if state.status != "up":
             yield Finding(check, "fail", state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")
+            continue
+        since = (
+            f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
+        )
+        yield Finding(check, "ok", f"{len(state.tools)} tools ({since}): {', '.join(state.tools)}.")
+        if known is not None and known.waiting:
+            names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
+            yield Finding(check, "warn", f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")
 
 
 async def _skills(place: Place, config: "Config") -> AsyncGenerator[Finding]:
@@ -324,4 +373,4 @@ def _agent(place: Place, config: "Config", catalog: "Catalog", registry: "Agents
     return Finding(check, "ok", f"model {agent.model}, profile {agent.profile}.")
 
 
-CHECKS = (_database, _providers, _agents, _sandbox, _platforms, _mcp, _skills)
+CHECKS = (_database, _backups, _providers, _agents, _sandbox, _platforms, _mcp, _skills)

@@ -17,8 +17,8 @@ from shoal.surfaces.cli.place import Place
 if TYPE_CHECKING:
     from shoal.app import App
 
-OWNER = Author("owner")
-ASKER = Asker(user="owner", platform="terminal")
+OWNER = Author("owner", trusted=True)
+ASKER = Asker(trust="owner", user="owner", platform="terminal")
 
 
 class Sent(NamedTuple):
@@ -103,12 +103,14 @@ async def open_link(place: Place, thread: ThreadId | None, *, channel: str) -> A
             return
     from shoal.app import open_app
     from shoal.surfaces.cli.init import make_home
+    from shoal.upkeep import collect_seldom
 
     make_home(place.home)
     async with AsyncExitStack() as stack:
         config = place.config()
         place.guard()
         app = await stack.enter_async_context(open_app(config))
+        collect_seldom(stays=False)
         yield LocalLink(app, chosen), chosen
 
 

@@ -4,6 +4,7 @@ A subcommand's module is imported when it is used; help needs none of them.
 """
 
 import errno
+import gc
 import os
 import sys
 from functools import partial
@@ -49,6 +50,8 @@ COMMANDS = {
     "permissions": _Entry("permissions", "permissions", "What a permission profile decides."),
     "approvals": _Entry("approvals", "approvals", "Questions that wait for a person: list, allow, deny."),
     "pair": _Entry("pair", "pair", "Let strangers in who have a code: CODE, list, remove."),
+    "token": _Entry("tokens", "token", "Tokens that can do less: create, list, revoke."),
+    "mcp": _Entry("mcp", "mcp", "Tools of MCP servers: list, show, allow, deny."),
     "audit": _Entry("audit", "audit", "The audit log: tail, verify."),
     "triggers": _Entry(
         "triggers", "triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."
@@ -181,7 +184,8 @@ def _crashed(place: Place, kind: type[BaseException], error: BaseException, trac
 
 
 def main() -> None:
-    """The entry point of the distribution."""
+    """The entry point of the distribution. What a start makes is no garbage: whoever stays collects it, see upkeep."""
+    gc.disable()
     place = Place(Path())
     sys.excepthook = partial(_crashed, place)
     sys.exit(run(sys.argv[1:], place))

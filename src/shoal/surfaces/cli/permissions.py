@@ -78,7 +78,7 @@ def load_profile(place: Place, name: str | None) -> "Profile":
     sources = {
         key: msgspec.convert(msgspec.structs.asdict(profile), ProfileSource) for key, profile in config.profiles.items()
     }
-    return Profiles(sources).get(name or config.default_profile)
+    return Profiles(sources).get(config.default_profile if name is None else name)
 
 
 def _read_file(path: Path) -> "ProfileSource":

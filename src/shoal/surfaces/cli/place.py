@@ -72,10 +72,11 @@ class Place:
         with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
             return asyncio.run(self._work(work, Path(folder) / "empty.db", read_only=False))
 
-    def write(self, work: "Callable[[Store], Awaitable[T]]") -> T:
+    def write(self, work: "Callable[[Store], Awaitable[T]]", *, accept_loss: bool = False) -> T:
         """Do something that changes the database: SQLite while no other process works here, PostgreSQL at any time.
 
-        Raises HomeLocked when one does, NotFound when there is no home directory, StoreError.
+        `accept_loss` goes on without what its -wal file should hold and does not. Raises HomeLocked when one does,
+        NotFound when there is no home directory, StoreError.
         """
         import asyncio
 
@@ -87,16 +88,18 @@ class Place:
         lock = HomeLock(self.home.lock_file)
         lock.acquire()
         try:
-            return asyncio.run(self._work(work, self.home.database_file, read_only=False))
+            return asyncio.run(self._work(work, self.home.database_file, read_only=False, accept_loss=accept_loss))
         finally:
             lock.release()
 
-    async def _work(self, work: "Callable[[Store], Awaitable[T]]", file: Path, *, read_only: bool) -> T:
+    async def _work(
+        self, work: "Callable[[Store], Awaitable[T]]", file: Path, *, read_only: bool, accept_loss: bool = False
+    ) -> T:
         from shoal.domain.clock import SystemClock
         from shoal.store.sqlite import SqliteDriver
         from shoal.store.views import DatabaseStore
 
-        store = DatabaseStore(SqliteDriver(file, read_only=read_only), SystemClock())
+        store = DatabaseStore(SqliteDriver(file, read_only=read_only, accept_loss=accept_loss), SystemClock())
         try:
             return await work(store)
         finally:

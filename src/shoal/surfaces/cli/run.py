@@ -29,7 +29,8 @@ EXIT_TERMINATED = 143
 def run(place: Place, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
 
-    Prints one line `ready http://HOST:PORT/?token=…` when it serves. SIGTERM and Ctrl-C stop it: running turns get
+    When it serves, it prints `ready http://HOST:PORT/?token=…` on a terminal; elsewhere `ready http://HOST:PORT/`, and
+    on the next line where the token is. SIGTERM and Ctrl-C stop it: running turns get
     engine.drain_seconds, the rest goes on at the next start. A second signal stops it at once.
     """
     return asyncio.run(_run(place, _prepare(place, host, port), "all"))
@@ -90,7 +91,7 @@ async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = 
             ready = await _listen(place, app, stack) if listens else "ready"
             for line in start_up_lines(place, app):
                 print(line, file=sys.stderr)
-            collect_seldom()
+            collect_seldom(stays=True)
             print(ready, flush=True)
             async with anyio.create_task_group() as beside:
                 beside.start_soon(discover_models, app.models, app.clock)
@@ -109,7 +110,10 @@ async def _listen(place: Place, app: "App", stack: AsyncExitStack) -> str:
     options = _web_options(place, app.config)
     address = await stack.enter_async_context(serve_web(app, options))
     app.backend.describe(address)
-    return f"ready {address}/?token={options.token}"
+    if sys.stdout.isatty():
+        return f"ready {address}/?token={options.token}"
+    where = "web.token, as it is configured" if app.config.web.token.reveal() else place.home.token_file
+    return f"ready {address}/\ntoken {where}"
 
 
 class _Signals:

@@ -86,6 +86,9 @@ def _snapshots(place: Place, store: "Store") -> "Snapshots":
     from shoal.agents.registry import AgentDefaults, Agents
     from shoal.agents.snapshots import Snapshots
     from shoal.domain.clock import SystemClock
+    from shoal.tools.marked import MarkedFiles
+    from shoal.tools.prompt_files import PromptFiles
 
     agents = Agents(place.home, AgentDefaults(agent=place.config().agents.default_agent))
-    return Snapshots(store, agents, SystemClock(), None, lambda events: None)
+    files = PromptFiles(MarkedFiles(store.settings, place.home), place.home)
+    return Snapshots(store, agents, SystemClock(), None, lambda events: None, files)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from shoal.domain.cards import coverage_text
 from shoal.domain.events import (
     ApprovalRequested,
     ApprovalSettled,
@@ -11,6 +12,8 @@ from shoal.domain.events import (
     Event,
     Failed,
     LimitReached,
+    RetryRequested,
+    RetryScheduled,
     Steered,
     ToolFinished,
     TurnFinished,
@@ -48,9 +51,9 @@ def event_lines(event: Event) -> Iterator[str]:
 
 def _notes(event: Event) -> Iterator[str]:
     match event.data:
-        case ApprovalRequested(approval_id=approval, shown=shown, reason=reason):
+        case ApprovalRequested(approval_id=approval, shown=shown, reason=reason, covers=covers):
             yield f"  ? asks to run (approval {approval}):"
-            yield from _indented(f"{shown}\n{reason}" if reason else shown)
+            yield from _indented("\n".join(part for part in (shown, coverage_text(covers), reason) if part))
         case ApprovalSettled(decision=decision, by=by):
             yield f"  {_VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
         case Compacted(summary=summary):
@@ -61,6 +64,10 @@ def _notes(event: Event) -> Iterator[str]:
             yield f"  ! limit reached: {limit}{f' ({detail})' if detail else ''}"
         case Failed(message=message):
             yield f"  ! {printable(message)}"
+        case RetryScheduled(message=message, attempt=1):
+            yield f"  ! {printable(message)} I try again by myself; /retry tries now, /stop gives up."
+        case RetryRequested(model=model):
+            yield f"  [asks {printable(model) or 'the model'} again]"
         case TurnFinished(outcome=outcome) if outcome != "done":
             yield f"  {_OUTCOMES[outcome]}"
         case _:

@@ -72,6 +72,7 @@ def add(place: Place, when_: str, text: str, thread: str | None, **given: str) -
     WHEN is "in 10 minutes", an ISO time such as 2026-05-04T09:00, or a cron line such as "0 9 * * 1-5".
     """
     from shoal.domain.clock import SystemClock
+    from shoal.domain.messages import Author
     from shoal.domain.schedule import first_time, parse_when
     from shoal.surfaces.cli.remote import find_remote
 
@@ -81,7 +82,7 @@ def add(place: Place, when_: str, text: str, thread: str | None, **given: str) -
     moment = parse_when(when_, given["timezone"], now)
     target = None if given["platform"] else parse_thread_id(thread or THREAD)
     fields = {"kind": moment.kind, "schedule": moment.schedule, "text": text, "thread": target, **given}
-    spec = msgspec.convert({**fields, "created_by": "owner"}, NewTrigger)
+    spec = msgspec.convert({**fields, "author": Author("owner", trusted=True), "tainted_by": ""}, NewTrigger)
     first = first_time(spec, now)
     remote = find_remote(place)
     if remote is not None:

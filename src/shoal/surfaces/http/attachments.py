@@ -23,6 +23,7 @@ import msgspec
 
 from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly
 from shoal.domain.files import Folders
+from shoal.domain.foreign import is_text
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.messages import Attachment
@@ -250,7 +251,7 @@ def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
 
 
 def _file_view(root: Path, path: Path) -> FileView | None:
-    if path.name.startswith("."):
+    if path.name.startswith(".") or not is_text(str(path)):  # what is no text cannot be named in a call either
         return None
     try:
         found = path.lstat()

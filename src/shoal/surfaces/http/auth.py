@@ -1,8 +1,9 @@
-"""Who may call: the token, the page's cookie made from it, and where a browser may call from.
+"""Who may call: the home's token and those made from it, the page's cookie, and where a browser may call from.
 
-The cookie is `EXPIRES.HMAC(token, EXPIRES)`: it proves that the token was shown once and carries nothing of it. It is
-only good for calls that a page of this server makes itself. Hosts are checked, so that a foreign name that was pointed
-at this address (DNS rebinding) reaches nothing.
+The cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another; the HMAC is keyed with the home's
+token and covers the other's digest. It proves that the token was shown once and carries nothing of it. It is only good
+for calls that a page of this server makes itself, and as long as its token. Hosts are checked, so that a foreign name
+that was pointed at this address (DNS rebinding) reaches nothing.
 """
 
 import hashlib
@@ -10,18 +11,18 @@ import hmac
 import ipaddress
 import logging
 from collections import OrderedDict
-from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from shoal.actors.access_tokens import AccessTokens
 from shoal.domain.clock import Clock
+from shoal.domain.tokens import AccessToken
 from shoal.surfaces.http.core import WebOptions
 from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.principal import HOME_TOKEN, OWNER, OWNER_ON_PAGE, Principal
 
 logger = logging.getLogger(__name__)
-
-Credential: TypeAlias = Literal["token", "cookie"]
 
 COOKIE_SECONDS = 30 * 86_400
 FAILURES_MAX = 10
@@ -61,12 +62,13 @@ class FailureLimit:
 class Gate:
     """Checks hosts, origins and credentials; raises ApiError 400, 401, 403 or 429."""
 
-    def __init__(self, options: WebOptions, clock: Clock) -> None:
+    def __init__(self, options: WebOptions, clock: Clock, tokens: AccessTokens) -> None:
         if not options.token:
             raise ValueError("The HTTP surface needs a token.")
         self._token = options.token.encode()
         self._digest = hashlib.sha256(self._token).digest()
         self._clock = clock
+        self._tokens = tokens
         self._failures = FailureLimit(clock)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in options.allowed_origins)
         names = {urlsplit(origin).hostname or "" for origin in self._origins}
@@ -94,54 +96,88 @@ class Gate:
     def _is_own(self, request: Request, origin: str) -> bool:
         return origin == f"{request.scope.get('scheme', 'http')}://{request.headers.get('host', '').lower()}"
 
-    def credential(self, request: Request) -> Credential:
-        """How the caller shows the right to call. Raises ApiError 401, 403 or 429."""
+    async def principal(self, request: Request) -> Principal:
+        """Who calls, and what they may. Raises ApiError 401, 403 or 429, StoreError."""
         header = request.headers.get("authorization", "")
         if header:
             scheme, _, given = header.partition(" ")
-            if scheme.lower() == "bearer" and self.is_token(request, given.strip()):
-                return "token"
-            raise _unauthorized("The token is wrong. Use the one in the file `token` of Shoal's home directory.")
-        if self.has_cookie(request):
-            self._check_page_call(request)
-            return "cookie"
-        raise _unauthorized("Send Authorization: Bearer TOKEN, or open the address that `shoal run` printed.")
+            if scheme.lower() != "bearer":
+                raise _unauthorized("Send the token as Authorization: Bearer TOKEN.")
+            return await self.bearer(request, given.strip())
+        found = await self.visitor(request)
+        if found is None:
+            raise _unauthorized("Send Authorization: Bearer TOKEN, or open the page and sign in.")
+        self._check_page_call(request)
+        return found
 
-    def is_token(self, request: Request, given: str) -> bool:
-        """Whether this is the token. Wrong ones are counted; raises ApiError 429 for an address with too many."""
+    async def bearer(self, request: Request, given: str) -> Principal:
+        """Whose token this is. Wrong ones are counted; an address with too many has to wait.
+
+        Raises ApiError 401 for a wrong, revoked or expired one, 403 when its person has no access, 429, StoreError.
+        """
+        token = await self._tokens.find(given)
+        if token is not None:  # it has 256 random bits: nobody finds one by guessing, so that it never has to wait
+            if self._tokens.has_expired(token):
+                raise _unauthorized(f"The token {token.name!r} has expired; `shoal token create` makes another one.")
+            return await self._admitted(token, by_cookie=False)
         address = request.client.host if request.client else ""
         seconds = self._failures.wait_seconds(address)
         if seconds and len(self._token) < UNGUESSABLE_CHARS_MIN:
             raise _wait(seconds)
         if hmac.compare_digest(hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest(), self._digest):
-            return True
+            return OWNER
         if seconds:
             raise _wait(seconds)
         self._failures.add(address)
         logger.warning("a wrong token was sent", extra={"address": address})
-        return False
+        raise _unauthorized(
+            "The token is wrong or was revoked. Use the one in the file `token` of Shoal's home directory, or one that "
+            "`shoal token create` made."
+        )
+
+    async def _admitted(self, token: AccessToken, *, by_cookie: bool) -> Principal:
+        author = await self._tokens.author(token)
+        if author is None:
+            where = token.person.partition(":")[0]
+            message = f"{token.person} has no access any more: put them into platforms.{where}.allow, or pair them."
+            raise ApiError(403, "forbidden", message)
+        await self._tokens.note_use(token)
+        return Principal.of(token, author, by_cookie=by_cookie)
+
+    async def stands(self, principal: Principal) -> bool:
+        """Whether the token is still good. Raises StoreError."""
+        return principal.token is HOME_TOKEN or await self._tokens.stands(principal.token)
 
     def cookie_name(self, request: Request) -> str:
         """One name a port: browsers share cookies between the ports of a host."""
         port = _host_port(request.headers.get("host", ""))
         return f"shoal_{port}" if port else "shoal"
 
-    def make_cookie(self) -> str:
-        """A cookie value that is good for COOKIE_SECONDS."""
-        expires = str(int(self._clock.now().timestamp()) + COOKIE_SECONDS)
-        return f"{expires}.{self._signature(expires)}"
+    def make_cookie(self, principal: Principal) -> str:
+        """A cookie value that is good for COOKIE_SECONDS, and no longer than its token."""
+        token, expires = principal.token, str(int(self._clock.now().timestamp()) + COOKIE_SECONDS)
+        name = f".{token.name}" if token.name else ""
+        return f"{expires}.{self._signature(expires, token)}{name}"
 
-    def has_cookie(self, request: Request) -> bool:
-        """Whether the request carries a cookie of ours that has not expired."""
-        expires, _, signature = request.cookies.get(self.cookie_name(request), "").partition(".")
+    async def visitor(self, request: Request) -> Principal | None:
+        """Who the cookie says it is; None without one, and for one that has expired or whose token has ended.
+
+        Raises ApiError 403 when the person has no access any more, StoreError.
+        """
+        expires, _, rest = request.cookies.get(self.cookie_name(request), "").partition(".")
+        signature, _, name = rest.partition(".")
         if not (expires.isascii() and expires.isdecimal() and signature.isascii()):
-            return False
-        if not hmac.compare_digest(signature, self._signature(expires)):
-            return False
-        return int(expires) > self._clock.now().timestamp()
+            return None
+        token = await self._tokens.named(name) if name else HOME_TOKEN
+        if token is None or not hmac.compare_digest(signature, self._signature(expires, token)):
+            return None
+        if int(expires) <= self._clock.now().timestamp() or self._tokens.has_expired(token):
+            return None
+        return OWNER_ON_PAGE if token is HOME_TOKEN else await self._admitted(token, by_cookie=True)
 
-    def _signature(self, expires: str) -> str:
-        return hmac.new(self._token, b"page cookie " + expires.encode(), hashlib.sha256).hexdigest()
+    def _signature(self, expires: str, token: AccessToken) -> str:
+        covered = f"page cookie {expires}{token.digest and f' {token.digest}'}"
+        return hmac.new(self._token, covered.encode(), hashlib.sha256).hexdigest()
 
     def _check_page_call(self, request: Request) -> None:
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):

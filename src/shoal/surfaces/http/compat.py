@@ -6,6 +6,7 @@ beginning (up to that answer) is remembered, so that the next call, which repeat
 """
 
 import hashlib
+import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -13,25 +14,29 @@ from contextlib import aclosing
 from typing import TypeAlias
 from urllib.parse import quote
 
+import anyio
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.domain.errors import InvalidId, InvalidInput
-from shoal.domain.events import AssistantSaid, Event, LiveEvent, TextStreamed, TurnFinished, UserSaid
+from shoal.domain.events import AssistantSaid, Event, LiveEvent, RetryScheduled, TextStreamed, TurnFinished, UserSaid
 from shoal.domain.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
+from shoal.domain.messages import Abort
 from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import EVERYONE, Answer, AnyObject, Endpoint, caller, json_answer
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.parse import checked_text
-from shoal.surfaces.http.routes_threads import make_prompt, submit
-from shoal.surfaces.http.streams import Item, thread_items
+from shoal.surfaces.http.principal import Principal, may_use, no_such_thread
+from shoal.surfaces.http.routes_threads import make_prompt, still_allowed, submit
+from shoal.surfaces.http.streams import Allowed, Item, cancel_when_refused, thread_items
 
 DEFAULT_MODEL = "shoal"
 """The model name that means the default agent."""
 SCOPE = "openai"
 NOTHING = Answer("")
+NO_RESPONSE = "`previous_response_id` is not the id of a response of this server to this token."
 
 _NO_RETRY = {"X-Should-Retry": "false"}
 """OpenAI's clients repeat failed calls by themselves; a turn that failed must not run again because of that."""
@@ -47,8 +52,9 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """What a call brings. `thread` is empty unless the caller chose one; `attachments` belong to the last message."""
+    """What a caller brings. `thread` is empty unless they chose one; `attachments` belong to the last message."""
 
+    by: Principal
     agent: str
     lines: tuple[Line, ...]
     instructions: str = ""
@@ -71,25 +77,40 @@ class Begun(msgspec.Struct, frozen=True):
         return {"X-Shoal-Thread": quote(self.thread, safe=":")}
 
 
-def chosen_thread(metadata: Mapping[str, str] | None, user: str | None) -> str:
-    """The thread that `metadata.thread` or `user` names: a thread id, or any name for one of `openai:api:…`."""
+def chosen_thread(by: Principal, metadata: Mapping[str, str] | None, user: str | None) -> str:
+    """The thread that `metadata.thread` or `user` names: a thread id, or any name for one of the caller's channel.
+
+    For a chat token a thread of anybody else's is merely a name like any other.
+    """
     name = (metadata or {}).get("thread") or user or ""
     if not name:
         return ""
     try:
-        return parse_thread_id(name)
+        thread = parse_thread_id(name)
     except InvalidId:
-        part = name if len(encode_part(name)) <= PART_CHARS_MAX else hashlib.sha256(name.encode()).hexdigest()
-        return make_thread_id("openai", "api", part)
+        thread = None
+    if thread is not None and by.owns(thread):
+        return thread
+    part = name if len(encode_part(name)) <= PART_CHARS_MAX else hashlib.sha256(name.encode()).hexdigest()
+    return make_thread_id("openai", _channel_of(by), part)
 
 
-def agent_of(web: Web, model: str) -> str:
+def _channel_of(by: Principal) -> str:
+    return by.channel if by.token.scope == "chat" else "api"
+
+
+def models_of(web: Web, by: Principal) -> Sequence[str]:
+    """The agents that a caller may talk to."""
+    return [name for name in web.core.agents.names() if by.token.agent in ("", name)]
+
+
+def agent_of(web: Web, by: Principal, model: str) -> str:
     """The agent that a model name means. Raises ApiError 404 naming those that exist."""
     if model == DEFAULT_MODEL:
-        return ""
-    if model in web.core.agents.names():
+        return by.token.agent
+    if model in models_of(web, by):
         return model
-    known = ", ".join((DEFAULT_MODEL, *web.core.agents.names()))
+    known = ", ".join((DEFAULT_MODEL, *models_of(web, by)))
     raise ApiError(404, "model_not_found", f"There is no agent {model[:80]!r}. As `model`, give one of: {known}.")
 
 
@@ -108,13 +129,16 @@ def response_id(fresh_id: str, thread: ThreadId) -> str:
     return f"resp_{fresh_id}_{urlsafe_b64encode(thread.encode()).decode().rstrip('=')}"
 
 
-def thread_of_response(text: str) -> ThreadId:
-    """Invert `response_id`. Raises InvalidInput."""
+def thread_of_response(by: Principal, text: str) -> ThreadId:
+    """Invert `response_id`. Raises InvalidInput, for a response that was another's too."""
     coded = text.partition("_")[2].partition("_")[2]
     try:
-        return parse_thread_id(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode())
+        thread = parse_thread_id(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode())
     except (Base64Error, UnicodeDecodeError, ValueError, InvalidId) as error:
-        raise InvalidInput("`previous_response_id` is not the id of a response of this server.") from error
+        raise InvalidInput(NO_RESPONSE) from error
+    if not by.owns(thread):
+        raise InvalidInput(NO_RESPONSE)
+    return thread
 
 
 def _digest(agent: str, lines: Sequence[Line], extra: str = "") -> str:
@@ -132,10 +156,14 @@ async def begin(web: Web, request: Request, conversation: Conversation) -> Begun
         checked_text(last, "content")
     message_id = request.headers.get("idempotency-key", "")[:200] or web.core.clock.new_id()
     thread, known = await _find_thread(web, conversation, message_id)
+    if not await may_use(conversation.by, web.core.store.journal, thread):
+        raise no_such_thread(thread)
     info = await web.core.store.journal.thread(thread)
     text = last if info is not None else _opening(conversation)
     attachments = await take_attachments(web.core, thread, conversation.attachments, message_id)
-    prompt = make_prompt(web, thread, text, message_id, agent=conversation.agent, attachments=attachments)
+    prompt = make_prompt(
+        web, conversation.by, thread, text, message_id, agent=conversation.agent, attachments=attachments
+    )
     receipt = await submit(web, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
     return Begun(thread, message_id, after, conversation, not known)
@@ -144,13 +172,19 @@ async def begin(web: Web, request: Request, conversation: Conversation) -> Begun
 async def _find_thread(web: Web, conversation: Conversation, message_id: str) -> tuple[ThreadId, bool]:
     if conversation.thread:
         return ThreadId(conversation.thread), True
-    lines, agent = conversation.lines, conversation.agent
+    lines, agent, channel = conversation.lines, conversation.agent, _channel_of(conversation.by)
     answered = next((place for place, line in enumerate(lines) if line.role == "assistant"), None)
     if answered is None:
-        return make_thread_id("openai", "api", _digest(agent, lines, message_id)), False
-    beginning = _digest(agent, lines[: answered + 1])
+        return make_thread_id("openai", channel, _digest(agent, lines, message_id)), False
+    beginning = _beginning(conversation, lines[: answered + 1])
     found = await web.core.store.settings.get(SCOPE, beginning)
-    return (ThreadId(found) if found else make_thread_id("openai", "api", beginning)), True
+    return (ThreadId(found) if found else make_thread_id("openai", channel, beginning)), True
+
+
+def _beginning(conversation: Conversation, lines: Sequence[Line]) -> str:
+    """Under what the beginning of a conversation is remembered: whoever says the same has their own thread."""
+    by = conversation.by
+    return _digest(conversation.agent, lines, by.person if by.token.scope == "chat" else "")
 
 
 def _opening(conversation: Conversation) -> str:
@@ -217,10 +251,10 @@ class Growing:
 async def reply_pieces(web: Web, begun: Begun, growing: Growing) -> AsyncGenerator[str | TurnFinished, None]:
     """The reply as it grows, empty pieces now and then while nothing happens, then how the turn ended.
 
-    Raises ApiError when the message was taken out of the queue, or the server stops.
+    Raises ApiError when the message was taken out of the queue, the model is away, or the server stops.
     """
     turn: TurnId | None = None
-    seen = begun.after
+    seen, did_anything = begun.after, False
     async with aclosing(thread_items(web.core, web.streams, begun.thread, begun.after)) as items:
         async for item in items:
             if isinstance(item, Event):
@@ -228,12 +262,27 @@ async def reply_pieces(web: Web, begun: Begun, growing: Growing) -> AsyncGenerat
             elif item == "beat" and turn is None:
                 await _check_queued(web, begun.thread, seen)
             turn = turn or _turn_of(item, begun.message_id)
+            if isinstance(item, Event) and item.turn == turn:
+                did_anything = did_anything or isinstance(item.data, AssistantSaid)
+                if isinstance(item.data, RetryScheduled):
+                    raise await _model_away(web, begun, item.turn, item.data, may_repeat=not did_anything)
             piece = _piece(item, turn, growing)
             if piece is not None:
                 yield piece
             if isinstance(piece, TurnFinished):
                 return
     raise ApiError(503, "stopping", "Shoal is stopping; the agent goes on at the next start.", _NO_RETRY)
+
+
+async def _model_away(web: Web, begun: Begun, turn: TurnId, retry: RetryScheduled, *, may_repeat: bool) -> ApiError:
+    """Ends a turn that no model answers: these clients wait for nothing, and send their message again by themselves.
+
+    They are told not to where the turn has called tools already.
+    """
+    await web.core.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
+    seconds = max(1, math.ceil((retry.next_at - web.core.clock.now()).total_seconds()))
+    headers = {"Retry-After": str(seconds), **({} if may_repeat else _NO_RETRY)}
+    return ApiError(503, "model_unavailable", f"{retry.message} Send it again later.", headers)
 
 
 def _turn_of(item: Item, message_id: str) -> TurnId | None:
@@ -264,10 +313,27 @@ async def _check_queued(web: Web, thread: ThreadId, seen: int) -> None:
         raise ApiError(409, "cancelled", "The message was taken out of the queue before it was answered.", _NO_RETRY)
 
 
+def still_allowed_in(web: Web, begun: Begun) -> Allowed | None:
+    """What is asked now and then while a reply is awaited."""
+    return still_allowed(web, begun.conversation.by, begun.thread)
+
+
 async def whole_reply(web: Web, begun: Begun) -> TurnFinished:
-    """Wait for the turn's end. Raises ApiError when there is no answer."""
-    async with aclosing(reply_pieces(web, begun, Growing())) as pieces:
-        finished = [piece async for piece in pieces if isinstance(piece, TurnFinished)][-1]
+    """Wait for the turn's end. Raises ApiError when there is no answer, or the token ended meanwhile."""
+    finished: TurnFinished | None = None
+    failure: ApiError | None = None
+    async with anyio.create_task_group() as group:
+        group.start_soon(cancel_when_refused, still_allowed_in(web, begun), group.cancel_scope)
+        try:
+            async with aclosing(reply_pieces(web, begun, Growing())) as pieces:
+                finished = [piece async for piece in pieces if isinstance(piece, TurnFinished)][-1]
+        except ApiError as error:
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if finished is None:
+        raise ApiError(401, "unauthorized", "The token ended before the answer came; ask for another one.", _NO_RETRY)
     _check_outcome(finished)
     await _remember(web, begun, finished.reply)
     return finished
@@ -285,7 +351,7 @@ async def _remember(web: Web, begun: Begun, reply: str) -> None:
     """Note under which beginning the next call of this conversation comes."""
     if begun.fresh:
         lines = (*begun.conversation.lines, Line("assistant", reply))
-        await web.core.store.settings.put(SCOPE, _digest(begun.conversation.agent, lines), begun.thread)
+        await web.core.store.settings.put(SCOPE, _beginning(begun.conversation, lines), begun.thread)
 
 
 def _check_outcome(finished: TurnFinished) -> None:
@@ -295,13 +361,13 @@ def _check_outcome(finished: TurnFinished) -> None:
         raise ApiError(409, "aborted", "The turn was stopped before it had an answer.", _NO_RETRY)
 
 
-async def _models(web: Web, _: Request) -> Response:
-    return json_answer({"object": "list", "data": [_model(name) for name in web.core.agents.names()]})
+async def _models(web: Web, request: Request) -> Response:
+    return json_answer({"object": "list", "data": [_model(name) for name in models_of(web, caller(request))]})
 
 
 async def _get_model(web: Web, request: Request) -> Response:
     name = str(request.path_params["model"])
-    return json_answer(_model(agent_of(web, name) or name))
+    return json_answer(_model(agent_of(web, caller(request), name) or name))
 
 
 def _model(name: str) -> Json:
@@ -310,11 +376,11 @@ def _model(name: str) -> Json:
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/v1/models", handler=_models,
+        method="GET", path="/v1/models", handler=_models, scopes=EVERYONE, narrows=True,
         summary="The agents, as OpenAI's clients list models.", answer=Answer("Models.", AnyObject),
     ),
     Endpoint(
-        method="GET", path="/v1/models/{model}", handler=_get_model,
+        method="GET", path="/v1/models/{model}", handler=_get_model, scopes=EVERYONE, narrows=True,
         summary="One agent as a model.", answer=Answer("The model.", AnyObject),
     ),
 )  # fmt: skip

@@ -24,12 +24,14 @@ from shoal.surfaces.http.compat import (
     image_ref,
     last_piece,
     reply_pieces,
+    still_allowed_in,
     whole_reply,
 )
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import TALKERS, Answer, AnyObject, Endpoint, caller, json_answer
 from shoal.surfaces.http.errors import ApiError, compat_body
 from shoal.surfaces.http.parse import read_json
+from shoal.surfaces.http.principal import Principal
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream
 
 
@@ -73,7 +75,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     tools: list[msgspec.Raw] | None = None
 
 
-def _conversation(web: Web, body: ChatRequest) -> Conversation:
+def _conversation(web: Web, by: Principal, body: ChatRequest) -> Conversation:
     if body.n not in (None, 1):
         raise InvalidInput("`n` must be 1: an agent gives one answer.")
     if body.tools:
@@ -81,10 +83,11 @@ def _conversation(web: Web, body: ChatRequest) -> Conversation:
     spoken = [message for message in body.messages if message.role in ("user", "assistant")]
     told = [_text(message) for message in body.messages if message.role in ("system", "developer")]
     return Conversation(
-        agent=agent_of(web, body.model),
+        by=by,
+        agent=agent_of(web, by, body.model),
         lines=tuple(Line(message.role, _text(message)) for message in spoken),
         instructions="\n\n".join(told),
-        thread=chosen_thread(body.metadata, body.user),
+        thread=chosen_thread(by, body.metadata, body.user),
         attachments=_images(spoken[-1]) if spoken else (),
     )
 
@@ -107,14 +110,14 @@ def _images(message: ChatMessage) -> tuple[AttachmentRef, ...]:
 
 async def _chat(web: Web, request: Request) -> Response:
     body = await read_json(request, ChatRequest, seconds=web.options.body_seconds)
-    conversation = _conversation(web, body)
+    conversation = _conversation(web, caller(request), body)
     admitted = web.streams.admit()
     begun = await begin(web, request, conversation)
     completion = _Completion(web, f"chatcmpl-{web.core.clock.new_id()}", body.model)
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         chunks = _chunks(web, begun, completion, with_usage=with_usage)
-        return EventStream(chunks, web.streams, admitted, begun.headers)
+        return EventStream(chunks, web.streams, admitted, begun.headers, allowed=still_allowed_in(web, begun))
     with admitted:
         response = json_answer(await _whole(web, begun, completion))
     response.headers.update(begun.headers)
@@ -191,7 +194,7 @@ def _usage(usage: Usage) -> Json:
 
 ENDPOINTS = (
     Endpoint(
-        method="POST", path="/v1/chat/completions", handler=_chat, body=ChatRequest,
+        method="POST", path="/v1/chat/completions", handler=_chat, scopes=TALKERS, narrows=True, body=ChatRequest,
         summary="Let an agent answer a conversation; `model` is the agent's name.",
         answer=Answer("The completion, or its chunks with `stream`.", AnyObject, streams=True),
     ),

@@ -24,13 +24,15 @@ from shoal.surfaces.http.compat import (
     last_piece,
     reply_pieces,
     response_id,
+    still_allowed_in,
     thread_of_response,
     whole_reply,
 )
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import TALKERS, Answer, AnyObject, Endpoint, caller, json_answer
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.parse import read_json
+from shoal.surfaces.http.principal import Principal
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream
 
 
@@ -70,7 +72,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True):
     tools: list[msgspec.Raw] | None = None
 
 
-def _conversation(web: Web, body: ResponsesRequest) -> Conversation:
+def _conversation(web: Web, by: Principal, body: ResponsesRequest) -> Conversation:
     if body.tools:
         raise InvalidInput("`tools` must be left out: the agent uses its own tools.")
     items = [InputItem("user", body.input)] if isinstance(body.input, str) else body.input
@@ -80,19 +82,20 @@ def _conversation(web: Web, body: ResponsesRequest) -> Conversation:
     spoken = [item for item in items if item.role in ("user", "assistant")]
     told = [_text(item) for item in items if item.role in ("system", "developer")]
     return Conversation(
-        agent=agent_of(web, body.model),
+        by=by,
+        agent=agent_of(web, by, body.model),
         lines=tuple(Line(item.role, _text(item)) for item in spoken),
         instructions="\n\n".join((*((body.instructions,) if body.instructions else ()), *told)),
-        thread=_thread(body),
+        thread=_thread(by, body),
         attachments=_images(spoken[-1]) if spoken else (),
     )
 
 
-def _thread(body: ResponsesRequest) -> str:
+def _thread(by: Principal, body: ResponsesRequest) -> str:
     if body.previous_response_id:
-        return thread_of_response(body.previous_response_id)
+        return thread_of_response(by, body.previous_response_id)
     named = body.conversation.id if isinstance(body.conversation, ConversationRef) else body.conversation
-    return chosen_thread(body.metadata, named or body.user)
+    return chosen_thread(by, body.metadata, named or body.user)
 
 
 def _text(item: InputItem) -> str:
@@ -109,13 +112,13 @@ def _images(item: InputItem) -> tuple[AttachmentRef, ...]:
 
 async def _responses(web: Web, request: Request) -> Response:
     body = await read_json(request, ResponsesRequest, seconds=web.options.body_seconds)
-    conversation = _conversation(web, body)
+    conversation = _conversation(web, caller(request), body)
     admitted = web.streams.admit()
     begun = await begin(web, request, conversation)
     result = _Result(web, begun, body)
     if body.stream:
         frames = _frames(web, begun, result)
-        return EventStream(frames, web.streams, admitted, begun.headers)
+        return EventStream(frames, web.streams, admitted, begun.headers, allowed=still_allowed_in(web, begun))
     with admitted:
         response = json_answer(await _whole(web, begun, result))
     response.headers.update(begun.headers)
@@ -238,7 +241,7 @@ def _usage(usage: Usage) -> Json:
 
 ENDPOINTS = (
     Endpoint(
-        method="POST", path="/v1/responses", handler=_responses, body=ResponsesRequest,
+        method="POST", path="/v1/responses", handler=_responses, scopes=TALKERS, narrows=True, body=ResponsesRequest,
         summary="Let an agent answer; `model` is the agent's name, `previous_response_id` goes on in its thread.",
         answer=Answer("The response, or its events with `stream`.", AnyObject, streams=True),
     ),

@@ -1,6 +1,7 @@
 """What the HTTP surface needs of a running Shoal, as Protocols, and what its handlers share."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
@@ -20,20 +21,21 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine
 from shoal.domain.records import NewTrigger, Opening, Snapshot, Trigger
 from shoal.domain.store import Store
+from shoal.permissions.access import Bucket
 
 if TYPE_CHECKING:
+    from shoal.actors.access_tokens import AccessTokens
     from shoal.actors.pairing import Pairing
     from shoal.agents.info import Info
     from shoal.agents.roster import Roster
+    from shoal.backups import Backups
+    from shoal.store.health import Health
     from shoal.surfaces.http.auth import Gate
     from shoal.surfaces.http.metrics import Counters
     from shoal.surfaces.http.page import Page
     from shoal.surfaces.http.streams import Streams
+    from shoal.tools.mcp.pins import Pins
     from shoal.tools.processes.service import ProcessService
-
-OWNER = Author(id="owner")
-"""Whoever holds the token; the token is the owner's, so there is nobody else."""
-OWNER_ASKS = Asker(user="owner", platform="web")
 
 BODY_BYTES_MAX = 1_048_576
 """Largest JSON body."""
@@ -137,6 +139,12 @@ class Core(Protocol):
     def store(self) -> Store: ...
 
     @property
+    def backups(self) -> "Backups": ...
+
+    @property
+    def health(self) -> "Health": ...
+
+    @property
     def orchestrator(self) -> Orchestrator: ...
 
     @property
@@ -144,6 +152,9 @@ class Core(Protocol):
 
     @property
     def pairing(self) -> "Pairing": ...
+
+    @property
+    def tokens(self) -> "AccessTokens": ...
 
     @property
     def artifacts(self) -> Files: ...
@@ -165,6 +176,9 @@ class Core(Protocol):
 
     @property
     def processes(self) -> "ProcessService": ...
+
+    @property
+    def pins(self) -> "Pins": ...
 
     def info(self) -> "Info":
         """What is up."""
@@ -194,7 +208,7 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the surface is served.
 
     `allowed_origins` are further origins (scheme://host[:port]) under which a browser may use it, e.g. of a proxy.
-    `hooks` are the webhooks by name.
+    `hooks` are the webhooks by name. `linger_seconds`: how long the rest of a body that was answered already may pause.
     """
 
     token: str
@@ -206,13 +220,14 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     slow_reader_seconds: float = 60.0
     body_seconds: float = 60.0
     upload_seconds: float = 600.0
+    linger_seconds: float = 2.0
     hooks: Mapping[str, Webhook] = NO_HOOKS
 
 
 class Web:
     """What every handler gets beside its request."""
 
-    __slots__ = ("core", "counters", "describe", "gate", "options", "page", "probed", "probing", "streams")
+    __slots__ = ("buckets", "core", "counters", "describe", "gate", "options", "page", "probed", "probing", "streams")
 
     def __init__(
         self,
@@ -232,5 +247,6 @@ class Web:
         self.counters = counters
         self.page = page
         self.describe = describe
+        self.buckets: OrderedDict[str, Bucket] = OrderedDict()
         self.probed: tuple[float, str] | None = None
         self.probing = asyncio.Lock()

@@ -8,8 +8,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.domain.clock import Clock
+from shoal.domain.errors import StoreError
 from shoal.surfaces.http.auth import Gate
-from shoal.surfaces.http.errors import ApiError, error_response
+from shoal.surfaces.http.errors import ApiError, answer_shoal_error, error_response
 
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -43,9 +44,11 @@ class Guard:
         shared = ""
         refused: Response | None = None
         try:
-            shared = self._check(request, path)
+            shared = await self._check(request, path)
         except ApiError as error:
             refused = error_response(path, error.status, error.code, str(error), error.headers)
+        except StoreError as error:
+            refused = await answer_shoal_error(request, error)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -56,14 +59,14 @@ class Guard:
             refused = _preflight()
         await (refused or self._app)(scope, receive, send_with_headers)
 
-    def _check(self, request: Request, path: str) -> str:
+    async def _check(self, request: Request, path: str) -> str:
         if path in PROBES:
             return ""
         self._gate.check_host(request)
         shared = self._gate.foreign_origin(request)
         if self._is_open(path) or (shared and request.method == "OPTIONS"):
             return shared
-        request.state.credential = self._gate.credential(request)
+        request.state.principal = await self._gate.principal(request)
         return shared
 
     def _headers(self, headers: list[tuple[bytes, bytes]], shared: str) -> list[tuple[bytes, bytes]]:

@@ -13,6 +13,14 @@ from shoal.surfaces.http.errors import CompatBody, ErrorBody
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 Schema: TypeAlias = dict[str, Json]
 
+SCOPE_TEXTS = {
+    "chat": "Talk in the person's own threads, read and steer those, and nothing else.",
+    "read": "Read everything but tokens, change nothing.",
+    "approve": "Read, and decide approvals as the person, who has to be one who may.",
+    "admin": "Everything that the owner's own token may.",
+}
+"""What tokens of each scope may do; a token with an agent is confined to that agent's threads besides."""
+
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _EVENT_LIST = list[Event]
@@ -33,6 +41,7 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
         "openapi": "3.1.0",
         "info": {"title": "Shoal", "version": version, "description": "Agents that live in chats; see docs/http.md."},
         "security": [{"token": []}, {"page": []}],
+        "x-shoal-scopes": {scope: text for scope, text in SCOPE_TEXTS.items()},
         "paths": _paths(endpoints, by_kind),
         "components": {
             "schemas": components,
@@ -87,10 +96,18 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Schema]) -> Schema:
     }
     if endpoint.is_open:
         found["security"] = []
+    else:
+        found["description"] = f"For tokens of scope {_listed(endpoint.scopes)}."
+        found["x-shoal-scopes"] = [*endpoint.scopes]
     if endpoint.body is not None:
         content: Schema = {} if endpoint.body is bytes else {"schema": schemas[repr(endpoint.body)]}
         found["requestBody"] = {"required": not endpoint.body_optional, "content": {endpoint.body_media_type: content}}
     return found
+
+
+def _listed(scopes: Sequence[str]) -> str:
+    *most, last = scopes
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _answer(endpoint: Endpoint, schemas: Mapping[str, Schema]) -> Schema:

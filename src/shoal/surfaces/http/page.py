@@ -2,6 +2,7 @@
 
 import hashlib
 import mimetypes
+from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -14,6 +15,7 @@ from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
 from shoal.surfaces.http.auth import COOKIE_SECONDS
 from shoal.surfaces.http.core import Web
 from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.principal import Principal
 
 _POLICY = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
@@ -25,8 +27,7 @@ _SIGN_IN = """<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>Shoal: sign in</title>
 <h1>Shoal</h1>
-<p>{reason} Open the address that <code>shoal run</code> printed, or enter the token; it is in the file
-<code>token</code> of Shoal's home directory.</p>
+<p>{reason} Enter your token. The owner's is in the file <code>token</code> of Shoal's home directory.</p>
 <form method="get" action="/">
 <label>Token <input type="password" name="token" autocomplete="current-password" required autofocus></label>
 <button>Sign in</button>
@@ -91,29 +92,37 @@ async def index(web: Web, request: Request) -> Response:
     """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token."""
     given = request.query_params.get("token")
     if given is not None:
-        return _enter(web, request, given)
-    if not web.gate.has_cookie(request):
+        return await _enter(web, request, given)
+    try:
+        visitor = await web.gate.visitor(request)
+    except ApiError as error:
+        return _sign_in(str(error))
+    if visitor is None:
         return _sign_in("You are not signed in.")
     if not web.page.has("index.html"):
         raise ApiError(404, "not_found", "This installation has no console page; the API works without it.")
     response = await _file(web, request, "index.html")
-    _set_cookie(web, request, response)
+    _set_cookie(web, request, response, visitor)
     return response
 
 
-def _enter(web: Web, request: Request, given: str) -> Response:
-    if not web.gate.is_token(request, given):
-        return _sign_in("This token is wrong.")
+async def _enter(web: Web, request: Request, given: str) -> Response:
+    try:
+        visitor = await web.gate.bearer(request, given)
+    except ApiError as error:
+        if error.status == 429:
+            raise
+        return _sign_in(str(error))
     rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
     response = RedirectResponse(f"/?{urlencode(rest)}" if rest else "/", 303, _POLICY)
-    _set_cookie(web, request, response)
+    _set_cookie(web, request, response, visitor)
     return response
 
 
-def _set_cookie(web: Web, request: Request, response: Response) -> None:
+def _set_cookie(web: Web, request: Request, response: Response, visitor: Principal) -> None:
     response.set_cookie(
         web.gate.cookie_name(request),
-        web.gate.make_cookie(),
+        web.gate.make_cookie(visitor),
         max_age=COOKIE_SECONDS,
         httponly=True,
         samesite="strict",
@@ -122,7 +131,7 @@ def _set_cookie(web: Web, request: Request, response: Response) -> None:
 
 
 def _sign_in(reason: str) -> Response:
-    return Response(_SIGN_IN.format(reason=reason), 401, {**_POLICY, "WWW-Authenticate": "Bearer"}, "text/html")
+    return Response(_SIGN_IN.format(reason=escape(reason)), 401, {**_POLICY, "WWW-Authenticate": "Bearer"}, "text/html")
 
 
 def is_open(path: str) -> bool:

@@ -16,9 +16,6 @@ from shoal.surfaces.http.errors import ApiError
 
 T = TypeVar("T")
 
-_CLOSE = {"Connection": "close"}
-"""After a body that was refused unread, the connection cannot be used again."""
-
 
 async def read_json(request: Request, kind: type[T], *, seconds: float, optional: bool = False) -> T:
     """Read a JSON body of at most BODY_BYTES_MAX bytes; with `optional` no body at all counts as `{}`.
@@ -56,14 +53,14 @@ async def _next_piece(stream: AsyncIterator[bytes], deadline: float) -> bytes | 
         with anyio.fail_after(deadline - anyio.current_time()):
             return await anext(stream, None)
     except TimeoutError as error:
-        raise ApiError(408, "slow_body", "The body did not arrive in time; send it again.", _CLOSE) from error
+        raise ApiError(408, "slow_body", "The body did not arrive in time; send it again.") from error
     except ClientDisconnect as error:
-        raise ApiError(400, "incomplete_body", "The connection ended inside the body.", _CLOSE) from error
+        raise ApiError(400, "incomplete_body", "The connection ended inside the body.") from error
 
 
 def _too_large(bytes_max: int) -> ApiError:
     size = f"{bytes_max // 1_048_576} MiB"
-    return ApiError(413, "too_large", f"The body is larger than {size}, the most this call takes; send less.", _CLOSE)
+    return ApiError(413, "too_large", f"The body is larger than {size}, the most this call takes; send less.")
 
 
 def read_query(request: Request, kind: type[T]) -> T:

@@ -7,8 +7,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.surfaces.http.core import OWNER_ASKS, Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Answer, Endpoint, caller, json_answer
 from shoal.surfaces.http.parse import path_part, read_json
 
 
@@ -69,31 +69,27 @@ async def _access(web: Web, _: Request) -> Response:
 
 async def _pair(web: Web, request: Request) -> Response:
     body = await read_json(request, PairRequest, seconds=web.options.body_seconds)
-    platform, user = await web.core.pairing.confirm(body.code, sorted(web.core.adapters), _asker())
+    platform, user = await web.core.pairing.confirm(body.code, sorted(web.core.adapters), caller(request).person)
     return json_answer(PairAnswer(platform, user))
 
 
 async def _unpair(web: Web, request: Request) -> Response:
-    await web.core.pairing.remove(path_part(request, "platform"), path_part(request, "user"), _asker())
+    await web.core.pairing.remove(path_part(request, "platform"), path_part(request, "user"), caller(request).person)
     return json_answer(ShutOut(True))
-
-
-def _asker() -> str:
-    return f"{OWNER_ASKS.platform}:{OWNER_ASKS.user}"
 
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/api/access", handler=_access,
+        method="GET", path="/api/access", handler=_access, scopes=READERS,
         summary="Who was let in by pairing code, and who waits for it.", answer=Answer("People.", AccessView),
     ),
     Endpoint(
-        method="POST", path="/api/access/pair", handler=_pair, body=PairRequest,
+        method="POST", path="/api/access/pair", handler=_pair, scopes=ADMINS, body=PairRequest,
         summary="Let in whoever was given this code; 404 when there is none or it has expired.",
         answer=Answer("Who it was.", PairAnswer),
     ),
     Endpoint(
-        method="DELETE", path="/api/access/{platform}/{user:path}", handler=_unpair,
+        method="DELETE", path="/api/access/{platform}/{user:path}", handler=_unpair, scopes=ADMINS,
         summary="Shut somebody out who was let in by code.", answer=Answer("Done.", ShutOut),
     ),
 )  # fmt: skip

@@ -12,14 +12,17 @@ from shoal.agents.roster import AgentCard
 from shoal.chat.commands import parse_command
 from shoal.domain.agents import AgentBudget
 from shoal.domain.commands import COMMANDS, Asked, CommandSpec
-from shoal.domain.errors import InvalidInput
+from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.registry import Binding
-from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, TALKERS, Answer, Endpoint, caller, json_answer
+from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.parse import checked_text, path_part, path_thread, read_json, read_query
+from shoal.surfaces.http.principal import Principal
 
-BY = f"{OWNER_ASKS.platform}:{OWNER_ASKS.user}"
+CONFINED_COMMANDS = ("new", "stop", "steer")
+"""Commands that change and tell of nothing but the thread they are given in."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Part = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -139,21 +142,25 @@ def _view(card: AgentCard) -> AgentView:
     )
 
 
-async def _agents(web: Web, _: Request) -> Response:
-    return json_answer([_view(card) for card in await web.core.roster.cards()])
+async def _agents(web: Web, request: Request) -> Response:
+    own = caller(request).token.agent
+    return json_answer([_view(card) for card in await web.core.roster.cards() if own in ("", card.name)])
 
 
 async def _agent(web: Web, request: Request) -> Response:
-    return json_answer(_view(await web.core.roster.card(path_part(request, "name"))))
+    name, own = path_part(request, "name"), caller(request).token.agent
+    if own not in ("", name):
+        raise NotFound(f"There is no agent {name[:80]!r}. There is: {own}.")
+    return json_answer(_view(await web.core.roster.card(name)))
 
 
 async def _create(web: Web, request: Request) -> Response:
     body = await read_json(request, NewAgent, seconds=web.options.body_seconds)
     beside = _channel(body.beside) if body.beside else None
-    await web.core.roster.create(body.name, body.settings, BY)
+    await web.core.roster.create(body.name, body.settings, caller(request).person)
     note = ""
     if beside is not None:
-        note = (await web.core.roster.give_channel(body.name, beside, BY)).note
+        note = (await web.core.roster.give_channel(body.name, beside, caller(request).person)).note
     return json_answer(CreatedAgent(_view(await web.core.roster.card(body.name)), note), 201)
 
 
@@ -161,13 +168,13 @@ async def _change(web: Web, request: Request) -> Response:
     name = path_part(request, "name")
     body = await read_json(request, AgentChange, seconds=web.options.body_seconds)
     for key, value in body.settings.items():
-        await web.core.roster.configure(name, key, value, BY)
+        await web.core.roster.configure(name, key, value, caller(request).person)
     return json_answer(_view(await web.core.roster.card(name)))
 
 
 async def _destroy(web: Web, request: Request) -> Response:
     query = read_query(request, DestroyQuery)
-    files = await web.core.roster.destroy(path_part(request, "name"), BY, keep=query.keep_files)
+    files = await web.core.roster.destroy(path_part(request, "name"), caller(request).person, keep=query.keep_files)
     return json_answer(Destroyed(True, files))
 
 
@@ -184,11 +191,13 @@ async def _bindings(web: Web, _: Request) -> Response:
 async def _bind(web: Web, request: Request) -> Response:
     body = await read_json(request, NewBinding, seconds=web.options.body_seconds)
     thread = make_thread_id(body.platform, body.channel, "0")
-    return json_answer(_binding(await web.core.roster.bind(body.agent, thread, BY)))
+    return json_answer(_binding(await web.core.roster.bind(body.agent, thread, caller(request).person)))
 
 
 async def _unbind(web: Web, request: Request) -> Response:
-    await web.core.roster.unbind(make_thread_id(path_part(request, "platform"), path_part(request, "channel"), "0"), BY)
+    await web.core.roster.unbind(
+        make_thread_id(path_part(request, "platform"), path_part(request, "channel"), "0"), caller(request).person
+    )
     return json_answer(Unbound(True))
 
 
@@ -209,12 +218,25 @@ async def _command(web: Web, request: Request) -> Response:
             CommandAnswer(f"There is no command {text.split()[0][:40]}. Write /help for those there are.")
         )
     clock = web.core.clock
-    asked = Asked(thread, OWNER, spoken.name, spoken.argument, clock.new_id(), clock.now(), direct=True, by=OWNER_ASKS)
+    by = caller(request)
+    _check_command(by, spoken.name)
+    key, at = clock.new_id(), clock.now()
+    asked = Asked(thread, by.author, spoken.name, spoken.argument, key, at, direct=True, by=by.asker)
     return json_answer(CommandAnswer(await web.core.orchestrator.command(asked)))
 
 
-async def _commands(_: Web, __: Request) -> Response:
-    return json_answer([*COMMANDS.values()])
+def _check_command(by: Principal, name: str) -> None:
+    """Raises ApiError 403 for a command that does more than the token may."""
+    if by.is_confined and name not in CONFINED_COMMANDS:
+        message = f"The token {by.token.name!r} has no command /{name}; it has /{', /'.join(CONFINED_COMMANDS)}."
+        raise ApiError(403, "scope", message)
+
+
+async def _commands(_: Web, request: Request) -> Response:
+    by = caller(request)
+    if by.token.scope not in TALKERS:
+        return json_answer(list[CommandSpec]())
+    return json_answer([one for one in COMMANDS.values() if not by.is_confined or one.name in CONFINED_COMMANDS])
 
 
 async def _info(web: Web, _: Request) -> Response:
@@ -223,50 +245,50 @@ async def _info(web: Web, _: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/api/agents", handler=_agents,
+        method="GET", path="/api/agents", handler=_agents, scopes=READERS, narrows=True,
         summary="The agents.", answer=Answer("Agents.", list[AgentView]),
     ),
     Endpoint(
-        method="POST", path="/api/agents", handler=_create, body=NewAgent,
+        method="POST", path="/api/agents", handler=_create, scopes=ADMINS, body=NewAgent,
         summary="Make an agent from the template; 409 when there is one of this name.",
         answer=Answer("The agent.", CreatedAgent, 201),
     ),
     Endpoint(
-        method="GET", path="/api/agents/{name}", handler=_agent,
+        method="GET", path="/api/agents/{name}", handler=_agent, scopes=READERS, narrows=True,
         summary="One agent.", answer=Answer("The agent.", AgentView),
     ),
     Endpoint(
-        method="PATCH", path="/api/agents/{name}", handler=_change, body=AgentChange,
+        method="PATCH", path="/api/agents/{name}", handler=_change, scopes=ADMINS, body=AgentChange,
         summary="Set keys of an agent; they count from its next turn on.",
         answer=Answer("The agent as it is now.", AgentView),
     ),
     Endpoint(
-        method="DELETE", path="/api/agents/{name}", handler=_destroy, query=DestroyQuery,
+        method="DELETE", path="/api/agents/{name}", handler=_destroy, scopes=ADMINS, query=DestroyQuery,
         summary="Stop an agent's turns and remove it; its journals stay.", answer=Answer("It is gone.", Destroyed),
     ),
     Endpoint(
-        method="GET", path="/api/bindings", handler=_bindings,
+        method="GET", path="/api/bindings", handler=_bindings, scopes=READERS,
         summary="Which agent answers in which channel.", answer=Answer("Bindings.", list[BindingView]),
     ),
     Endpoint(
-        method="PUT", path="/api/bindings", handler=_bind, body=NewBinding,
+        method="PUT", path="/api/bindings", handler=_bind, scopes=ADMINS, body=NewBinding,
         summary="Bind a channel to an agent, from its next message on.", answer=Answer("The binding.", BindingView),
     ),
     Endpoint(
-        method="DELETE", path="/api/bindings/{platform}/{channel}", handler=_unbind,
+        method="DELETE", path="/api/bindings/{platform}/{channel}", handler=_unbind, scopes=ADMINS,
         summary="Take a channel's binding away.", answer=Answer("It is unbound.", Unbound),
     ),
     Endpoint(
-        method="POST", path="/api/threads/{thread}/command", handler=_command, body=CommandText,
-        summary="Do what a slash command of the chats does, as the owner.",
+        method="POST", path="/api/threads/{thread}/command", handler=_command, scopes=TALKERS, body=CommandText,
+        summary="Do what a slash command of the chats does, as the token's person.",
         answer=Answer("What it answers.", CommandAnswer),
     ),
     Endpoint(
-        method="GET", path="/api/commands", handler=_commands,
+        method="GET", path="/api/commands", handler=_commands, scopes=EVERYONE, narrows=True,
         summary="The slash commands of all platforms.", answer=Answer("Commands.", list[CommandSpec]),
     ),
     Endpoint(
-        method="GET", path="/api/info", handler=_info,
+        method="GET", path="/api/info", handler=_info, scopes=READERS,
         summary="What is up: agents, tools, skills, models, platforms, and what the operator should know.",
         answer=Answer("What is up.", Info),
     ),

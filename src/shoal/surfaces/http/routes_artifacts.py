@@ -10,7 +10,7 @@ from starlette.responses import Response
 from shoal.domain.errors import NotFound
 from shoal.domain.records import Artifact
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import EVERYONE, Answer, Endpoint, json_answer
 from shoal.surfaces.http.parse import path_part, path_thread
 
 
@@ -57,12 +57,12 @@ async def _artifact(web: Web, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/api/threads/{thread}/artifacts", handler=_artifacts,
+        method="GET", path="/api/threads/{thread}/artifacts", handler=_artifacts, scopes=EVERYONE,
         summary="Results of the thread that are stored whole, newest first.",
         answer=Answer("Artifacts.", list[ArtifactView]),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/artifacts/{artifact}", handler=_artifact,
+        method="GET", path="/api/threads/{thread}/artifacts/{artifact}", handler=_artifact, scopes=EVERYONE,
         summary="One stored result, as text.", answer=Answer("The text.", None, 200, "text/plain"),
     ),
 )  # fmt: skip

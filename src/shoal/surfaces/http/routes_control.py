@@ -7,14 +7,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shoal.domain.cards import coverage_text
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, parse_thread_id
+from shoal.domain.permissions import Coverage
 from shoal.domain.records import Approval, AuditEntry, AuditRow, NewTrigger, Trigger, UsageRow
 from shoal.domain.schedule import first_time
-from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Answer, Endpoint, caller, json_answer
 from shoal.surfaces.http.parse import checked_text, path_part, read_json, read_query
+from shoal.surfaces.http.principal import may_use
 from shoal.surfaces.http.routes_threads import check_agent
 
 LIST_MAX = 1000
@@ -23,7 +26,12 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """A question to a person; `shown` is exactly what will run. A list shows the pending ones unless told."""
+    """A question to a person; `shown` is exactly what will run. A list shows the pending ones unless told.
+
+    `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
+    and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
+    words.
+    """
 
     id: str
     thread: str
@@ -31,6 +39,8 @@ class ApprovalView(msgspec.Struct, frozen=True):
     tool: str
     actions: tuple[str, ...]
     shown: str
+    runs: str
+    covers: Coverage
     reason: str
     asked_by: str
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
@@ -50,7 +60,8 @@ class ApprovalsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer to an approval: for this one call, or for the same call in the whole thread."""
+    """The answer to an approval: for this one call, or for the same call with the same content in the whole thread,
+    which is an error where `uncovered` says why that cannot be."""
 
     decision: Literal["allow", "deny"]
     scope: Scope = "once"
@@ -179,6 +190,8 @@ def approval_view(approval: Approval) -> ApprovalView:
         tool=approval.tool,
         actions=approval.actions,
         shown=approval.shown,
+        runs=coverage_text(approval.covers),
+        covers=approval.covers,
         reason=approval.reason,
         asked_by=approval.asked_by,
         state=approval.state,
@@ -208,7 +221,7 @@ def trigger_view(trigger: Trigger) -> TriggerView:
         next_at=trigger.next_at,
         last_at=trigger.last_at,
         created_at=trigger.created_at,
-        created_by=spec.created_by,
+        created_by=spec.author.id if spec.author is not None else spec.created_by,
         failures=trigger.failures,
         error=trigger.error,
     )
@@ -217,23 +230,33 @@ def trigger_view(trigger: Trigger) -> TriggerView:
 async def _approvals(web: Web, request: Request) -> Response:
     query = read_query(request, ApprovalsQuery)
     thread = parse_thread_id(query.thread) if query.thread else None
-    found = await web.core.store.approvals.search(pending=query.pending, thread=thread, limit=query.limit)
+    by, journal = caller(request), web.core.store.journal
+    limit = LIST_MAX if by.is_confined else query.limit
+    found = await web.core.store.approvals.search(pending=query.pending, thread=thread, limit=limit)
+    if by.is_confined:
+        shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
+        found = [approval for approval in found if shown[approval.thread]][: query.limit]
     return json_answer([approval_view(approval) for approval in found])
 
 
 async def _approval(web: Web, request: Request) -> Response:
-    approval_id = ApprovalId(path_part(request, "id"))
+    return json_answer(approval_view(await _known_approval(web, request, ApprovalId(path_part(request, "id")))))
+
+
+async def _known_approval(web: Web, request: Request, approval_id: ApprovalId) -> Approval:
+    """One that the caller may see. Raises NotFound for any other."""
     found = await web.core.store.approvals.get(approval_id)
-    if found is None:
+    if found is None or not await may_use(caller(request), web.core.store.journal, found.thread):
         raise NotFound(f"There is no approval {approval_id[:80]}. GET /api/approvals lists the open ones.")
-    return json_answer(approval_view(found))
+    return found
 
 
 async def _decide(web: Web, request: Request) -> Response:
     approval_id = ApprovalId(path_part(request, "id"))
     body = await read_json(request, DecisionRequest, seconds=web.options.body_seconds)
     allow = body.decision == "allow"
-    state = await web.core.orchestrator.decide(approval_id, allow, OWNER_ASKS, body.scope)
+    await _known_approval(web, request, approval_id)
+    state = await web.core.orchestrator.decide(approval_id, allow, caller(request).asker, body.scope)
     return json_answer(Decided(approval_id, state))
 
 
@@ -249,13 +272,15 @@ async def _add_trigger(web: Web, request: Request) -> Response:
         kind=body.kind,
         schedule=body.schedule,
         text=checked_text(body.text),
+        author=caller(request).author,
+        tainted_by="",
         thread=parse_thread_id(body.thread) if body.thread else None,
         platform=body.platform,
         channel=body.channel,
         timezone=body.timezone,
-        agent=check_agent(web, body.agent),
+        agent=check_agent(web, caller(request), body.agent),
         name=body.name,
-        created_by=OWNER.id,
+        created_by=caller(request).author.id,
     )
     return json_answer(trigger_view(await web.core.add_trigger(trigger)), 201)
 
@@ -309,9 +334,10 @@ async def _ceilings(web: Web, _: Request) -> Response:
     )
 
 
-async def _lift(web: Web, _: Request) -> Response:
-    day = await web.core.store.budget.lift()
-    await web.core.store.audit.record("owner", [AuditEntry("budget", "lift", "allow", user=OWNER.id, detail=day)])
+async def _lift(web: Web, request: Request) -> Response:
+    day, by = await web.core.store.budget.lift(), caller(request)
+    entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
+    await web.core.store.audit.record("owner", [entry])
     return json_answer(Lifted(day))
 
 
@@ -327,54 +353,54 @@ async def _audit(web: Web, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/api/approvals", handler=_approvals, query=ApprovalsQuery,
+        method="GET", path="/api/approvals", handler=_approvals, scopes=READERS, narrows=True, query=ApprovalsQuery,
         summary="Questions to people, newest first.", answer=Answer("Approvals.", list[ApprovalView]),
     ),
     Endpoint(
-        method="GET", path="/api/approvals/{id}", handler=_approval,
+        method="GET", path="/api/approvals/{id}", handler=_approval, scopes=READERS, narrows=True,
         summary="One approval.", answer=Answer("The approval.", ApprovalView),
     ),
     Endpoint(
-        method="POST", path="/api/approvals/{id}", handler=_decide, body=DecisionRequest,
+        method="POST", path="/api/approvals/{id}", handler=_decide, scopes=DECIDERS, narrows=True, body=DecisionRequest,
         summary="Answer an approval; 409 when it was decided already, 410 when it has expired.",
         answer=Answer("What it became.", Decided),
     ),
     Endpoint(
-        method="GET", path="/api/triggers", handler=_triggers,
+        method="GET", path="/api/triggers", handler=_triggers, scopes=READERS,
         summary="What starts turns by the clock, the next due first.", answer=Answer("Triggers.", list[TriggerView]),
     ),
     Endpoint(
-        method="POST", path="/api/triggers", handler=_add_trigger, body=TriggerRequest,
+        method="POST", path="/api/triggers", handler=_add_trigger, scopes=ADMINS, body=TriggerRequest,
         summary="Schedule a turn.", answer=Answer("The trigger.", TriggerView, 201),
     ),
     Endpoint(
-        method="DELETE", path="/api/triggers/{id}", handler=_remove_trigger,
+        method="DELETE", path="/api/triggers/{id}", handler=_remove_trigger, scopes=ADMINS,
         summary="Remove a trigger.", answer=Answer("It is gone.", Removed),
     ),
     Endpoint(
-        method="POST", path="/api/triggers/{id}/pause", handler=_pause_trigger,
+        method="POST", path="/api/triggers/{id}/pause", handler=_pause_trigger, scopes=ADMINS,
         summary="Let a trigger rest.", answer=Answer("The trigger.", TriggerView),
     ),
     Endpoint(
-        method="POST", path="/api/triggers/{id}/resume", handler=_resume_trigger,
+        method="POST", path="/api/triggers/{id}/resume", handler=_resume_trigger, scopes=ADMINS,
         summary="Let a trigger come again that rests or was switched off.", answer=Answer("The trigger.", TriggerView),
     ),
     Endpoint(
-        method="GET", path="/api/usage", handler=_usage, query=UsageQuery,
+        method="GET", path="/api/usage", handler=_usage, scopes=READERS, query=UsageQuery,
         summary="What models were used for, by day, agent and model.", answer=Answer("Use.", list[UsageView]),
     ),
     Endpoint(
-        method="GET", path="/api/usage/ceilings", handler=_ceilings,
+        method="GET", path="/api/usage/ceilings", handler=_ceilings, scopes=READERS,
         summary="Today's budget: ceilings that models were called under, and what is spent of them.",
         answer=Answer("Ceilings.", list[CeilingView]),
     ),
     Endpoint(
-        method="POST", path="/api/usage/lift", handler=_lift,
+        method="POST", path="/api/usage/lift", handler=_lift, scopes=ADMINS,
         summary="Let no ceiling hold anything up for the rest of the day (UTC).",
         answer=Answer("The day.", Lifted),
     ),
     Endpoint(
-        method="GET", path="/api/audit", handler=_audit, query=AuditQuery,
+        method="GET", path="/api/audit", handler=_audit, scopes=READERS, query=AuditQuery,
         summary="The audit log's newest entries, the oldest of them first.",
         answer=Answer("Entries.", list[AuditView]),
     ),

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from shoal.domain.errors import StoreUnavailable
 from shoal.surfaces.http.attachments import FileView, list_thread_files, open_thread_file, store_upload
 from shoal.surfaces.http.core import ATTACHMENT_BYTES_MAX, Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Answer, Endpoint, json_answer
 from shoal.surfaces.http.parse import bounded_body, checked_text, path_part, path_thread, read_query
 
 _PIECE_BYTES = 262_144
@@ -76,17 +76,17 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
 
 ENDPOINTS = (
     Endpoint(
-        method="POST", path="/api/threads/{thread}/attachments", handler=_upload, query=UploadQuery,
+        method="POST", path="/api/threads/{thread}/attachments", handler=_upload, scopes=TALKERS, query=UploadQuery,
         body=bytes, body_optional=True, body_media_type="application/octet-stream",
         summary="Store a file, the body as it is, for a message of this thread; at most 25 MiB.",
         answer=Answer("The stored file.", Uploaded, 201),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/files", handler=_list,
+        method="GET", path="/api/threads/{thread}/files", handler=_list, scopes=EVERYONE,
         summary="The thread's files, the newest first.", answer=Answer("Files.", list[FileView]),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/files/{path:path}", handler=_fetch,
+        method="GET", path="/api/threads/{thread}/files/{path:path}", handler=_fetch, scopes=EVERYONE,
         summary="One file of the thread.",
         answer=Answer("The file.", None, 200, "application/octet-stream"),
     ),

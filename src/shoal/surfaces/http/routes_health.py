@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from shoal.domain.errors import StoreError
 from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import JSON, Answer, AnyObject, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import EVERYONE, JSON, NOBODY, READERS, Answer, AnyObject, Endpoint, json_answer
 
 PROBE_SECONDS_MAX = 2.0
 """How long the store may take to answer."""
@@ -24,7 +24,8 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages are taken and answered; `store` and `engine` say `ok` or what is wrong."""
+    """Whether messages are taken and answered; `store` and `engine` say `ok` or what is wrong. Where the database is
+    damaged, `store` is the sentence that says what to do."""
 
     ready: bool
     store: str
@@ -54,7 +55,7 @@ async def _store_state(web: Web) -> str:
         now = web.core.clock.monotonic()
         if web.probed is None or now - web.probed[0] >= PROBE_SECONDS:
             web.probed = (now, await _probe(web))
-        return web.probed[1]
+        return web.core.health.damage.replace(f"{web.core.home.root}/", "") or web.probed[1]
 
 
 async def _probe(web: Web) -> str:
@@ -79,19 +80,19 @@ async def _openapi(web: Web, _: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/healthz", handler=_healthz, is_open=True,
+        method="GET", path="/healthz", handler=_healthz, scopes=NOBODY, is_open=True,
         summary="The process answers.", answer=Answer("It does.", Health),
     ),
     Endpoint(
-        method="GET", path="/readyz", handler=_readyz, is_open=True,
+        method="GET", path="/readyz", handler=_readyz, scopes=NOBODY, is_open=True,
         summary="Messages are taken and answered; 503 while they are not.", answer=Answer("Ready.", Readiness),
     ),
     Endpoint(
-        method="GET", path="/metrics", handler=_metrics,
+        method="GET", path="/metrics", handler=_metrics, scopes=READERS,
         summary="Figures for Prometheus.", answer=Answer("Figures.", None, 200, "text/plain"),
     ),
     Endpoint(
-        method="GET", path="/openapi.json", handler=_openapi,
+        method="GET", path="/openapi.json", handler=_openapi, scopes=EVERYONE, narrows=True,
         summary="This description.", answer=Answer("OpenAPI 3.1.", AnyObject),
     ),
 )  # fmt: skip

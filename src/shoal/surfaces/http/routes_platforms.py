@@ -6,7 +6,7 @@ from starlette.responses import Response
 from shoal.domain.calls import HttpInbound
 from shoal.domain.errors import NotFound
 from shoal.surfaces.http.core import BODY_BYTES_MAX, Web
-from shoal.surfaces.http.endpoints import Answer, AnyObject, Endpoint
+from shoal.surfaces.http.endpoints import NOBODY, Answer, AnyObject, Endpoint
 from shoal.surfaces.http.parse import bounded_body
 
 PREFIX = "/platforms/"
@@ -35,6 +35,7 @@ ENDPOINTS = tuple(
         method="POST",
         path=path,
         handler=handler,
+        scopes=NOBODY,
         summary="A chat platform delivers an event",
         answer=Answer("Taken in", AnyObject),
         body=AnyObject,

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from shoal.domain.errors import Conflict
 from shoal.domain.processes import Hook, Process, ProcessState
-from shoal.surfaces.http.core import OWNER, Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Answer, Endpoint, caller, json_answer
 from shoal.surfaces.http.parse import path_part, read_query
 
 
@@ -95,24 +95,24 @@ async def _kill(web: Web, request: Request) -> Response:
     process = await web.core.processes.get(path_part(request, "id"))
     if process.state != "running":
         raise Conflict(f"Process {process.id} does not run any more: {process.state}.")
-    return json_answer(process_view(await web.core.processes.kill(process.id, OWNER.id)), 202)
+    return json_answer(process_view(await web.core.processes.kill(process.id, caller(request).author.id)), 202)
 
 
 ENDPOINTS = (
     Endpoint(
-        method="GET", path="/api/processes", handler=_processes, query=ProcessesQuery,
+        method="GET", path="/api/processes", handler=_processes, scopes=READERS, query=ProcessesQuery,
         summary="Processes that agents have started, newest first.", answer=Answer("Processes.", list[ProcessView]),
     ),
     Endpoint(
-        method="GET", path="/api/processes/{id}", handler=_process,
+        method="GET", path="/api/processes/{id}", handler=_process, scopes=READERS,
         summary="One process.", answer=Answer("The process.", ProcessView),
     ),
     Endpoint(
-        method="GET", path="/api/processes/{id}/log", handler=_log, query=LogQuery,
+        method="GET", path="/api/processes/{id}/log", handler=_log, scopes=READERS, query=LogQuery,
         summary="Lines of a process's output.", answer=Answer("Lines.", LogView),
     ),
     Endpoint(
-        method="DELETE", path="/api/processes/{id}", handler=_kill,
+        method="DELETE", path="/api/processes/{id}", handler=_kill, scopes=ADMINS,
         summary="Kill a process with all its children; 409 when it does not run any more.",
         answer=Answer("It is being killed.", ProcessView, 202),
     ),

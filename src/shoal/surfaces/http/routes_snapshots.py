@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.domain.records import Snapshot
-from shoal.surfaces.http.core import OWNER_ASKS, Web
-from shoal.surfaces.http.endpoints import Answer, Endpoint, json_answer
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Answer, Endpoint, caller, json_answer
 from shoal.surfaces.http.parse import checked_text, path_part, path_thread, read_json
 
 
@@ -53,33 +53,34 @@ async def _snapshots(web: Web, request: Request) -> Response:
 
 async def _restore_snapshot(web: Web, request: Request) -> Response:
     thread, snapshot = path_thread(request), path_part(request, "snapshot")
-    return json_answer(_view(await web.core.snapshots.restore(thread, snapshot, OWNER_ASKS.user)))
+    return json_answer(_view(await web.core.snapshots.restore(thread, snapshot, caller(request).author.id)))
 
 
 async def _begin_anew(web: Web, request: Request) -> Response:
-    saved = await web.core.snapshots.begin_anew(path_thread(request), OWNER_ASKS.user)
+    saved = await web.core.snapshots.begin_anew(path_thread(request), caller(request).author.id)
     return json_answer(BegunAnew(True, None if saved is None else _view(saved)))
 
 
 ENDPOINTS = (
     Endpoint(
-        method="POST", path="/api/threads/{thread}/snapshots", handler=_save_snapshot,
+        method="POST", path="/api/threads/{thread}/snapshots", handler=_save_snapshot, scopes=ADMINS,
         body=NewSnapshot, body_optional=True,
         summary="Save what the model sees of a thread; nothing is cleared.",
         answer=Answer("What was saved.", SnapshotView, 201),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/snapshots", handler=_snapshots,
+        method="GET", path="/api/threads/{thread}/snapshots", handler=_snapshots, scopes=READERS,
         summary="What the thread's agent saved in its channel, newest first.",
         answer=Answer("Saved conversations.", list[SnapshotView]),
     ),
     Endpoint(
         method="POST", path="/api/threads/{thread}/snapshots/{snapshot}/restore", handler=_restore_snapshot,
+        scopes=ADMINS,
         summary="Put a saved conversation in the place of what the model sees.",
         answer=Answer("What was restored.", SnapshotView),
     ),
     Endpoint(
-        method="POST", path="/api/threads/{thread}/new", handler=_begin_anew,
+        method="POST", path="/api/threads/{thread}/new", handler=_begin_anew, scopes=ADMINS,
         summary="Save what the model sees of a thread, then start its window anew; nothing is deleted.",
         answer=Answer("Done.", BegunAnew),
     ),

@@ -7,14 +7,24 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.errors import Conflict, InvalidInput
 from shoal.domain.events import Event, encode_event
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId
-from shoal.domain.messages import Abort, Attachment, Origin, Prompt, Receipt, Steer
+from shoal.domain.messages import Abort, Attachment, Prompt, Receipt, Retry, Steer
 from shoal.domain.records import StoredStep, ThreadInfo
 from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
-from shoal.surfaces.http.core import OWNER, OWNER_ASKS, Web
-from shoal.surfaces.http.endpoints import JSON, Answer, Endpoint, json_answer
+from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.endpoints import (
+    ADMINS,
+    EVERYONE,
+    JSON,
+    READERS,
+    TALKERS,
+    Answer,
+    Endpoint,
+    caller,
+    json_answer,
+)
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.parse import (
     checked_text,
@@ -25,7 +35,8 @@ from shoal.surfaces.http.parse import (
     read_query,
     wants_event_stream,
 )
-from shoal.surfaces.http.streams import EventStream, all_frames, thread_frames
+from shoal.surfaces.http.principal import HOME_TOKEN, Principal, may_use, no_such_thread
+from shoal.surfaces.http.streams import Allowed, EventStream, all_frames, thread_frames
 
 EVENTS_MAX = 5000
 THREADS_MAX = 1000
@@ -64,6 +75,13 @@ class AbortRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """End the running turn; `all_queued` also empties the mailbox."""
 
     all_queued: bool = False
+
+
+class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Have the turn that waits for its model ask again now: only `turn` if given, with `model` that one."""
+
+    turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    model: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -146,8 +164,15 @@ def thread_view(info: ThreadInfo) -> ThreadView:
     )
 
 
-def check_agent(web: Web, agent: str) -> str:
-    """An agent's name, or empty for the thread's own. Raises InvalidInput naming those that exist."""
+def check_agent(web: Web, by: Principal, agent: str) -> str:
+    """An agent's name, or empty for the thread's own; a token's own agent answers in any case.
+
+    Raises InvalidInput naming those that exist, ApiError 403 for another than the token's.
+    """
+    own = by.token.agent
+    if own and agent not in ("", own):
+        raise ApiError(403, "confined", f"The token {by.token.name!r} is for agent {own} only: name that one, or none.")
+    agent = agent or own
     if agent and agent not in web.core.agents.names():
         known = ", ".join(sorted(web.core.agents.names()))
         raise InvalidInput(f"There is no agent {agent[:80]!r}. There are: {known}.")
@@ -159,6 +184,17 @@ def check_intake(web: Web) -> None:
     if web.core.state == "draining":
         message = "Shoal is stopping: the message was not taken. Send it again when it is back."
         raise ApiError(503, "stopping", message, {"Retry-After": "5"})
+
+
+def still_allowed(web: Web, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
+    """What a live stream asks about its reader now and then; None for the home's token, which cannot be revoked."""
+    if by.token is HOME_TOKEN:
+        return None
+
+    async def allowed() -> bool:
+        return await web.gate.stands(by) and (thread is None or await may_use(by, web.core.store.journal, thread))
+
+    return allowed
 
 
 async def submit(web: Web, prompt: Prompt) -> Receipt:
@@ -173,25 +209,28 @@ async def submit(web: Web, prompt: Prompt) -> Receipt:
 
 def make_prompt(
     web: Web,
+    by: Principal,
     thread: ThreadId,
     text: str,
     message_id: str,
     *,
-    origin: Origin = "api",
     agent: str = "",
     attachments: tuple[Attachment, ...] = (),
 ) -> Prompt:
-    """A prompt of the owner's. Its key holds the thread: a message id counts within its thread only."""
+    """A prompt of the caller's, from a person where they use the page.
+
+    Its key holds the thread: a message id counts within its thread only.
+    """
     return Prompt(
         thread=thread,
         key=f"api/{thread}/{message_id}",
         text=text,
-        author=OWNER,
+        author=by.author,
         at=web.core.clock.now(),
         attachments=attachments,
         agent=agent,
         message_id=message_id,
-        origin=origin,
+        origin="person" if by.by_cookie else "api",
         direct=thread.partition(":")[0] in OWN_PLATFORMS,
     )
 
@@ -200,11 +239,11 @@ async def _send_message(web: Web, request: Request) -> Response:
     thread = path_thread(request)
     body = await read_json(request, NewMessage, seconds=web.options.body_seconds)
     text = body.text if body.attachments and not body.text else checked_text(body.text)
-    agent = check_agent(web, body.agent)
+    by = caller(request)
+    agent = check_agent(web, by, body.agent)
     message_id = _checked_id(body.message_id) or web.core.clock.new_id()
     attachments = await take_attachments(web.core, thread, body.attachments, message_id)
-    origin: Origin = "person" if request.state.credential == "cookie" else "api"
-    prompt = make_prompt(web, thread, text, message_id, origin=origin, agent=agent, attachments=attachments)
+    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=attachments)
     receipt = await submit(web, prompt)
     return json_answer(Accepted(True, message_id, receipt.status == "duplicate"), 202)
 
@@ -217,7 +256,8 @@ async def _steer(web: Web, request: Request) -> Response:
     thread = path_thread(request)
     body = await read_json(request, NewSteer, seconds=web.options.body_seconds)
     message_id = _checked_id(body.message_id) or web.core.clock.new_id()
-    steer = Steer(thread, f"api/{thread}/{message_id}", checked_text(body.text), OWNER, web.core.clock.now())
+    text, author = checked_text(body.text), caller(request).author
+    steer = Steer(thread, f"api/{thread}/{message_id}", text, author, web.core.clock.now())
     receipt = await web.core.orchestrator.send(steer)
     return json_answer(Delivered(receipt.status in ("delivered", "duplicate")), 202)
 
@@ -225,14 +265,23 @@ async def _steer(web: Web, request: Request) -> Response:
 async def _abort(web: Web, request: Request) -> Response:
     thread = path_thread(request)
     body = await read_json(request, AbortRequest, seconds=web.options.body_seconds, optional=True)
-    receipt = await web.core.orchestrator.send(Abort(thread, OWNER, body.all_queued))
+    receipt = await web.core.orchestrator.send(Abort(thread, caller(request).author, body.all_queued))
     return json_answer(Delivered(receipt.delivered), 202)
+
+
+async def _retry(web: Web, request: Request) -> Response:
+    thread = path_thread(request)
+    body = await read_json(request, RetryRequest, seconds=web.options.body_seconds, optional=True)
+    receipt = await web.core.orchestrator.send(Retry(thread, caller(request).author, body.turn, body.model))
+    if not receipt.delivered:
+        raise Conflict("No turn of this thread waits for its model.")
+    return json_answer(Delivered(True), 202)
 
 
 async def _clear(web: Web, request: Request) -> Response:
     thread = path_thread(request)
     await _known_thread(web, thread)
-    await web.core.orchestrator.clear(thread, OWNER_ASKS.user)
+    await web.core.orchestrator.clear(thread, caller(request).author.id)
     return json_answer(ClearedView(True))
 
 
@@ -240,22 +289,27 @@ async def _send_to_channel(web: Web, request: Request) -> Response:
     body = await read_json(request, ChannelMessage, seconds=web.options.body_seconds)
     check_intake(web)
     platform, channel = path_part(request, "platform"), path_part(request, "channel")
-    text, agent = checked_text(body.text), check_agent(web, body.agent)
-    thread = await web.core.orchestrator.send_to_channel(platform, channel, text, OWNER, agent)
+    by, text = caller(request), checked_text(body.text)
+    agent = check_agent(web, by, body.agent)
+    thread = await web.core.orchestrator.send_to_channel(platform, channel, text, by.author, agent)
     return json_answer(Opened(thread), 202)
 
 
 async def _threads(web: Web, request: Request) -> Response:
     query = read_query(request, ThreadsQuery)
     before = None if query.before is None else parse_moment(query.before, "before")
-    found = await web.core.store.journal.threads(query.limit, agent=query.agent, before=before)
+    by = caller(request)
+    agent = by.token.agent or query.agent
+    if query.agent not in ("", agent):
+        return json_answer(list[ThreadView]())
+    found = await web.core.store.journal.threads(query.limit, agent=agent, before=before, channels=by.channels)
     return json_answer([thread_view(info) for info in found])
 
 
 async def _known_thread(web: Web, thread: ThreadId) -> ThreadInfo:
     info = await web.core.store.journal.thread(thread)
     if info is None:
-        raise NotFound(f"There is no thread {thread[:200]}. GET /api/threads lists them.")
+        raise no_such_thread(thread)
     return info
 
 
@@ -279,7 +333,7 @@ async def _events(web: Web, request: Request) -> Response:
         after = _resume_after(request, query.after)
         admitted = web.streams.admit()
         frames = thread_frames(web.core, web.streams, thread, after)
-        return EventStream(frames, web.streams, admitted)
+        return EventStream(frames, web.streams, admitted, allowed=still_allowed(web, caller(request), thread))
     events = await web.core.store.journal.events(thread, query.after, query.limit, before=query.before)
     return encode_events(events)
 
@@ -302,51 +356,59 @@ async def _all_events(web: Web, request: Request) -> Response:
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
     frames = all_frames(web.core, web.streams)
-    return EventStream(frames, web.streams, web.streams.admit())
+    return EventStream(frames, web.streams, web.streams.admit(), allowed=still_allowed(web, caller(request)))
 
 
 ENDPOINTS = (
     Endpoint(
-        method="POST", path="/api/threads/{thread}/messages", handler=_send_message, body=NewMessage,
+        method="POST", path="/api/threads/{thread}/messages", handler=_send_message, scopes=TALKERS, body=NewMessage,
         summary="Send a message to a thread; an agent answers it in a turn.",
         answer=Answer("Stored; the answer comes as events.", Accepted, 202),
     ),
     Endpoint(
-        method="POST", path="/api/threads/{thread}/steer", handler=_steer, body=NewSteer,
+        method="POST", path="/api/threads/{thread}/steer", handler=_steer, scopes=TALKERS, body=NewSteer,
         summary="Hand a message to the running turn.", answer=Answer("Whether a turn took it.", Delivered, 202),
     ),
     Endpoint(
-        method="POST", path="/api/threads/{thread}/abort", handler=_abort, body=AbortRequest, body_optional=True,
+        method="POST", path="/api/threads/{thread}/abort", handler=_abort, scopes=TALKERS,
+        body=AbortRequest, body_optional=True,
         summary="End the running turn.", answer=Answer("Whether a turn was running.", Delivered, 202),
     ),
     Endpoint(
+        method="POST", path="/api/threads/{thread}/retry", handler=_retry, scopes=TALKERS,
+        body=RetryRequest, body_optional=True,
+        summary="Have a turn that waits for its model ask again now; 409 when none waits.",
+        answer=Answer("It asks again.", Delivered, 202),
+    ),
+    Endpoint(
         method="POST", path="/api/threads/{thread}/clear", handler=_clear,
+        scopes=TALKERS,
         summary="Start the model's window anew; nothing is deleted.", answer=Answer("Done.", ClearedView),
     ),
     Endpoint(
-        method="POST", path="/api/channels/{platform}/{channel}/messages", handler=_send_to_channel,
+        method="POST", path="/api/channels/{platform}/{channel}/messages", handler=_send_to_channel, scopes=ADMINS,
         body=ChannelMessage, summary="Post to a channel, which opens a thread, and let its agent answer.",
         answer=Answer("The thread.", Opened, 202),
     ),
     Endpoint(
-        method="GET", path="/api/threads", handler=_threads, query=ThreadsQuery,
+        method="GET", path="/api/threads", handler=_threads, scopes=EVERYONE, narrows=True, query=ThreadsQuery,
         summary="Threads, the last active first.", answer=Answer("Threads.", list[ThreadView]),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}", handler=_thread,
+        method="GET", path="/api/threads/{thread}", handler=_thread, scopes=EVERYONE,
         summary="One thread.", answer=Answer("The thread.", ThreadView),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/steps", handler=_steps,
+        method="GET", path="/api/threads/{thread}/steps", handler=_steps, scopes=EVERYONE,
         summary="What the thread's turns spent their time on.", answer=Answer("Steps, oldest first.", list[StepView]),
     ),
     Endpoint(
-        method="GET", path="/api/threads/{thread}/events", handler=_events, query=EventsQuery,
+        method="GET", path="/api/threads/{thread}/events", handler=_events, scopes=EVERYONE, query=EventsQuery,
         summary="The thread's journal; with Accept: text/event-stream a live stream, resumable by Last-Event-ID.",
         answer=Answer("Events, oldest first.", list[Event]),
     ),
     Endpoint(
-        method="GET", path="/api/events", handler=_all_events,
+        method="GET", path="/api/events", handler=_all_events, scopes=READERS,
         summary="What happens in all threads from now on, as a live stream.",
         answer=Answer("Server-sent events.", None, 200, "text/event-stream"),
     ),

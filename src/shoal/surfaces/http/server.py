@@ -22,20 +22,24 @@ from shoal.surfaces.http import (
     routes_access,
     routes_agents,
     routes_artifacts,
+    routes_backups,
     routes_control,
     routes_files,
     routes_health,
     routes_hooks,
+    routes_mcp,
     routes_platforms,
     routes_processes,
     routes_snapshots,
     routes_threads,
+    routes_tokens,
 )
 from shoal.surfaces.http.auth import Gate
 from shoal.surfaces.http.core import Core, Web, WebOptions
-from shoal.surfaces.http.endpoints import Endpoint, routes
+from shoal.surfaces.http.endpoints import NOBODY, Endpoint, routes
 from shoal.surfaces.http.errors import ApiError, answer_api_error, answer_defect, answer_http_error, answer_shoal_error
 from shoal.surfaces.http.guard import Guard
+from shoal.surfaces.http.linger import Lingering
 from shoal.surfaces.http.metrics import Counters
 from shoal.surfaces.http.openapi import make_document
 from shoal.surfaces.http.page import Page, favicon, index, is_open, static_file
@@ -59,13 +63,16 @@ API: tuple[Endpoint, ...] = (
     *routes_control.ENDPOINTS,
     *routes_processes.ENDPOINTS,
     *routes_access.ENDPOINTS,
+    *routes_tokens.ENDPOINTS,
+    *routes_backups.ENDPOINTS,
+    *routes_mcp.ENDPOINTS,
     *routes_agents.ENDPOINTS,
     *compat.ENDPOINTS,
     *compat_chat.ENDPOINTS,
     *compat_responses.ENDPOINTS,
 )
 PAGE: tuple[Endpoint, ...] = tuple(
-    Endpoint(method="GET", path=path, handler=handler, summary="", answer=compat.NOTHING, is_open=True)
+    Endpoint(method="GET", path=path, handler=handler, scopes=NOBODY, summary="", answer=compat.NOTHING, is_open=True)
     for path, handler in (("/", index), ("/favicon.ico", favicon), (f"{PREFIX}/{{path:path}}", static_file))
 )
 
@@ -74,7 +81,7 @@ class WebApp:
     """The ASGI application. `close()` ends its live streams, which a server waits for before it stops."""
 
     def __init__(self, core: Core, options: WebOptions) -> None:
-        gate = Gate(options, core.clock)
+        gate = Gate(options, core.clock, core.tokens)
         streams = Streams(
             streams_max=options.streams_max,
             heartbeat_seconds=options.heartbeat_seconds,
@@ -83,11 +90,12 @@ class WebApp:
         counters = Counters()
         self.web = Web(core, options, gate=gate, streams=streams, counters=counters, page=Page(), describe=_described)
         core.hub.tap(counters.count)
-        self._guarded = Guard(_application(routes(self.web, (*API, *PAGE))), gate, core.clock, _is_open)
+        guarded = Guard(_application(routes(self.web, (*API, *PAGE))), gate, core.clock, _is_open)
+        self._served = Lingering(guarded, options.linger_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        await self._guarded(scope, receive, send)
+        await self._served(scope, receive, send)
 
     def close(self) -> None:
         """End every live stream and take no new ones."""

@@ -6,7 +6,7 @@ without gaps tell whether something is missing: then, and when it was too slow f
 """
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from typing import Literal, TypeAlias
 
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from shoal.domain.clock import Clock
+from shoal.domain.errors import StoreError
 from shoal.domain.events import Event, LiveEvent, TextStreamed, TurnFinished, encode_event, encode_live
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.surfaces.http.core import Core
@@ -26,6 +27,10 @@ Beat: TypeAlias = Literal["beat"]
 """Nothing happened for a while."""
 Item: TypeAlias = Event | LiveEvent | Beat
 
+Allowed: TypeAlias = Callable[[], Awaitable[bool]]
+"""Whether the reader still may see what is sent."""
+ALLOWED_SECONDS = 0.5
+"""How often that is asked."""
 REPLAY_EVENTS_MAX = 200
 """How many events are read from the journal at a time."""
 OPENING = b"retry: 1000\n: shoal\n\n"
@@ -192,7 +197,7 @@ def frame(item: Item, clock: Clock, *, numbered: bool = True) -> bytes:
 
 
 class EventStream(Response):
-    """Sends chunks until they end, the client leaves or does not read, or the server stops."""
+    """Sends chunks until they end, the client leaves or does not read, the server stops, or `allowed` says no."""
 
     def __init__(
         self,
@@ -200,6 +205,8 @@ class EventStream(Response):
         streams: Streams,
         admitted: AbstractContextManager[None],
         headers: Mapping[str, str] | None = None,
+        *,
+        allowed: Allowed | None,
     ) -> None:
         super().__init__(None, 200, {**(headers or {}), "Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -207,6 +214,7 @@ class EventStream(Response):
         self._chunks = chunks
         self._admitted = admitted
         self._streams = streams
+        self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. The chunks' generator is closed before this returns, however it ends."""
@@ -214,7 +222,11 @@ class EventStream(Response):
             async with anyio.create_task_group() as group, aclosing(self._chunks):
                 group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                if await self._send_chunks(send):
+                sent = True
+                with anyio.CancelScope() as sending:
+                    group.start_soon(cancel_when_refused, self._allowed, sending)
+                    sent = await self._send_chunks(send)
+                if sent:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 group.cancel_scope.cancel()
 
@@ -224,6 +236,19 @@ class EventStream(Response):
                 logger.info("a live stream was cut: its reader does not read")
                 return False
         return True
+
+
+async def cancel_when_refused(allowed: Allowed | None, scope: anyio.CancelScope) -> None:
+    """Cancel what somebody receives soon after their token was revoked or has expired, or the database cannot tell."""
+    while allowed is not None:
+        await anyio.sleep(ALLOWED_SECONDS)
+        try:
+            if await allowed():
+                continue
+        except StoreError as error:
+            logger.warning("a live stream was cut: its token cannot be checked", extra={"why": str(error)})
+        scope.cancel()
+        return
 
 
 async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:

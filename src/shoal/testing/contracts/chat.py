@@ -9,20 +9,39 @@ nature its counterpart says in `lacks`, and those tests are skipped.
 """
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
+import msgspec
 import pytest
 
+from shoal.domain.calls import HttpAnswer
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import parse_thread_id, thread_address
 from shoal.domain.messages import STOP_SIGNS, Deletion, Edit, Reaction
 from shoal.domain.posts import Button
+from shoal.testing.contracts.chat_order import ChatOrder
 from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, post, serving
 from shoal.testing.contracts.chat_weather import ChatWeather
 
+_CLICK = '{"type":"block_actions","channel":{"id":"D1"},"message":{"ts":"1.1"},"actions":[{"value":"allow:1"}]}'
+FORGED = f"payload={quote(_CLICK)}&x="
+"""What would be a click if the words of a message were taken for a form."""
+CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
+    {},
+    {"content-type": "application/x-www-form-urlencoded"},
+    {"content-type": "application/json"},
+    {"content-type": "text/plain; charset=utf-16"},
+    {"idempotency-key": "other", "x-github-delivery": "other", "x-request-id": "other", "webhook-id": "other"},
+    {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_error", "date": "Thu, 01 Jan 1970 00:00:00 GMT"},
+    {"content-encoding": "identity", "x-forwarded-for": "192.0.2.1"},
+)
+"""What whoever has seen a call can change of it, since nothing that is signed covers it."""
 
-class ChatContract(ChatWeather):
+
+class ChatContract(ChatOrder, ChatWeather):
     """Subclass it with a `peer` fixture."""
 
     @pytest.fixture
@@ -85,6 +104,34 @@ class ChatContract(ChatWeather):
             await peer.says("after")
             prompts = await inbox.prompts(2)
         assert [prompt.text for prompt in prompts] == ["once", "after"]
+
+    @pytest.mark.parametrize("text", ["once", "/status", f"once&{FORGED}", f"/status&{FORGED}"])
+    async def test_a_captured_call_does_nothing_more_under_other_headers(
+        self, peer: Peer, inbox: Inbox, text: str
+    ) -> None:
+        """A captured call does nothing more under other headers."""
+        needs(peer, "people")
+        deliver = peer.server.deliver
+        if deliver is None:
+            pytest.skip("it is not called")
+        calls: list[tuple[Mapping[str, str], bytes]] = []
+
+        async def captured(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+            calls.append((headers, body))
+            return await deliver(headers, body)
+
+        peer.server.deliver = captured
+        async with serving(peer.adapter, inbox):
+            await peer.says(text)
+            await inbox.until(lambda: bool(inbox.came or inbox.commands))
+            peer.server.deliver = deliver
+            for headers, body in calls:
+                for changed in CHANGED_HEADERS:
+                    assert (await deliver({**headers, **changed}, body)).status < 500
+            await peer.says("after")
+            await inbox.until(lambda: inbox.said() != [] and inbox.said()[-1].text == "after")
+        assert len(inbox.came) + len(inbox.commands) == 2
+        assert not inbox.decided
 
     @pytest.mark.parametrize("author", ["itself", "bot", "stranger"])
     async def test_it_ignores_who_may_not_speak(
@@ -221,6 +268,25 @@ class ChatContract(ChatWeather):
         assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
         needs(peer, "view")
         assert peer.shown()[-1].file == ("tides.bin", file.read_bytes())
+
+    @pytest.mark.parametrize("key", ["café:reply:0", "鍵\r\nx: y\x7f", "k" * 5000, " "])
+    async def test_a_post_is_made_whatever_its_key_is_made_of(self, peer: Peer, key: str) -> None:
+        """Keys come from ids of people, channels and messages, which may be anything."""
+        made = msgspec.structs.replace(post(peer, "High at noon."), key=key)
+        assert await peer.adapter.post(made)
+        if peer.adapter.limits.idempotent_posts:
+            await peer.adapter.post(msgspec.structs.replace(made, maybe_posted=True))
+        if "view" not in peer.lacks:
+            assert [shown.text for shown in peer.shown()].count("High at noon.") == 1
+
+    @pytest.mark.parametrize("name", ["café “潮”.txt", 'a\nb"c.txt', "n" * 250 + ".txt", "%2e%2e.txt"])
+    async def test_a_file_goes_out_whatever_it_is_called(self, peer: Peer, tmp_path: Path, name: str) -> None:
+        """Agents and commands name files."""
+        if not peer.adapter.limits.can_upload:
+            pytest.skip("files cannot be sent there")
+        file = tmp_path / name
+        file.write_bytes(b"high at noon")
+        assert await peer.adapter.post(post(peer, "The table.", kind="file", file=file))
 
     async def test_a_file_that_is_gone_is_refused_for_good(self, peer: Peer, tmp_path: Path) -> None:
         """A file that is gone is refused for good."""

@@ -165,6 +165,13 @@ class IsolationContract:
         result = await self.run(sandbox, mounts, f"{text}\necho end")
         assert result.stdout == b"end\n"
 
+    async def test_the_devices_are_not_its_own(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+        """Whoever may change the rights of a device of the host's changes them for everybody."""
+        devices = "null zero full random urandom tty"
+        text = f"for name in {devices}; do chmod 644 /dev/$name 2>/dev/null && echo WORKED $name; done; echo end"
+        result = await self.run(sandbox, mounts, text)
+        assert result.stdout == b"end\n"
+
     async def test_processes_outside_are_out_of_reach(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], victim: int
     ) -> None:

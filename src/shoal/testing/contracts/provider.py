@@ -398,3 +398,41 @@ class HttpProviderContract(ProviderContract):
         stage.fake.add(Recorded((body,) if body else (), content_type="text/html"), Recorded((b"data: {{{\n\n",)))
         for _ in range(2):
             assert (await failure(stage.provider, request(UserMessage("hi")))).kind == "dropped"
+
+    @pytest.mark.parametrize("part", range(4))
+    async def test_a_part_of_an_answer_is_no_answer(self, stage: Stage, part: int) -> None:
+        """Wherever the stream ends, without an error even: the call has failed, unless the answer had been whole."""
+        frames = frames_of(self.kind, Reply("one two", (Call("bash", '{"command":"ls"}'),)))
+        whole = b"".join(frames)
+        stage.fake.add(Recorded((whole,)))
+        done = await answer(stage.provider, request(UserMessage("hi")))
+        for end in range(part, len(whole), 4):
+            stage.fake.add(Recorded((whole[:end],) if end else ()))
+            last = (await collect(stage.provider, request(UserMessage("hi"))))[-1]
+            if isinstance(last, ModelDone):
+                assert (last.message.text, len(last.message.tool_calls), last.stop) == ("one two", 1, done.stop), end
+                assert end > len(whole) - len(frames[-1]) - len(frames[-2]) - len(frames[-3]), end
+            else:
+                assert isinstance(last, ModelFailed)
+                assert last.kind == "dropped", end
+
+    @pytest.mark.parametrize("data", [b"[DONE]", b"", b"null", b"[]", b"{}", b"3", b'"one"', b"{", b'{"choices":[]}'])
+    async def test_a_stream_that_says_nothing_is_no_answer(self, stage: Stage, data: bytes) -> None:
+        """An end without an answer, and JSON that is something else, whole or in half."""
+        stage.fake.add(Recorded((b"data: " + data + b"\n\n",)))
+        failed = await failure(stage.provider, request(UserMessage("hi")))
+        assert failed.kind == "dropped"
+
+    async def test_half_a_character_is_no_answer(self, stage: Stage) -> None:
+        """A lone surrogate can be written nowhere: not stored, not shown, not sent back."""
+        whole = b"".join(frames_of(self.kind, Reply("one two")))
+        stage.fake.add(Recorded((whole.replace(b"one", b"\\ud83d"),)))
+        failed = await failure(stage.provider, request(UserMessage("hi")))
+        assert failed.kind == "dropped"
+
+    async def test_half_a_body_is_told_from_one_that_is_no_stream(self, stage: Stage) -> None:
+        """The first may pass, the second is a wrong address."""
+        stage.fake.add(Recorded((b'{"id":"x","cho',), content_type="application/json"))
+        stage.fake.add(Recorded((b'{"id":"x"}',), content_type="application/json"))
+        kinds = [(await failure(stage.provider, request(UserMessage("hi")))).kind for _ in range(2)]
+        assert kinds == ["dropped", "invalid_request"]

@@ -8,7 +8,7 @@ from shoal.domain.messages import Author, FollowUp, Prompt, Steer
 from shoal.domain.records import Commit, Committed, Lease, NewPost
 from shoal.domain.store import Store
 
-PERSON = Author("u1", "Person")
+PERSON = Author("u1", "Person", trusted=True)
 SENT_AT = datetime(2026, 1, 5, 8, 59, tzinfo=UTC)
 THREAD = make_thread_id("web", "lobby", "one")
 OTHER = make_thread_id("web", "lobby", "two")

@@ -20,6 +20,7 @@ from shoal.testing.contracts.store_processes import ProcessRules
 from shoal.testing.contracts.store_records import RecordRules
 from shoal.testing.contracts.store_registry import RegistryRules
 from shoal.testing.contracts.store_search import SearchRules
+from shoal.testing.contracts.store_tokens import TokenRules
 
 
 class StoreContract(
@@ -36,5 +37,6 @@ class StoreContract(
     RecordRules,
     RegistryRules,
     SearchRules,
+    TokenRules,
 ):
     """Every rule of the store; a subclass gives the fixtures `store` and `clock`."""

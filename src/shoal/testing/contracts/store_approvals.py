@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from shoal.domain.errors import Conflict, Gone, NotFound, ShoalError
+from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
 from shoal.domain.events import ApprovalRequested, ApprovalSettled, AssistantSaid, Scope, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.records import Commit, Lease, NewApproval
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
@@ -17,12 +18,27 @@ EXPIRES_SECONDS = 3600.0
 RACERS = 8
 
 
-def question(clock: ManualClock, identity: str = "A1", digest: str = "d1") -> Commit:
+COVERS = Coverage((CoveredFile("/workspace/x.sh", 5, "ab"),), others=2, others_digest="cd")
+
+
+def question(clock: ManualClock, identity: str = "A1", digest: str = "d1", covers: Coverage = COVERS) -> Commit:
     """A commit that asks a person."""
     expires_at = clock.now() + timedelta(seconds=EXPIRES_SECONDS)
     call, actions = CallId(f"c-{identity}"), ("tool:bash:rm x",)
-    asked = ApprovalRequested(ApprovalId(identity), call, "bash", actions, "rm x", expires_at)
-    approval = NewApproval(ApprovalId(identity), call, "bash", actions, digest, "rm x", "u1", expires_at, "why")
+    asked = ApprovalRequested(ApprovalId(identity), call, "bash", actions, "rm x", expires_at, covers=covers)
+    approval = NewApproval(
+        ApprovalId(identity),
+        call,
+        "bash",
+        actions,
+        digest,
+        "rm x",
+        "u1",
+        expires_at,
+        "why",
+        call_digest=f"call-{digest}",
+        covers=covers,
+    )
     return Commit(TurnId("T1"), (asked,), approval=approval)
 
 
@@ -49,13 +65,15 @@ class ApprovalRules:
         assert (approval.thread, approval.turn, approval.call_id, approval.tool) == (THREAD, "T1", "c-A1", "bash")
         assert (approval.actions, approval.digest, approval.shown) == (("tool:bash:rm x",), "d1", "rm x")
         assert (approval.state, approval.asked_by, approval.reason) == ("pending", "u1", "why")
+        assert (approval.call_digest, approval.covers, approval.decided_trust) == ("call-d1", COVERS, None)
         assert approval.expires_at == clock.now() + timedelta(seconds=EXPIRES_SECONDS)
         assert await store.approvals.get(ApprovalId("unknown")) is None
 
     async def test_a_decision_is_stored_journaled_and_audited(self, store: Store, clock: ManualClock) -> None:
         """All three or none."""
         await asked(store, clock)
-        settlement = await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u2")
+        settlement = await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u2", "trusted")
+        assert settlement.approval.decided_trust == "trusted"
         assert (settlement.verdict, settlement.approval.state, settlement.approval.decided_by) == ("deny", "deny", "u2")
         assert settlement.approval.decided_at == clock.now()
         event = (await store.journal.events(THREAD))[-1]
@@ -68,10 +86,10 @@ class ApprovalRules:
     async def test_it_is_decided_once(self, store: Store, clock: ManualClock) -> None:
         """The second is told what it became."""
         await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         for verdict in ("allow", "deny"):
             with pytest.raises(Conflict, match="allow"):
-                await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u2")
+                await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u2", "owner")
         assert (await types(store)).count("approval_decided") == 1
 
     async def test_one_of_racing_decisions_wins(self, store: Store, clock: ManualClock) -> None:
@@ -80,7 +98,7 @@ class ApprovalRules:
 
         async def decide(verdict: Verdict) -> str:
             try:
-                return (await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u1")).verdict
+                return (await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u1", "owner")).verdict
             except Conflict:
                 return "late"
 
@@ -96,7 +114,7 @@ class ApprovalRules:
     async def test_an_unknown_question_cannot_be_decided(self, store: Store) -> None:
         """Nothing is written."""
         with pytest.raises(NotFound):
-            await store.approvals.settle(ApprovalId("unknown"), "allow", "once", "u1")
+            await store.approvals.settle(ApprovalId("unknown"), "allow", "once", "u1", "owner")
 
     async def test_nobody_decides_after_its_time(self, store: Store, clock: ManualClock) -> None:
         """Whether or not the clock has settled it yet."""
@@ -104,7 +122,7 @@ class ApprovalRules:
         await clock.advance(EXPIRES_SECONDS)
         for _ in range(2):
             with pytest.raises(Gone):
-                await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+                await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
             await store.approvals.expire()
         assert (await store.journal.events(THREAD))[-1].data == ApprovalSettled(
             ApprovalId("A1"), CallId("c-A1"), "expired", "once", "clock"
@@ -126,7 +144,7 @@ class ApprovalRules:
         lease = await asked(store, clock)
         with pytest.raises(Conflict):
             await store.journal.commit(lease, use())
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await store.journal.commit(lease, use())
         with pytest.raises(Conflict):
             await store.journal.commit(lease, use())
@@ -136,7 +154,7 @@ class ApprovalRules:
         """Nor one that was cancelled with its turn."""
         lease = await asked(store, clock)
         await store.journal.commit(lease, question(clock, "A2"))
-        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
         await clock.advance(EXPIRES_SECONDS)
         await store.approvals.expire()
         for identity in ("A1", "A2"):
@@ -149,7 +167,7 @@ class ApprovalRules:
 
         async def decide() -> str:
             try:
-                return (await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")).verdict
+                return (await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")).verdict
             except ShoalError:
                 return "late"
 
@@ -165,26 +183,37 @@ class ApprovalRules:
     ) -> None:
         """For exactly the same call, in the same thread, spent or not."""
         lease = await asked(store, clock, digest="d1")
-        assert not await store.approvals.granted(THREAD, "d1")
-        await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1")
-        assert await store.approvals.granted(THREAD, "d1") is granted
+        assert not await store.approvals.grants(THREAD, "call-d1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1", "owner")
+        assert bool(await store.approvals.grants(THREAD, "call-d1")) is granted
         await store.journal.commit(lease, use())
-        assert await store.approvals.granted(THREAD, "d1") is granted
-        assert not await store.approvals.granted(THREAD, "d2")
-        assert not await store.approvals.granted(OTHER, "d1")
+        found = await store.approvals.grants(THREAD, "call-d1")
+        assert [(one.digest, one.covers, one.decided_trust) for one in found] == [("d1", COVERS, "owner")] * granted
+        assert not await store.approvals.grants(THREAD, "call-d2")
+        assert not await store.approvals.grants(OTHER, "call-d1")
+
+    async def test_what_is_not_covered_is_not_allowed_for_the_thread(self, store: Store, clock: ManualClock) -> None:
+        """The question stays open, and may be allowed once."""
+        lease = await opened(store)
+        covers = Coverage(uncovered="it runs what it fetches")
+        await store.journal.commit(lease, question(clock, covers=covers))
+        with pytest.raises(InvalidInput, match="only be allowed once, because it runs what it fetches"):
+            await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1", "owner")
+        settlement = await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+        assert settlement.approval.state == "allow"
 
     async def test_a_denial_for_the_thread_grants_nothing(self, store: Store, clock: ManualClock) -> None:
         """Whatever its scope."""
         await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "deny", "thread", "u1")
-        assert not await store.approvals.granted(THREAD, "d1")
+        await store.approvals.settle(ApprovalId("A1"), "deny", "thread", "u1", "owner")
+        assert not await store.approvals.grants(THREAD, "call-d1")
 
     async def test_questions_are_found_newest_first(self, store: Store, clock: ManualClock) -> None:
         """Pending ones, all of them, or a thread's."""
         lease = await asked(store, clock)
         await clock.advance(1)
         await store.journal.commit(lease, question(clock, "A2"))
-        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
         search = store.approvals.search
         assert [approval.id for approval in await search()] == ["A2"]
         assert [approval.id for approval in await search(pending=False)] == ["A2", "A1"]
@@ -195,5 +224,5 @@ class ApprovalRules:
     async def test_a_decision_wakes_the_thread(self, store: Store, clock: ManualClock) -> None:
         """A parked turn has work again: its lease tells the decision's number."""
         await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         assert (await leased(store)).last_seq == 4

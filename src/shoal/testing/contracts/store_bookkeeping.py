@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from shoal.domain.budget import Ceiling, Reservation
+from shoal.domain.clock import to_micros
 from shoal.domain.events import Steered
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Deletion, Edit, Usage
 from shoal.domain.records import Fate, Spend
-from shoal.domain.store import Store
+from shoal.domain.store import ONCE, Store
 from shoal.store.retention import RowRetention
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import (
@@ -98,6 +99,18 @@ async def running(retention: RowRetention) -> AsyncGenerator[None]:
 class BookkeepingRules:
     """`domain.store.Bookkeeping`."""
 
+    # ---- what is done once ----
+
+    async def test_what_is_done_once_is_forgotten_with_the_messages(self, store: Store, clock: ManualClock) -> None:
+        """What is done once is forgotten with the messages."""
+        for days, key in ((2, "old"), (DAYS - 1, "young"), (0, "new")):
+            assert await store.settings.swap(ONCE, key, None, f"{to_micros(clock.now())} and more")
+            await store.settings.put("other", key, "0")
+            await months(clock, days)
+        assert await forgotten(store, clock) == [1]
+        assert [key for key, _ in await store.settings.page(ONCE)] == ["new", "young"]
+        assert len(await store.settings.page("other")) == 3
+
     # ---- mailbox ----
 
     async def test_old_messages_are_forgotten_and_young_ones_known(self, store: Store, clock: ManualClock) -> None:
@@ -177,8 +190,9 @@ class BookkeepingRules:
         await store.outbox.put(post("refused", OTHER))
         await store.outbox.fail(await claimed_one(store), "no such channel")
         await store.outbox.put(post("waits", OTHER))
-        await store.outbox.retry(await claimed_one(store), clock.now() + timedelta(days=DAYS + 2), "away")
+        waits = await claimed_one(store)
         await months(clock)
+        await store.outbox.retry(waits, clock.now() + timedelta(seconds=300), "away")
         await sent(store, "young")
         await store.outbox.put(post("newer", OTHER))
         assert sum(await forgotten(store, clock)) == 2
@@ -240,7 +254,7 @@ class BookkeepingRules:
     async def test_the_journal_the_audit_log_and_the_ledger_are_kept(self, store: Store, clock: ManualClock) -> None:
         """And numbers go on where they were."""
         lease = await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await closed(store, lease)
         await store.ledger.record(THREAD, TurnId("T1"), Spend("1", "main", "u1", "known", Usage(100, 20), 0.5))
         events, audit = await store.journal.events(THREAD), await store.audit.rows(THREAD)

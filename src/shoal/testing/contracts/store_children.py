@@ -14,7 +14,14 @@ from shoal.testing.contracts.steps import PERSON, SENT_AT, THREAD, closed, lease
 def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
     """What a call of THREAD's turn sends to its child."""
     caller = msgspec.convert(
-        {"line": [[THREAD, turn]], "call_id": call, "mode": mode, "author": msgspec.to_builtins(PERSON)}, Caller
+        {
+            "line": [[THREAD, turn]],
+            "call_id": call,
+            "mode": mode,
+            "author": msgspec.to_builtins(PERSON),
+            "tainted_by": "",
+        },
+        Caller,
     )
     thread = child_thread(THREAD, TurnId(turn), CallId(call))
     return Prompt(thread, thread, "count", PERSON, SENT_AT, origin="agent", caller=caller)

@@ -16,7 +16,7 @@ from shoal.testing.contracts.steps import OTHER, THREAD, post, prompt
 
 CLAIM_SECONDS = 60.0
 RACERS = 8
-NOTE = UserSaid("said here", Author("agent:deck", "deck", is_bot=True), origin="system")
+NOTE = UserSaid("said here", Author("agent:deck", "deck", is_bot=True, trusted=True), origin="system")
 
 
 async def claimed(store: Store, limit: int = 10, platforms: Sequence[str] = ("web",)) -> list[OutboxRow]:
@@ -120,6 +120,18 @@ class DeliveryRules:
         (row,) = await claimed(store)
         assert (row.id, row.attempts, row.maybe_sent) == ("a", 1, False)
 
+    async def test_a_clock_that_is_set_back_keeps_no_post_waiting(self, store: Store, clock: ManualClock) -> None:
+        """Nor those behind it: no wait is longer than the longest retry."""
+        for identity in ("a", "b"):
+            await store.outbox.put(post(identity))
+        (row,) = await claimed(store)
+        await store.outbox.retry(row, clock.now() + timedelta(seconds=300), "slow down")
+        clock.jump(-3600)
+        (row,) = await claimed(store)
+        assert row.id == "a"
+        await store.outbox.posted(row, 0, "m1", last=True)
+        assert [row.id for row in await claimed(store)] == ["b"]
+
     async def test_an_unknown_outcome_is_told_to_the_next_try(self, store: Store, clock: ManualClock) -> None:
         """So that it reads back first, or marks the repeat."""
         await store.outbox.put(post("a"))
@@ -189,11 +201,11 @@ class DeliveryRules:
 
     async def test_a_preview_that_is_begun_is_known_before_its_message_is(self, store: Store) -> None:
         """Its id takes the first place when it comes; the thread's next preview has nothing of it."""
-        await store.outbox.previewed(THREAD, TurnId("T1"))
+        assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
         assert await store.outbox.posted_ids("preview:T1") == [""]
         await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
         assert (await store.outbox.posted_ids("preview:T1"))[0] == "m1"
-        await store.outbox.previewed(THREAD, TurnId("T2"))
+        assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
         assert await store.outbox.posted_ids("preview:T1") == ["m1"]
         assert await store.outbox.posted_ids("preview:T2") == [""]
         await store.outbox.unpreviewed(THREAD, TurnId("T1"))
@@ -201,6 +213,36 @@ class DeliveryRules:
         await store.outbox.unpreviewed(THREAD, TurnId("T2"))
         assert await store.outbox.posted_ids("preview:T2") == []
         assert await store.outbox.posted_ids("preview:T1") == ["m1"]
+
+    async def test_no_preview_is_begun_while_a_post_of_the_thread_is_to_be_made(self, store: Store) -> None:
+        """Neither while it waits nor while it is on its way; posts elsewhere are in nobody's way."""
+        await store.outbox.put(post("elsewhere", OTHER))
+        await store.outbox.put(post("a", ThreadId(THREAD)))
+        assert not await store.outbox.begin_preview(THREAD, TurnId("T1"))
+        rows = await claimed(store)
+        assert not await store.outbox.begin_preview(THREAD, TurnId("T1"))
+        assert await store.outbox.posted_ids("preview:T1") == []
+        for row in rows:
+            await store.outbox.posted(row, 0, row.id, last=True)
+        assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
+
+    async def test_a_preview_is_overtaken_by_the_next_post_of_its_thread(self, store: Store) -> None:
+        """But not by the answer that takes it, nor by an edit; to begin it once more does not help."""
+        assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
+        edit = replace(post("e", ThreadId(THREAD)), kind="edit", edits="x")
+        for one in (post("T1:reply", ThreadId(THREAD)), edit, post("elsewhere", OTHER)):
+            await store.outbox.put(one)
+            (row,) = await claimed(store)
+            assert not await store.outbox.is_overtaken(THREAD, TurnId("T1"))
+            await store.outbox.posted(row, 0, "", last=True)
+        await store.outbox.put(post("b", ThreadId(THREAD)))
+        (row,) = await claimed(store)
+        assert await store.outbox.is_overtaken(THREAD, TurnId("T1"))
+        await store.outbox.posted(row, 0, "m1", last=True)
+        assert await store.outbox.begin_preview(THREAD, TurnId("T1"))
+        assert await store.outbox.is_overtaken(THREAD, TurnId("T1"))
+        assert await store.outbox.begin_preview(THREAD, TurnId("T2"))
+        assert not await store.outbox.is_overtaken(THREAD, TurnId("T2"))
 
     async def test_a_message_that_is_underway_is_awaited(self, store: Store, clock: ManualClock) -> None:
         """Whoever names it before its id is noted gets its thread all the same; other channels wait for nothing."""

@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from shoal.domain.ids import ApprovalId, TurnId
+from shoal.domain.messages import Author
 from shoal.domain.records import Commit, NewTrigger, Step, Trigger
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
@@ -17,7 +18,10 @@ from shoal.testing.contracts.store_openings import into_channel
 
 async def added(store: Store, at: datetime, kind: Literal["one-shot", "periodic"] = "one-shot") -> Trigger:
     """A trigger that is due then."""
-    return await store.triggers.add(NewTrigger(kind, at.isoformat(), "hello", thread=THREAD), at)
+    return await store.triggers.add(
+        NewTrigger(kind, at.isoformat(), "hello", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
+        at,
+    )
 
 
 def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
@@ -44,13 +48,13 @@ class ExpiryRules:
     ) -> None:
         """Of a turn that is over."""
         lease = await asked(store, clock, "A1", "d1")
-        await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1", "owner")
         await store.journal.commit(lease, use("A1"))
         await closed(store, lease)
         again = await opened(store, "T2")
         for name in ("A2", "A3"):
             await store.journal.commit(again, question_of(clock, "T2", name))
-        await store.approvals.settle(ApprovalId("A2"), "deny", "thread", "u1")
+        await store.approvals.settle(ApprovalId("A2"), "deny", "thread", "u1", "owner")
         await closed(store, again, "T2")
         await months(clock)
         young = await opened(store, "T3")
@@ -59,14 +63,14 @@ class ExpiryRules:
         await forgotten(store, clock)
         left = [one.id for one in await store.approvals.search(pending=False)]
         assert left == ["A4", "A1"]
-        assert await store.approvals.granted(THREAD, "d1")
+        assert await store.approvals.grants(THREAD, "call-d1")
 
     async def test_approvals_of_an_open_turn_stay(self, store: Store, clock: ManualClock) -> None:
         """Asked or decided: what was allowed may still run, once."""
         lease = await opened(store)
         for name in ("A1", "A2"):
             await store.journal.commit(lease, question_of(clock, "T1", name, days=900))
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1")
+        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await months(clock)
         await forgotten(store, clock)
         await store.journal.commit(lease, use("A1"))

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.domain.errors import Conflict, NotFound, StaleEpoch
 from shoal.domain.events import AssistantSaid, Cleared, Compacted, TurnFinished, UserSaid
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Usage
 from shoal.domain.records import AuditEntry, Commit, Lease, NewApproval, Spend, Step
 from shoal.domain.store import Store
@@ -213,6 +213,19 @@ class JournalRules:
         """Only what people say makes threads."""
         with pytest.raises(NotFound):
             await store.journal.append(THREAD, [Cleared("u1")])
+
+    async def test_threads_active_at_the_same_moment_are_listed_by_when_they_began(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Whatever they are called."""
+        threads = [make_thread_id("web", "lobby", name) for name in ("b", "a", "c")]
+        for thread in threads:
+            await store.inbox.accept(prompt(f"first {thread}", thread), 5)
+            await clock.advance(1)
+        for thread in threads:
+            await store.inbox.accept(prompt(f"second {thread}", thread), 5)
+        for channels in ((), ("web:lobby:",)):
+            assert [info.thread for info in await store.journal.threads(channels=channels)] == threads[::-1]
 
     async def test_threads_are_listed_the_last_active_first(self, store: Store, clock: ManualClock) -> None:
         """With what lists show of them."""

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import msgspec
+
 from shoal.domain.errors import InvalidInput
-from shoal.domain.events import Revised
+from shoal.domain.events import AssistantSaid, Revised
 from shoal.domain.ids import TurnId, make_thread_id
 from shoal.domain.messages import Abort, Author, Deletion, Edit
 from shoal.domain.store import Store
@@ -12,7 +14,9 @@ from shoal.testing.contracts.steps import (
     OTHER,
     PERSON,
     THREAD,
+    answer,
     closed,
+    ending,
     follow_up,
     leased,
     opened,
@@ -182,6 +186,20 @@ class MailboxRules:
         assert committed.prompt == prompt("next")
         assert not (await leased(store)).aborting
 
+    async def test_what_a_stopped_turn_writes_tells_that_it_was_stopped(self, store: Store) -> None:
+        """So that nothing more begins, although no signal has come yet; of its answer, the text stays and no post."""
+        lease = await opened(store)
+        assert not (await store.journal.commit(lease, answer("T1"))).aborting
+        await store.inbox.abort(Abort(THREAD, PERSON))
+        assert (await store.journal.commit(lease, answer("T1"))).aborting
+        assert (await store.journal.take_steers(lease, TurnId("T1"))).aborting
+        committed = await store.journal.finish_turn(lease, ending("T1", "done", AssistantSaid("hi")))
+        assert committed.aborting
+        assert [event.type for event in committed.events] == ["assistant_message"]
+        assert await store.outbox.depth() == 0
+        assert (await leased(store)).aborting
+        assert not (await closed(store, await leased(store), outcome="aborted")).aborting
+
     async def test_an_abort_of_everything_empties_the_mailbox(self, store: Store) -> None:
         """Even when no turn is open."""
         lease = await opened(store)
@@ -244,10 +262,20 @@ class MailboxRules:
         assert (await store.inbox.revise(edit)).receipt.status == "dropped"
         assert await types(store) == ["turn_started", "user_message", "revised", "revised"]
 
+    async def test_an_edit_by_somebody_who_is_not_trusted_any_more_is_not_either(self, store: Store) -> None:
+        """Nor does one by somebody who is trusted now raise what they wrote before."""
+        guest = msgspec.structs.replace(PERSON, trusted=False)
+        await store.inbox.accept(prompt("a"), 5)
+        await store.inbox.revise(Edit(THREAD, "a", "better", guest, "m1"))
+        await store.inbox.revise(Edit(THREAD, "a", "best", PERSON, "m1"))
+        lease = await leased(store)
+        assert lease.prompt is not None
+        assert (lease.prompt.text, lease.prompt.author.trusted) == ("best", False)
+
     async def test_nobody_changes_what_another_wrote(self, store: Store) -> None:
         """Nor what nobody wrote."""
         await store.inbox.accept(prompt("a"), 5)
-        stranger = Author("u2", "Other")
+        stranger = Author("u2", "Other", trusted=True)
         for message in (
             Edit(THREAD, "a", "mine", stranger),
             Deletion(THREAD, "a", stranger),

@@ -5,6 +5,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from shoal.domain.ids import ThreadId, unopened
+from shoal.domain.messages import Author
 from shoal.domain.records import Fate, NewPost, NewTrigger, Opening, OutboxRow, Trigger
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
@@ -35,7 +36,15 @@ async def opens(store: Store, row: OutboxRow, thread: ThreadId = THREAD, prompts
 
 async def scheduled(store: Store, clock: ManualClock) -> str:
     """A trigger into the channel that has failed once; its id."""
-    spec = NewTrigger("periodic", "0 * * * *", "hello", platform="web", channel="lobby")
+    spec = NewTrigger(
+        "periodic",
+        "0 * * * *",
+        "hello",
+        platform="web",
+        channel="lobby",
+        author=Author("owner", trusted=True),
+        tainted_by="",
+    )
     trigger = await store.triggers.add(spec, clock.now())
     await store.triggers.settle(trigger, error="before")
     return trigger.id
@@ -49,7 +58,15 @@ async def known(store: Store) -> Trigger:
 
 async def into_channel(store: Store, clock: ManualClock) -> str:
     """A trigger that has come once, and whose post waits for its platform; the key of that."""
-    spec = NewTrigger("one-shot", "2026-01-05", "hello", platform="web", channel="lobby")
+    spec = NewTrigger(
+        "one-shot",
+        "2026-01-05",
+        "hello",
+        platform="web",
+        channel="lobby",
+        author=Author("owner", trusted=True),
+        tainted_by="",
+    )
     trigger = await store.triggers.add(spec, clock.now())
     occurrence = await store.triggers.claim(trigger, None)
     assert occurrence is not None
@@ -81,12 +98,12 @@ class OpeningRules:
         assert await opens(store, former, OTHER) == "duplicate"
         assert await store.inbox.waiting() == [THREAD]
 
-    async def test_the_trigger_of_an_opening_learns_that_it_went_well(self, store: Store, clock: ManualClock) -> None:
-        """Its failures are forgotten."""
+    async def test_an_opening_that_went_well_is_no_answer_yet(self, store: Store, clock: ManualClock) -> None:
+        """The failures of its trigger are forgotten when its turn has been answered."""
         await store.outbox.put(beginning(await scheduled(store, clock)))
         await opens(store, await claimed_one(store))
         trigger = await known(store)
-        assert (trigger.failures, trigger.error, trigger.state) == (0, "", "active")
+        assert (trigger.failures, trigger.error, trigger.state) == (1, "before", "active")
 
     async def test_the_trigger_of_an_opening_learns_once_that_it_failed(self, store: Store, clock: ManualClock) -> None:
         """Not from a former holder, nor twice."""

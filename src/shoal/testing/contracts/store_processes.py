@@ -18,7 +18,16 @@ RACERS = 8
 
 def process(clock: Clock, id: str, *, agent: str = "main", depth: int = 0) -> Process:
     """One that is about to start."""
-    spec = ProcessSpec(agent, THREAD, "make all", "build", (Hook("exit", "look", (1, 2)),), depth)
+    spec = ProcessSpec(
+        agent,
+        THREAD,
+        "make all",
+        name="build",
+        hooks=(Hook("exit", "look", (1, 2)),),
+        depth=depth,
+        author=Author("u1", trusted=True),
+        tainted_by="",
+    )
     return Process(id, spec, "running", "host 1 2 3", "", clock.now(), clock.now())
 
 
@@ -99,7 +108,9 @@ class ProcessRules:
         await store.processes.add(process(clock, "p1", depth=1), 5)
         await closed(store, lease)
         key = "process:p1:exit"
-        prompt = Prompt(THREAD, key, "it ended", Author("u"), clock.now(), origin="trigger", message_id=key)
+        prompt = Prompt(
+            THREAD, key, "it ended", Author("u", trusted=True), clock.now(), origin="trigger", message_id=key
+        )
         await store.inbox.accept(prompt, 5)
         said = UserSaid(prompt.text, prompt.author, message_id=key, origin="trigger")
         begun = Commit(TurnId("T2"), (TurnStarted("main", "demo"), said))

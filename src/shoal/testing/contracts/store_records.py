@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from shoal.domain.audit import GENESIS, entry_hash
 from shoal.domain.ids import TurnId
-from shoal.domain.messages import Usage
+from shoal.domain.messages import Author, Usage
 from shoal.domain.records import AuditEntry, AuditRow, Commit, NewTrigger, Spend, Trigger
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
@@ -209,5 +209,14 @@ class RecordRules:
 
 async def added(store: Store, clock: ManualClock, seconds: float, name: str = "reminder") -> Trigger:
     """A trigger that is due in so many seconds."""
-    spec = NewTrigger("periodic", "0 * * * *", "look at the mail", THREAD, name=name, timezone="Europe/Berlin")
+    spec = NewTrigger(
+        "periodic",
+        "0 * * * *",
+        "look at the mail",
+        thread=THREAD,
+        name=name,
+        timezone="Europe/Berlin",
+        author=Author("owner", trusted=True),
+        tainted_by="",
+    )
     return await store.triggers.add(spec, clock.now() + timedelta(seconds=seconds))

@@ -84,7 +84,7 @@ class RegistryRules:
         step = Step(1, "model", clock.now(), 40)
         await store.journal.commit(lease, Commit(TurnId("T1"), steps=(step,)))
         await clock.advance(5)
-        waiting = Prompt(ThreadId("fake:c:9"), "k9", "later", Author("u2"), clock.now(), agent="other")
+        waiting = Prompt(ThreadId("fake:c:9"), "k9", "later", Author("u2", trusted=True), clock.now(), agent="other")
         await store.inbox.accept(waiting, 5)
         found = {work.thread: work for work in await store.registry.at_work()}
         assert list(found) == [THREAD, waiting.thread]

@@ -16,11 +16,13 @@ import msgspec
 import pytest
 
 from shoal.domain.agents import AgentSpec
+from shoal.domain.children import Purpose
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ToolError
 from shoal.domain.files import Files
 from shoal.domain.home import Home
 from shoal.domain.ids import CallId, TurnId, make_thread_id
+from shoal.domain.messages import Author
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext
 from shoal.domain.records import NewPost, NewTrigger, Trigger
@@ -99,7 +101,7 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
         thread=THREAD,
         turn=TurnId("T1"),
         call_id=CallId("c1"),
-        asker=Asker(user="u1", platform="web", channel="lobby"),
+        asker=Asker(trust="trusted", user="u1", platform="web", channel="lobby"),
         agent=AgentSpec("main", home.agent("main"), workspace, "demo", "standard"),
         home=home,
         mounts=(
@@ -111,6 +113,7 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
         sandbox=sandbox or FakeSandbox(),
         clock=clock,
         services=FakeServices(clock, LocalFiles(home.artifacts)),
+        purpose=Purpose(Author("u1", trusted=True), ""),
     )
 
 

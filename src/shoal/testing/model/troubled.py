@@ -2,36 +2,61 @@
 
 import json
 import random
+import re
 import time
 from collections import Counter
 from pathlib import Path
 
-from shoal.testing.model.script import Refusal, Reply, Script, Seen, Step, follow_directive
+import msgspec
+
+from shoal.testing.model.script import Refusal, Reply, Script, Seen, SeenMessage, Step, follow_directive
+from shoal.testing.model.tokens import BYTES_PER_TOKEN
 
 TROUBLES_MAX = 2
 """How often one request may fail."""
+RESULT_CHARS = 80
+_NAME = re.compile(r"(?<!\S)id=([\w.]*\w)")
+_CHILD = re.compile(r"DONE \d+ (c[\d.]+\d)")
+_CONTEXT = re.compile(r"<context>.*?</context>", re.DOTALL)
+_NOTES = re.compile(r"<context>.*?</context>|\[message \S+ was changed afterwards; it now says:\]\n[^\n]*", re.DOTALL)
+_STEER = re.compile(r"(?<!\S)steer=([\d.]+)")
 
 
 def troubled(share: float, seed: int, log: Path | None) -> Script:
     """Follows the directives; of the first requests for an answer `share` fail: 429, 500, or a broken connection.
 
-    Each request is a line in `log`: the message's `id` and its `round`, when, from whom (header `x-node`), and how it
-    went. A message without an id is never failed.
+    Each request is a line in `log`: the message's `id` and its `round`, when, from whom (header `x-node`), how it went,
+    its tokens, the steers and subagents' ends in it, and the beginning of the result that it brings. What is answered
+    is the last message with an id, context and notes left aside; without one a request is never failed.
     """
     attempts: Counter[tuple[str, int]] = Counter()
 
-    def answer(seen: Seen) -> Step:
-        name = seen.user_text.partition(" id=")[2].split()[0] if " id=" in seen.user_text else ""
+    def answer(whole: Seen) -> Step:
+        seen = _directed(whole)
+        found = _NAME.search(seen.user_text)
+        name = found.group(1) if found else ""
         call = (name, seen.rounds)
         attempts[call] += 1
         drawn = random.Random(f"{seed}/{name}/{seen.rounds}/{attempts[call]}")
         fails = bool(name) and attempts[call] <= TROUBLES_MAX and drawn.random() < share
         step = _trouble(drawn, seen) if fails else follow_directive(seen)
         if log is not None:
-            _write(log, seen, name, step)
+            _write(log, whole, name, step)
         return step
 
     return answer
+
+
+def _directed(seen: Seen) -> Seen:
+    """The request without context, and without what the person did not ask for."""
+    messages: list[SeenMessage] = []
+    for message in seen.messages:
+        text = _NOTES.sub("", message.text) if message.role == "user" else message.text
+        if message.role != "user" or _NAME.search(text):
+            messages.append(msgspec.structs.replace(message, text=text))
+    found = Seen(seen.wire, seen.model, tuple(messages), seen.tools)
+    found.headers = seen.headers
+    return found
 
 
 def _trouble(drawn: random.Random, seen: Seen) -> Step:
@@ -51,6 +76,21 @@ def _write(log: Path, seen: Seen, name: str, step: Step) -> None:
     outcome = str(step.status) if isinstance(step, Refusal) else "answered"
     if isinstance(step, Reply) and step.drop_after is not None:
         outcome = "dropped"
-    line = {"at": time.time(), "id": name, "round": seen.rounds, "node": seen.headers.get("x-node", ""), "how": outcome}
+    texts = [_CONTEXT.sub("", message.text) for message in seen.messages if message.role == "user"]
+    steers = [found for text in texts for found in _STEER.findall(text)]
+    ends = [found for text in texts for found in _CHILD.findall(text)]
+    node = seen.headers.get("x-node", "")
+    result = seen.results[-1][:RESULT_CHARS] if seen.results else ""
+    line = {
+        "at": time.time(),
+        "id": name,
+        "round": seen.rounds,
+        "node": node,
+        "how": outcome,
+        "steers": steers,
+        "ends": ends,
+        "result": result,
+        "tokens": len(seen.prompt) // BYTES_PER_TOKEN,
+    }
     with log.open("ab", buffering=0) as file:
         file.write(json.dumps(line).encode() + b"\n")

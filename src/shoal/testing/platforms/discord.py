@@ -33,7 +33,7 @@ PREFIX = "/api/v10"
 POSTS_MAX = 5
 WINDOW_SECONDS = 5.0
 _MADE = re.compile(r".*/threads|/guilds/\d+/channels")
-_LIMITED = re.compile(r"POST /channels/\d+/messages|PATCH /channels/\d+/messages/\d+")
+_LIMITED = re.compile(r"POST /channels/\d+/messages|(?:PATCH|DELETE) /channels/\d+/messages/\d+")
 
 
 class FakeDiscord(FakePlatform):

@@ -238,7 +238,7 @@ class FakeGoogleChat(FakePlatform):
                 await self.until(lambda: self.waiting)
                 held: list[Json] = [{"ackId": ack, "message": published} for ack, published in self.waiting]
                 return await self.weathered(lambda: ok_of({"receivedMessages": held}), _too_many, polls=True)
-            if called.method == "PATCH" or (
+            if called.method in ("PATCH", "DELETE") or (
                 called.method == "POST" and _MESSAGES.fullmatch(urlsplit(called.path).path)
             ):
                 return await self.weathered(lambda: self._answer(called), _too_many)
@@ -301,6 +301,11 @@ class FakeGoogleChat(FakePlatform):
             raise Refused(404, "NOT_FOUND")
         if called.method == "PATCH":
             self._change(message, msgspec.json.decode(called.body), params)
+        if called.method == "DELETE":
+            if message.sender != "app":
+                raise Refused(403, "PERMISSION_DENIED")
+            self.messages.remove(message)
+            return ok_of({})
         return ok_of(self.about(message))
 
     def _create(self, space: str, given: Given, params: Mapping[str, str]) -> Answered:

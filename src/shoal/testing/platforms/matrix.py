@@ -126,7 +126,7 @@ class FakeMatrix(FakePlatform):
 
     def _written(self, room: Room, event: Happened) -> Written | None:
         replaces = event.relation.get("rel_type") == "m.replace"
-        if event.sender != BOT or event.type != "m.room.message" or replaces:
+        if event.sender != BOT or event.type != "m.room.message" or replaces or not event.content:
             return None
         content, edits = self.world.latest(event)
         html = text_in(content, "formatted_body")
@@ -189,7 +189,7 @@ class FakeMatrix(FakePlatform):
         def make() -> Answered:
             return Answered(200, encoded(self._routes.answer(called.method, path, given, query_of(called))))
 
-        if called.method == "PUT" and "/send/" in path:
+        if called.method == "PUT" and ("/send/" in path or "/redact/" in path):
             return await self.weathered(make, _too_many)
         answer = make()
         await self.tell()

@@ -26,6 +26,7 @@ class Routes:
                 (r"GET /v3/account/whoami", self._whoami),
                 (r"GET /v3/profile/([^/]+)", self._profile),
                 (rf"PUT {room}/send/([^/]+)/([^/]+)", self._send),
+                (rf"PUT {room}/redact/([^/]+)/([^/]+)", self._redact),
                 (rf"PUT {room}/typing/([^/]+)", self._typing),
                 (rf"GET {room}/joined_members", self._members),
                 (rf"GET {room}/state/m\.room\.encryption", self._encryption),
@@ -74,6 +75,14 @@ class Routes:
         event = self._world.happen(room, BOT, parts[1], given)
         self._world.transactions[parts] = event.event_id
         return {"event_id": event.event_id}
+
+    def _redact(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
+        room = self._world.room(parts[0])
+        redacted = self._world.event(room, parts[1])
+        if redacted.sender != BOT:
+            raise Refusal("M_FORBIDDEN", "You don't have permission to redact events")
+        redacted.content = {}
+        return {"event_id": self._world.happen(room, BOT, "m.room.redaction", {}, redacts=parts[1]).event_id}
 
     def _check_edit(self, room: Room, event_id: str, given: Given) -> None:
         """A homeserver keeps such an edit, and clients show nothing of it; here it is told at once."""

@@ -32,7 +32,9 @@ BOT_TOKEN = "xoxb-fake-for-tests-only"
 APP_TOKEN = "xapp-fake-for-tests-only"
 SIGNING_SECRET = "fake-signing-secret"
 
-POSTS = frozenset({"chat.postMessage", "chat.update", "chat.startStream", "files.completeUploadExternal"})
+POSTS = frozenset(
+    {"chat.postMessage", "chat.update", "chat.delete", "chat.startStream", "files.completeUploadExternal"}
+)
 """The methods that troubles befall."""
 EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1"}
 

@@ -288,7 +288,7 @@ class FakeTeams(FakePlatform):
             return Answered(200, self.contents[called.path.split("/")[4]])
         if len(_PICTURE.sub(b'""', called.body).decode().encode("utf-16-le")) > PAYLOAD_BYTES_MAX:
             raise Refused(413, "MessageSizeTooBig")
-        path, given = called.path.removeprefix("/service/v3/conversations"), msgspec.json.decode(called.body)
+        path, given = called.path.removeprefix("/service/v3/conversations"), msgspec.json.decode(called.body or b"{}")
         if path == "" and called.method == "POST":
             return await self.weathered(lambda: self._opened(given), _too_many)
         _, conversation, kind, *ids = (unquote(part) for part in path.split("/"))
@@ -299,6 +299,8 @@ class FakeTeams(FakePlatform):
             await self.tell()
             return _ok({"id": self.fresh()}, 201)
         about = ids[0] if ids else ""
+        if called.method == "DELETE":
+            return await self.weathered(lambda: self._deleted(about), _too_many)
         if called.method == "PUT":
             return await self.weathered(lambda: self._edited(about, given), _too_many)
         return await self.weathered(lambda: self._posted(conversation, given, about), _too_many)
@@ -329,10 +331,18 @@ class FakeTeams(FakePlatform):
         self.messages.append(posted)
         return _ok({"id": posted.id}, 201)
 
-    def _edited(self, message_id: str, given: Given) -> Answered:
+    def _deleted(self, message_id: str) -> Answered:
+        self.messages.remove(self._found(message_id))
+        return Answered(200)
+
+    def _found(self, message_id: str) -> TeamsPosted:
         message = next((one for one in self.messages if one.id == message_id), None)
         if message is None:
             raise Refused(404, "ActivityNotFoundInConversation")
+        return message
+
+    def _edited(self, message_id: str, given: Given) -> Answered:
+        message = self._found(message_id)
         self._read(message, given)
         message.edits += 1
         return _ok({"id": message.id})

@@ -187,7 +187,7 @@ class FakeTelegram(FakePlatform):
         found = self._methods.get(method)
         if found is None:
             raise Refused(404, "Not Found: method not found")
-        if method in ("sendMessage", "sendDocument", "editMessageText"):
+        if method in ("sendMessage", "sendDocument", "editMessageText", "deleteMessage"):
             return await self.weathered(lambda: ok_of(found(given, files)), _too_many)
         result = found(given, files)
         await self.tell()

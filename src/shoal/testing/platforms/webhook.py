@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
-from shoal.domain.signing import is_genuine, proof
+from shoal.domain.signing import proof, proofs
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.wire import Answered, Called
 
@@ -87,7 +87,7 @@ class FakeHookChat(FakePlatform):
 
     async def respond(self, called: Called) -> Answered:
         """Take what is posted."""
-        if not is_genuine(called.headers, called.body, self.secret, self._clock.now()):
+        if not proofs(called.headers, called.body, self.secret, self._clock.now()):
             return Answered(401, b"{}")
         out = msgspec.json.decode(called.body)
         key = called.headers.get("idempotency-key", "")

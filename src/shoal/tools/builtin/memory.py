@@ -33,7 +33,8 @@ class RememberTool(TypedTool[RememberArguments]):
 
     name: ClassVar[str] = "remember"
     description: ClassVar[str] = (
-        "Keep something for later conversations: add a line to your long-term memory, which you see in every prompt."
+        "Keep something for later conversations: add a line to your long-term memory, which you see in every prompt. "
+        "What you keep in a direct conversation only stands in the prompts of that person's own."
     )
 
     def __init__(self) -> None:
@@ -42,16 +43,18 @@ class RememberTool(TypedTool[RememberArguments]):
     def plan(self, arguments: RememberArguments, context: ToolContext) -> Invocation:
         """Make the line and find the file. Raises ToolError when there is nothing or too much to keep."""
         line = _line(arguments.text)
-        path = memory_path(context.home, arguments.scope, context.thread)
+        path = memory_path(context.home, arguments.scope, context.chat)
+        person = "" if arguments.scope == "channel" else context.purpose.audience.person
 
         async def work() -> ToolOutput:
-            if await _append(path, line, once=True):
+            if await _append(path, line, person, once=True):
                 return ToolOutput(f"Remembered for scope {arguments.scope}: {line.removeprefix('- ')}")
             return ToolOutput(f"The memory of scope {arguments.scope} has that already. Nothing was added.")
 
         action = Action(f"tool:{self.name}:{arguments.scope} {line.removeprefix('- ')}")
         shown = f"{self.name} ({arguments.scope})\n\n{line}"
-        return Prepared((action,), shown, canonical(self.name, scope=arguments.scope, file=str(path), line=line), work)
+        effect = canonical(self.name, scope=arguments.scope, file=str(path), line=line, person=person)
+        return Prepared((action,), shown, effect, work)
 
 
 class NoteArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +78,8 @@ class NoteTool(TypedTool[NoteArguments]):
 
         async def work() -> ToolOutput:
             now = context.clock.now()
-            await _append(note_path(context.home, now.date()), f"- {now:%H:%M} {words}", once=False)
+            line, person = f"- {now:%H:%M} {words}", context.purpose.audience.person
+            await _append(note_path(context.home, now.date()), line, person, once=False)
             return ToolOutput(f"Noted: {words}")
 
         action = Action(f"tool:{self.name}:{words}")
@@ -89,9 +93,9 @@ def _line(text: str) -> str:
         raise ToolError(str(error)) from error
 
 
-async def _append(path: Path, line: str, *, once: bool) -> bool:
+async def _append(path: Path, line: str, person: str, *, once: bool) -> bool:
     try:
-        return await in_thread(lambda: append_entry(path, line, once=once))
+        return await in_thread(lambda: append_entry(path, line, once=once, person=person))
     except InvalidInput as error:
         raise ToolError(str(error)) from error
     except OSError as error:

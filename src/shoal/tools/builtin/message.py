@@ -121,9 +121,10 @@ class MessageTool(TypedTool[MessageArguments]):
 
 def _note(text: str, context: ToolContext) -> UserSaid:
     """What another conversation is to know of what was said there."""
-    agent = context.agent.name
-    author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not context.purpose.tainted_by)
-    return UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system")
+    agent, taint = context.agent.name, context.purpose.tainted_by
+    author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
+    said = f"[You wrote here, from another conversation:]\n{text}"
+    return UserSaid(said, author, origin="system", tainted_by=taint)
 
 
 def _thread_of(text: str) -> ThreadId:

@@ -1,6 +1,6 @@
 """The tools for processes that outlive a turn: `process_start`, `process_list`, `process_logs`, `process_kill`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
 
@@ -10,10 +10,10 @@ from msgspec import Meta
 from shoal.domain.errors import InvalidInput, NotFound, ToolError
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Command, Invocation, Sandbox, Tool, ToolContext, ToolOutput
+from shoal.domain.ports import Command, Invocation, Mount, Sandbox, Tool, ToolContext, ToolOutput
 from shoal.domain.processes import Hook, Process, ProcessSpec
-from shoal.tools.builtin.shell import ShellActions, checked_command
-from shoal.tools.typed import Prepared, TypedTool, canonical
+from shoal.tools.builtin.shell import COMMAND_ENVIRONMENT, ShellActions, checked_command
+from shoal.tools.typed import Prepared, PreparedCommand, TypedTool, canonical
 
 LIST_MAX = 20
 HOOKS_MAX = 8
@@ -59,8 +59,8 @@ class Runner(Protocol):
         """How many hooks led to a turn."""
         ...
 
-    async def of_agent(self, agent: str, *, running: bool = False, limit: int = LIST_MAX) -> list[Process]:
-        """Those of an agent, newest first."""
+    async def of_agent(self, agent: str, within: str, *, running: bool = False, limit: int = LIST_MAX) -> list[Process]:
+        """Those of an agent for the conversations whose ids begin with `within`, newest first."""
         ...
 
     def check(self, hooks: tuple[Hook, ...]) -> None:
@@ -72,8 +72,8 @@ class Runner(Protocol):
         ...
 
 
-Fetched: TypeAlias = Callable[[Sequence[Action]], str]
-"""What a command with these actions brings in that others wrote; empty when nothing."""
+Sources: TypeAlias = Callable[[Sequence[Action], Sequence[Mount]], Awaitable[str]]
+"""What of a command with these actions others had a hand in; empty when nothing."""
 
 
 class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,11 +117,10 @@ class StartTool(TypedTool[StartArguments]):
     )
     runs_commands: ClassVar[bool] = True
 
-    def __init__(self, runner: Runner, shell_actions: ShellActions, fetched: Fetched) -> None:
+    def __init__(self, runner: Runner, shell_actions: ShellActions) -> None:
         super().__init__(StartArguments)
         self._runner = runner
         self._shell_actions = shell_actions
-        self._fetched = fetched
 
     def plan(self, arguments: StartArguments, context: ToolContext) -> Invocation:
         """Take the command apart and check the hooks. Raises ToolError saying what is wrong."""
@@ -130,23 +129,23 @@ class StartTool(TypedTool[StartArguments]):
             self._runner.check(hooks)
         except InvalidInput as error:
             raise ToolError(str(error)) from error
-        command = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts)
+        command = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=COMMAND_ENVIRONMENT)
         actions = self._actions(text, context)
         cwd = context.sandbox.inside(command.cwd, context.mounts)
         effect = canonical(self.name, command=text, cwd=cwd, sandbox=context.sandbox.name, hooks=hooks)
         name = " ".join("".join(char if char.isprintable() else " " for char in arguments.name).split())
 
-        async def work() -> ToolOutput:
+        async def work(command: Command, tainted_by: str) -> ToolOutput:
             spec = ProcessSpec(
                 agent=context.agent.name,
                 thread=context.thread,
                 command=text,
+                author=context.purpose.person,
+                tainted_by=context.purpose.tainted_by or tainted_by,
                 name=name,
                 hooks=hooks,
                 depth=await self._runner.depth(context.thread, context.turn),
-                user=context.asker.user,
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
-                tainted_by=context.purpose.tainted_by or self._fetched(actions),
             )
             try:
                 found = await self._runner.start(spec, command, context.sandbox)
@@ -156,7 +155,7 @@ class StartTool(TypedTool[StartArguments]):
             return ToolOutput(f"Started process {self._runner.describe(found, context.clock.now())}. {told}")
 
         shown = "\n".join([text, *(f"then a turn on {_shown(hook)}" for hook in hooks)])
-        return Prepared(actions, shown, effect, work)
+        return PreparedCommand(actions, shown, effect, command, work)
 
     def _actions(self, text: str, context: ToolContext) -> tuple[Action, ...]:
         """Those of the command, and views of it by which rules that deny it to `bash` deny it here too."""
@@ -193,10 +192,10 @@ class ListArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProcessListTool(TypedTool[ListArguments]):
-    """Lists the agent's processes."""
+    """Lists the agent's processes, as far as whoever asks may see them."""
 
     name: ClassVar[str] = "process_list"
-    description: ClassVar[str] = "List the processes you have started, in any conversation: id, name, state."
+    description: ClassVar[str] = "List the processes you have started: id, name, state."
     read_only: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
 
@@ -209,11 +208,12 @@ class ProcessListTool(TypedTool[ListArguments]):
         detail = "running" if arguments.running else "all"
 
         async def work() -> ToolOutput:
-            found = await self._runner.of_agent(context.agent.name, running=arguments.running)
+            found = await self._runner.of_agent(context.agent.name, context.within, running=arguments.running)
             lines = [self._runner.describe(one, context.clock.now()) for one in found]
-            return ToolOutput("\n".join(lines) or "There are no processes.")
+            tainted_by = next((one.spec.tainted_by for one in found if one.spec.tainted_by), "")
+            return ToolOutput("\n".join(lines) or "There are no processes.", tainted_by=tainted_by)
 
-        effect = canonical(self.name, agent=context.agent.name, which=detail)
+        effect = canonical(self.name, agent=context.agent.name, which=detail, within=context.within)
         return Prepared((Action(f"tool:{self.name}:{detail}"),), f"list {detail} processes", effect, work)
 
 
@@ -236,9 +236,11 @@ class LogsTool(TypedTool[LogsArguments]):
     read_only: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, shell_actions: ShellActions, sources: Sources) -> None:
         super().__init__(LogsArguments)
         self._runner = runner
+        self._shell_actions = shell_actions
+        self._sources = sources
 
     def plan(self, arguments: LogsArguments, context: ToolContext) -> Invocation:
         """Nothing can be wrong before the process is looked for."""
@@ -253,7 +255,9 @@ class LogsTool(TypedTool[LogsArguments]):
             except OSError as error:
                 raise ToolError(f"The log cannot be read: {error.strerror or error}.") from error
             head = self._runner.describe(process, context.clock.now())
-            return ToolOutput(told_piece(piece, head), is_piece=True, tainted_by=process.spec.tainted_by)
+            reads = self._shell_actions("process_start", process.spec.command, context)
+            source = process.spec.tainted_by or await self._sources(reads, context.mounts)
+            return ToolOutput(told_piece(piece, head), is_piece=True, tainted_by=source)
 
         effect = canonical(self.name, **msgspec.structs.asdict(wanted))
         return Prepared(
@@ -292,7 +296,8 @@ class KillTool(TypedTool[KillArguments]):
         async def work() -> ToolOutput:
             process = await _own(self._runner, arguments.process, context)
             if process.state != "running":
-                return ToolOutput(f"It does not run any more: {self._runner.describe(process, context.clock.now())}.")
+                told = f"It does not run any more: {self._runner.describe(process, context.clock.now())}."
+                return ToolOutput(told, tainted_by=process.spec.tainted_by)
             try:
                 await self._runner.kill(process.id, f"the agent {context.agent.name}")
             except NotFound:
@@ -308,16 +313,17 @@ def _action(tool: str, process: str) -> Action:
 
 
 async def _own(runner: Runner, id: str, context: ToolContext) -> Process:
-    """The agent's process of that id. Raises ToolError for another's too."""
+    """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
     try:
         process = await runner.get(id.strip())
-    except NotFound as error:
-        raise ToolError(f"{error} process_list shows them.") from error
-    if process.spec.agent != context.agent.name:
-        raise ToolError(f"There is no process {id[:80]} of yours. process_list shows them.")
+    except NotFound:
+        process = None
+    if process is None or process.spec.agent != context.agent.name or not process.spec.chat.startswith(context.within):
+        raise ToolError(f"There is no process {id.strip()[:80]} of yours. process_list shows them.")
     return process
 
 
-def process_tools(runner: Runner, shell_actions: ShellActions, fetched: Fetched) -> tuple[Tool, ...]:
-    """The four tools."""
-    return (StartTool(runner, shell_actions, fetched), ProcessListTool(runner), LogsTool(runner), KillTool(runner))
+def process_tools(runner: Runner, shell_actions: ShellActions, sources: Sources) -> tuple[Tool, ...]:
+    """The four tools. `sources`: a process that reads what was marked while it runs is tainted by it too."""
+    logs = LogsTool(runner, shell_actions, sources)
+    return (StartTool(runner, shell_actions), ProcessListTool(runner), logs, KillTool(runner))

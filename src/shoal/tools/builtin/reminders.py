@@ -78,10 +78,11 @@ class Reminder:
             kind="one-shot" if moment.kind == "one-shot" else "periodic",
             schedule=moment.schedule,
             text=self.text,
+            author=context.purpose.person,
+            tainted_by=context.purpose.tainted_by,
             thread=context.chat,
             timezone=self.timezone,
             agent=context.agent.name,
-            created_by=context.asker.user,
         )
         try:
             added = await context.services.add_trigger(trigger)

@@ -78,12 +78,13 @@ class ScheduleTool(TypedTool[ScheduleArguments]):
         lines = [trigger_line(trigger) for trigger in found[:LIST_MAX]]
         if len(found) > LIST_MAX:
             lines.append(f"and {len(found) - LIST_MAX} more")
-        return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.")
+        source = next((name for trigger in found if (name := _untrusted(trigger.spec))), "")
+        return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.", tainted_by=source)
 
     async def _cancel(self, id: str, context: ToolContext) -> ToolOutput:
         trigger = await self._find(id, context)
         await self._triggers.remove(trigger.id)
-        return ToolOutput(f"Cancelled: {trigger_line(trigger)}")
+        return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=_untrusted(trigger.spec))
 
     async def _pause(self, id: str, context: ToolContext) -> ToolOutput:
         trigger = await self._find(id, context)
@@ -110,6 +111,13 @@ class ScheduleTool(TypedTool[ScheduleArguments]):
         if len(fitting) != 1:
             raise ToolError(f"There is no {id!r} in this conversation; list tells what there is.")
         return fitting[0]
+
+
+def _untrusted(spec: NewTrigger) -> str:
+    """Who had a hand in what it says and is not trusted, empty when nobody did."""
+    if spec.tainted_by or (spec.author is not None and spec.author.trusted):
+        return spec.tainted_by
+    return f"a schedule of {spec.created_by or 'somebody unknown'}"
 
 
 def trigger_line(trigger: Trigger) -> str:

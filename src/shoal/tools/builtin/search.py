@@ -1,12 +1,12 @@
 """The tools `search_history` and `search_channel`: what was said before, as far as whoever asks may see it.
 
-A channel's conversations are open to whoever speaks in it. Those of other channels are open only to the owner, and only
-where nobody else reads the answer: on the page, by the API, in this machine's terminal, or in a direct conversation.
+A channel's conversations are open to whoever speaks in it; those of others only as the turn's audience says
+(docs/security.md), which is to the owner where nobody else reads the answer.
 """
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar
 
@@ -15,7 +15,8 @@ from msgspec import Meta
 
 from shoal.domain.errors import PlatformError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
-from shoal.domain.messages import Author, Judge, Prompt
+from shoal.domain.ids import channel_of
+from shoal.domain.messages import Author, Judge, PlatformUser, Prompt
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.domain.store import Search
@@ -26,9 +27,9 @@ AROUND_CHARS = 300
 PLATFORM_MESSAGES_MAX = 500
 PLATFORM_SECONDS_MAX = 10.0
 _WORD = re.compile(r"\w+")
-_AGENT = Author("agent", "agent")
 
 Query = Annotated[str, Meta(description="Words that must all occur.", min_length=1, max_length=500)]
+_AGENT = PlatformUser("agent", "agent")
 Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show, the newest first.")]
 
 
@@ -41,9 +42,10 @@ class SearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Hit(msgspec.Struct, frozen=True):
     at: datetime
-    author: Author
+    author: PlatformUser
     text: str
     where: str
+    tainted_by: str
 
 
 class SearchHistoryTool(TypedTool[SearchArguments]):
@@ -56,26 +58,19 @@ class SearchHistoryTool(TypedTool[SearchArguments]):
     read_only: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
 
-    def __init__(self, search: Search, owners: Sequence[str]) -> None:
+    def __init__(self, search: Search) -> None:
         super().__init__(SearchArguments)
         self._search = search
-        self._owners = frozenset(owners)
 
     def plan(self, arguments: SearchArguments, context: ToolContext) -> Invocation:
         """Settle how far the search may go."""
-        within = "" if self._may_see_all(context) else channel_of(context)
+        within = context.within
 
         async def work() -> ToolOutput:
             found = await self._search.said(arguments.query, within=within, limit=arguments.limit + 1)
             return _output([_hit(event) for event in found if event.turn != context.turn], arguments)
 
         return _prepared(self.name, arguments, within, work)
-
-    def _may_see_all(self, context: ToolContext) -> bool:
-        """Whether the owner asks, and no group gets to read what other channels said."""
-        asker = context.asker
-        alone = asker.kind == "direct" or asker.identity in self._owners
-        return alone and not self._owners.isdisjoint(asker.identities)
 
 
 class SearchChannelTool(TypedTool[SearchArguments]):
@@ -93,8 +88,8 @@ class SearchChannelTool(TypedTool[SearchArguments]):
         self._judge = judge
 
     def plan(self, arguments: SearchArguments, context: ToolContext) -> Invocation:
-        """The channel is that of the thread."""
-        within = channel_of(context)
+        """The channel is that of the conversation."""
+        within = channel_of(context.chat)
 
         async def work() -> ToolOutput:
             found = await self._search.said(arguments.query, within=within, limit=arguments.limit + 1)
@@ -125,13 +120,7 @@ class SearchChannelTool(TypedTool[SearchArguments]):
             note = "[The platform's own history took too long; only the journal was searched.]"
         authors = [await self._judge(context.thread, message.author) for message in found]
         there = zip(found, authors, strict=True)
-        return [_Hit(message.at, author, message.text, context.thread) for message, author in there], note
-
-
-def channel_of(context: ToolContext) -> str:
-    """What the ids of the channel's threads begin with."""
-    platform, channel, _ = context.thread.split(":")
-    return f"{platform}:{channel}:"
+        return [_hit_of(message.at, author, message.text, context.thread) for message, author in there], note
 
 
 def _prepared(
@@ -146,23 +135,30 @@ def _prepared(
 
 def _hit(event: Event) -> _Hit:
     match event.data:
-        case UserSaid(text=text, author=author) | Steered(text=text, author=author):
-            return _Hit(event.at, author, text, event.thread)
-        case AssistantSaid(text=text):
-            return _Hit(event.at, _AGENT, text, event.thread)
+        case UserSaid(text=text, author=author, caller=caller):
+            taint = event.data.tainted_by or (caller.tainted_by if caller is not None else "")
+            return _hit_of(event.at, author, text, event.thread, taint)
+        case Steered(text=text, author=author):
+            return _hit_of(event.at, author, text, event.thread)
+        case AssistantSaid(text=text, tainted_by=taint):
+            return _Hit(event.at, _AGENT, text, event.thread, f"an answer after {taint}" if taint else "")
         case _:
-            return _Hit(event.at, _AGENT, "", event.thread)
+            return _Hit(event.at, _AGENT, "", event.thread, "")
+
+
+def _hit_of(at: datetime, author: Author, text: str, where: str, tainted_by: str = "") -> _Hit:
+    return _Hit(at, author, text, where, tainted_by or ("" if author.trusted else f"message of {author.id}"))
 
 
 def _output(hits: list[_Hit], arguments: SearchArguments, note: str = "") -> ToolOutput:
     shown = hits[: arguments.limit]
     if not shown:
         return ToolOutput(f"Nothing was found for {arguments.query!r}.\n{note}".rstrip())
-    strangers = [hit.author.id for hit in shown if not hit.author.trusted]
+    taint = next((hit.tainted_by for hit in shown if hit.tainted_by), "")
     lines = [_line(hit, arguments.query) for hit in shown]
     if note:
         lines.append(note)
-    return ToolOutput("\n".join(lines), tainted_by=f"message of {strangers[0]}" if strangers else "", is_piece=True)
+    return ToolOutput("\n".join(lines), tainted_by=taint, is_piece=True)
 
 
 def _line(hit: _Hit, wanted: str) -> str:

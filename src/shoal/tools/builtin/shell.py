@@ -10,13 +10,32 @@ from shoal.domain.errors import ToolError
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, CommandResult, Invocation, ToolContext, ToolOutput
 from shoal.tools.output import text_of
-from shoal.tools.typed import Prepared, TypedTool, canonical
+from shoal.tools.typed import PreparedCommand, TypedTool, canonical
 
 ShellActions: TypeAlias = Callable[[str, str, ToolContext], tuple[Action, ...]]
 """What a command will do: from the tool's name, the command and the call's context. See shoal.permissions.actions."""
 
 COMMAND_BYTES_MAX = 100_000
 """Longest command; the kernel takes no single argument above 128 KiB."""
+
+_GIT_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
+COMMAND_ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("PYTHONDONTWRITEBYTECODE", "1"),  # byte code beside the code would count as changed code in an approval
+    ("GIT_CONFIG_COUNT", str(len(_GIT_SETTINGS))),
+    *((f"GIT_CONFIG_KEY_{number}", key) for number, (key, _) in enumerate(_GIT_SETTINGS)),
+    *((f"GIT_CONFIG_VALUE_{number}", value) for number, (_, value) in enumerate(_GIT_SETTINGS)),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_ASKPASS", "false"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "true"),
+    ("PAGER", "cat"),
+)
+"""What every command finds in its environment: git takes no folder for a bare repository because it looks like one,
+starts no monitor, pager, editor or prompt, and fetches nothing by itself. A second line behind
+`shoal.permissions.repository`, which does not rest on it: a command can drop its environment."""
 
 
 class ShellBounds(msgspec.Struct, frozen=True):
@@ -60,15 +79,16 @@ class BashTool(TypedTool[BashArguments]):
             mounts=context.mounts,
             timeout_seconds=timeout_seconds,
             output_bytes_max=self._bounds.output_bytes_max,
+            env=COMMAND_ENVIRONMENT,
         )
         actions = self._shell_actions(self.name, text, context)
         cwd = context.sandbox.inside(command.cwd, context.mounts)
         effect = canonical(self.name, command=text, cwd=cwd, sandbox=context.sandbox.name, timeout=timeout_seconds)
 
-        async def work() -> ToolOutput:
+        async def work(command: Command, tainted_by: str) -> ToolOutput:
             return told(await context.sandbox.run(command), timeout_seconds)
 
-        return Prepared(actions, text, effect, work)
+        return PreparedCommand(actions, text, effect, command, work)
 
     def _timeout_seconds(self, arguments: BashArguments) -> float:
         wanted = arguments.timeout_seconds

@@ -68,15 +68,21 @@ class ReadUrlTool(TypedTool[ReadUrlArguments]):
             raise ToolError(str(error)) from error
 
         async def work() -> ToolOutput:
-            headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
-            page = await _fetch(self._fetcher, FetchRequest(url, headers=headers, bytes_max=PDF_BYTES_MAX))
-            if page.status >= 400:
-                raise ToolError(f"{page.url} answers with status {page.status}.")
-            text = await _pdf(page) if _is_pdf(page) else await asyncio.to_thread(page_text, page)
+            try:
+                page, text = await self._read(url)
+            except ToolError as error:  # it may quote an address or a type that the page chose
+                raise ToolError(str(error), tainted_by=f"the page {url}") from error
             return ToolOutput(untrusted(page.url, text), tainted_by=f"the page {page.url}")
 
         action = Action(f"tool:{self.name}:{url}")
         return Prepared((action,), f"{self.name} {url}", canonical(self.name, url=url), work)
+
+    async def _read(self, url: str) -> tuple[Fetched, str]:
+        headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
+        page = await _fetch(self._fetcher, FetchRequest(url, headers=headers, bytes_max=PDF_BYTES_MAX))
+        if page.status >= 400:
+            raise ToolError(f"{page.url} answers with status {page.status}.")
+        return page, await _pdf(page) if _is_pdf(page) else await asyncio.to_thread(page_text, page)
 
 
 class WebSearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,8 +3,8 @@
 state         what happened                              its tools
 ----------    ---------------------------------------    --------------------------------------------
 starting      not tried yet                              none
-up            connected; listed every CHECK_SECONDS,     in the registry; added and removed as the
-              and when the server says its list changed  server's list changes
+up            connected; listed every CHECK_SECONDS,     in the registry as far as the owner allowed them
+              and when the server says its list changed  (pins.py); removed as the server's list changes
 lost          the connection ended                       stay for one attempt to come back; calls fail
 down          that attempt, or the first one, failed     none; tried again with growing pauses
 
@@ -24,12 +24,13 @@ import msgspec
 
 from shoal.domain.backoff import retry_delay
 from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, SandboxError, ShoalError, ToolError
+from shoal.domain.errors import InvalidInput, SandboxError, ShoalError, StoreError, ToolError
 from shoal.domain.messages import ToolSpec
 from shoal.domain.ports import ToolContext, ToolOutput
 from shoal.tools.keep import keep_copy
 from shoal.tools.mcp.definitions import described, fitted_schema, tool_name
-from shoal.tools.mcp.results import marked, output_of
+from shoal.tools.mcp.pins import Definition, Pins, Tell, definition_digest, definition_text
+from shoal.tools.mcp.results import marked, output_of, source_of
 from shoal.tools.mcp.tool import McpTool
 from shoal.tools.mcp.transport import Enclosure, LastWords, McpServer, failures, opened
 from shoal.tools.registry import Registry
@@ -56,17 +57,20 @@ Status: TypeAlias = Literal["starting", "up", "lost", "down"]
 
 
 class McpState(msgspec.Struct, frozen=True):
-    """How a server is: its tools as the model knows them while it is up, and why it is not."""
+    """How a server is: its tools as the model knows them while it is up, how many it offers otherwise than the owner
+    has allowed, and why it is not up."""
 
     server: str
     status: Status = "starting"
     tools: tuple[str, ...] = ()
     why: str = ""
+    waiting: int = 0
 
     @property
     def told(self) -> str:
         """In one line for a person."""
-        return f"{self.server}: {self.status}, {len(self.tools)} tools" + (f"; {self.why}" if self.why else "")
+        waiting = f", {self.waiting} changed or new (`shoal mcp list`)" if self.waiting else ""
+        return f"{self.server}: {self.status}, {len(self.tools)} tools{waiting}" + (f"; {self.why}" if self.why else "")
 
 
 class McpConnection:
@@ -79,6 +83,8 @@ class McpConnection:
         clock: Clock,
         enclosure: Enclosure | None = None,
         *,
+        pins: Pins | None = None,
+        tell: Tell | None = None,
         on_change: Callable[[McpState], None] | None = None,
     ) -> None:
         self.server = server
@@ -87,13 +93,18 @@ class McpConnection:
         self._registry = registry
         self._clock = clock
         self._enclosure = enclosure
+        self._pins = pins
+        self._tell = tell
         self._on_change = on_change
         self._client: Client | None = None
         self._stir = asyncio.Event()
         self._lost = asyncio.Event()
         self._offered: dict[str, McpTool] = {}
         self._up_at = 0.0
+        self._waiting = 0
         self._digest = hashlib.sha256(server.identity.encode()).hexdigest()
+        if pins is not None:
+            pins.watchers.append(self._stir.set)
 
     async def run(self) -> None:
         """Connect, and connect again whenever the server is lost, until cancelled."""
@@ -137,8 +148,15 @@ class McpConnection:
         while not self._lost.is_set():
             await self._clock.wait(self._stir, CHECK_SECONDS)
             self._stir.clear()
-            if not self._lost.is_set():
+            if self._lost.is_set():
+                return
+            try:
                 await self._offer(client)
+            except StoreError as error:
+                log.warning(
+                    "an MCP server's tools could not be held against what is allowed; those allowed before stay",
+                    extra={"server": self.server.name, "why": str(error)},
+                )
 
     @asynccontextmanager
     async def _connected(self, words: LastWords) -> "AsyncGenerator[Client]":
@@ -176,8 +194,19 @@ class McpConnection:
     # ---- the registry ----
 
     async def _offer(self, client: "Client") -> None:
-        """Make the registry hold exactly the server's tools; what has not changed stays the same object."""
-        wanted = {tool.spec.name: tool for tool in map(self._made, await self._listed(client))}
+        """Make the registry hold what is allowed of the server's tools; what has not changed stays the same object."""
+        listed: dict[str, tuple[str, Definition]] = {}
+        for tool in await self._listed(client):
+            listed.setdefault(tool.name, (tool_name(self.server.name, tool.name), self._defined(tool)))
+        used = listed if self._pins is None else await self._pins.in_force(self.server.name, listed, self._tell)
+        self._waiting = sum(own not in used or used[own] != one for own, one in listed.items())
+        wanted: dict[str, McpTool] = {}
+        for own, (name, found) in sorted(used.items()):
+            made = McpTool(ToolSpec(name, found.description, found.parameters), own, self._digest, self.call)
+            if wanted.setdefault(name, made) is not made:
+                log.warning(
+                    "two tools of an MCP server have one name", extra={"server": self.server.name, "tool": name}
+                )
         for name, tool in list(self._offered.items()):
             if name not in wanted or wanted[name].definition != tool.definition:
                 self._registry.remove(name)
@@ -185,7 +214,10 @@ class McpConnection:
         for name, tool in wanted.items():
             if name not in self._offered:
                 self._add(name, tool)
-        if self.state.status == "up" and self.state.tools != tuple(sorted(self._offered)):
+        if self.state.status == "up" and (self.state.tools, self.state.waiting) != (
+            tuple(sorted(self._offered)),
+            self._waiting,
+        ):
             self._become("up")
 
     def _add(self, name: str, tool: McpTool) -> None:
@@ -209,13 +241,14 @@ class McpConnection:
             log.warning("an MCP server has more tools than are taken", extra={"server": self.server.name})
         return found[:TOOLS_MAX]
 
-    def _made(self, tool: "types.Tool") -> McpTool:
-        spec = ToolSpec(
-            name=tool_name(self.server.name, tool.name),
-            description=described(self.server.name, tool.description or tool.title or tool.name),
-            parameters=fitted_schema(tool.input_schema),
+    def _defined(self, tool: "types.Tool") -> Definition:
+        told = tool.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"icons", "meta"})
+        return Definition(
+            definition_digest(told),
+            definition_text(told),
+            described(self.server.name, tool.description or tool.title or tool.name),
+            fitted_schema(tool.input_schema),
         )
-        return McpTool(spec, tool.name, self._digest, self.call)
 
     def _withdraw(self) -> None:
         for name in self._offered:
@@ -223,7 +256,10 @@ class McpConnection:
         self._offered.clear()
 
     def _become(self, status: Status, why: str = "") -> None:
-        before, self.state = self.state, McpState(self.server.name, status, tuple(sorted(self._offered)), why)
+        before, self.state = (
+            self.state,
+            McpState(self.server.name, status, tuple(sorted(self._offered)), why, self._waiting),
+        )
         extra = {"server": self.server.name, "tools": len(self._offered)}
         if status == "up":
             log.info("MCP server connected", extra=extra)
@@ -249,7 +285,8 @@ class McpConnection:
                 raise ToolError(LOST.format(self.server.name)) from error
             return marked(self.server.name, error.message, is_error=True)
         except failures() as error:
-            raise ToolError(f"The MCP server {self.server.name} failed: {_reason(error)}") from error
+            text = f"The MCP server {self.server.name} failed: {_reason(error)}"
+            raise ToolError(text, tainted_by=source_of(self.server.name)) from error
         keep = partial(_keep, context)
         return await asyncio.to_thread(output_of, self.server.name, result, keep)
 

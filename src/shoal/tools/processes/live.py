@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from shoal.domain.errors import SandboxError
 from shoal.domain.processes import Hook, Process
 from shoal.tools.processes.logs import ProcessLog
 from shoal.tools.processes.matching import LineMatcher
@@ -24,7 +25,8 @@ class Match:
 
 
 class LiveProcess:
-    """Implements `domain.processes.Watch`. `limit` is what ends it; `changed` is set whenever there is news."""
+    """Implements `domain.processes.Watch`. `limit` is what ends it; `changed` is set whenever there is news,
+    `telling` is held while what a hook has to say is sent."""
 
     def __init__(self, process: Process, log: ProcessLog, identity_of: Callable[[int], str]) -> None:
         """Raises InvalidInput for a hook's pattern that cannot be used."""
@@ -34,10 +36,11 @@ class LiveProcess:
         self.limit: asyncio.Timeout | None = None
         self.begun = asyncio.Event()
         self.changed = asyncio.Event()
+        self.telling = asyncio.Lock()
         self.matches: deque[Match] = deque(maxlen=MATCHES_MAX)
         self.fired: dict[int, int] = {}
         self.fired_at: dict[int, float] = {}
-        self.error = ""
+        self.error: SandboxError | None = None
         self._log = log
         self._identity_of = identity_of
         self._numbers = [number for number, hook in enumerate(self.hooks) if hook.on == "output"]

@@ -43,7 +43,7 @@ from shoal.domain.messages import Inbound, Prompt, Receipt
 from shoal.domain.ports import Command, CommandResult, Sandbox
 from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
 from shoal.domain.processes import Processes as ProcessRows
-from shoal.tools.processes.live import LiveProcess, Match
+from shoal.tools.processes.live import LiveProcess
 from shoal.tools.processes.logs import Piece, ProcessLog, log_of, read_log, remove_log, tail
 from shoal.tools.processes.matching import LineMatcher
 from shoal.tools.processes.telling import ending_of, fits, hook_prompt, line_of
@@ -55,7 +55,7 @@ RETRY_SECONDS = 30.0
 STALE_SECONDS = 60.0
 """Silence after which the processes of another machine count as lost."""
 RUNNING_MAX = 8
-"""Most processes of one agent at the same time."""
+"""Most processes of one agent at the same time for one channel: no channel is told what others leave of a bound."""
 LIFE_SECONDS = 7 * 86_400.0
 KEEP_DAYS = 14
 """How long the row and the log of an ended process are kept."""
@@ -123,11 +123,14 @@ class ProcessService:
         self._news = asyncio.Event()
         self._is_pending = False
         self._forgets_at = 0.0
+        self._seen: dict[str, tuple[datetime, float]] = {}
+        """When others' processes were shown last, and since when that has not changed, by the monotonic clock."""
 
     # ---- what tools and people ask for ----
 
     async def start(self, spec: ProcessSpec, command: Command, sandbox: Sandbox) -> Process:
-        """Start one and return once it runs. Raises InvalidInput for hooks that cannot be, SandboxError, StoreError.
+        """Start one and return once it runs. Raises InvalidInput for hooks that cannot be, SandboxError, StoreError;
+        ContentChanged when what it runs is not what was allowed any more.
 
         Cancelled before it runs, it is killed.
         """
@@ -139,7 +142,9 @@ class ProcessService:
         process = Process(self._clock.new_id(), spec, "running", self._settings.owner, "", now, now)
         live = LiveProcess(process, ProcessLog(self.log_path(process)), self._machine.identity_of)
         if not await self.rows.add(process, RUNNING_MAX):
-            raise InvalidInput(f"{RUNNING_MAX} processes of this agent run already, which is the most. Kill one first.")
+            raise InvalidInput(
+                f"{RUNNING_MAX} processes of this channel run already, which is the most. Kill one first."
+            )
         self._live[process.id] = live
         self._tasks.start_soon(self._serve, live, command, sandbox)
         self._news.set()
@@ -148,8 +153,8 @@ class ProcessService:
         except asyncio.CancelledError:
             live.end("a cancelled call")
             raise
-        if live.error:
-            raise SandboxError(live.error)
+        if live.error is not None:
+            raise live.error
         await self.rows.identify(process.id, live.identity)
         return msgspec.structs.replace(process, identity=live.identity)
 
@@ -174,9 +179,9 @@ class ProcessService:
         path = self.log_path(process)
         return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
 
-    async def of_agent(self, agent: str, *, running: bool = False, limit: int = 20) -> list[Process]:
-        """Those of an agent, newest first."""
-        return await self.rows.search(agent=agent, running=running, limit=limit)
+    async def of_agent(self, agent: str, within: str, *, running: bool = False, limit: int = 20) -> list[Process]:
+        """Those of an agent for the conversations whose ids begin with `within`, newest first."""
+        return await self.rows.search(agent=agent, running=running, limit=limit, within=within)
 
     def check(self, hooks: tuple[Hook, ...]) -> None:
         """Raises InvalidInput for a pattern that cannot be used."""
@@ -186,9 +191,9 @@ class ProcessService:
         """It in a line."""
         return line_of(process, now)
 
-    async def lines(self, agent: str) -> list[str]:
-        """What processes of an agent run, on all machines, a line each."""
-        return [line_of(process, self._clock.now()) for process in await self.of_agent(agent, running=True)]
+    async def lines(self, agent: str, within: str) -> list[str]:
+        """What processes of an agent run for these conversations, on all machines, a line each."""
+        return [line_of(process, self._clock.now()) for process in await self.of_agent(agent, within, running=True)]
 
     async def depth(self, thread: ThreadId, turn: TurnId) -> int:
         """How many hooks led to a turn."""
@@ -254,9 +259,15 @@ class ProcessService:
         return host == self._settings.host and not self._machine.is_alive(identity)
 
     async def _lose_stale(self) -> None:
-        before = self._clock.now() - timedelta(seconds=STALE_SECONDS)
+        """End what nobody shows any more, by our own watch: clocks of machines differ, and are set."""
+        now, before = self._clock.monotonic(), self._seen
+        self._seen = {}
         for process in await self.rows.search(running=True, limit=1000):
-            if process.id not in self._live and (process.seen_at < before or self._has_died(process)):
+            if process.id in self._live:
+                continue
+            seen_at, since = before.get(process.id, (process.seen_at, now))
+            self._seen[process.id] = (process.seen_at, since if seen_at == process.seen_at else now)
+            if now - self._seen[process.id][1] > STALE_SECONDS or self._has_died(process):
                 await self._lose(process)
 
     async def _lose(self, process: Process) -> None:
@@ -286,9 +297,10 @@ class ProcessService:
                     beside.start_soon(self._tell_timeout, live, number)
                 ending = await self._run_in(live, command, sandbox)
                 live.close()
-                while live.matches:
-                    await self._tell_match(live, live.matches.popleft())
-                beside.cancel_scope.cancel()
+                async with live.telling:  # what is half sent would be stored, and nobody woken for it
+                    beside.cancel_scope.cancel()
+            while live.matches:
+                await self._tell_next(live)
         finally:
             live.close()
             with anyio.CancelScope(shield=True):
@@ -307,8 +319,8 @@ class ProcessService:
         except FolderFull as error:
             return Ending("killed", reason=str(error))
         except SandboxError as error:
-            live.error = str(error)
-            return Ending("failed", reason=live.error, told=True)
+            live.error = error
+            return Ending("failed", reason=str(error), told=True)
         return _ending(live, result)
 
     async def _note_end(self, live: LiveProcess, ending: Ending) -> None:
@@ -368,7 +380,8 @@ class ProcessService:
         await self._clock.sleep(hook.after_seconds)
         said = f"still runs after {hook.after_seconds:g} seconds"
         output = await asyncio.to_thread(self._tail, live.process)
-        await self._fire(hook_prompt(live.process, hook, f"timeout:{number}", said, output, self._clock))
+        async with live.telling:
+            await self._fire(hook_prompt(live.process, hook, f"timeout:{number}", said, output, self._clock))
 
     async def _tell_matches(self, live: LiveProcess) -> None:
         """Tell matches as they come, each hook so many times and not more often than its interval."""
@@ -376,9 +389,11 @@ class ProcessService:
             await live.changed.wait()
             live.changed.clear()
             while live.matches:
-                await self._tell_match(live, live.matches.popleft())
+                async with live.telling:
+                    await self._tell_next(live)
 
-    async def _tell_match(self, live: LiveProcess, match: Match) -> None:
+    async def _tell_next(self, live: LiveProcess) -> None:
+        match = live.matches.popleft()
         hook, now = live.hooks[match.hook], self._clock.monotonic()
         count = live.fired.get(match.hook, 0)
         since = now - live.fired_at.get(match.hook, now - hook.interval_seconds)

@@ -2,9 +2,11 @@
 
 from datetime import datetime
 
+import msgspec
+
 from shoal.domain.clock import Clock
 from shoal.domain.foreign import untrusted_block
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Prompt
 from shoal.domain.processes import ORIGIN, Hook, Process
 
 COMMAND_CHARS_MAX = 500
@@ -19,11 +21,12 @@ def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str,
         lines.append(f"You noted for this: {hook.note}")
     if output:
         lines.append(untrusted_block(f"output of process {process.id}", output))
+    text = "\n".join(lines)
     return Prompt(
-        spec.told_in or spec.thread,
+        spec.chat,
         key,
-        "\n".join(lines),
-        Author(spec.user or "shoal", f"process {spec.title}"),
+        untrusted_block(spec.tainted_by, text) if spec.tainted_by and spec.author.trusted else text,
+        msgspec.structs.replace(spec.author, name=f"process {spec.title} of {spec.author.name or spec.author.id}"),
         clock.now(),
         agent=spec.agent,
         origin="trigger",
@@ -63,8 +66,7 @@ def fits(hook: Hook, process: Process) -> bool:
     return process.state == "lost" or not hook.codes or process.exit_code in hook.codes
 
 
-def line_of(process: Process, now: datetime) -> str:
-    """A process in a line, for the agent and for people."""
-    pid = f", pid {process.pid}" if process.pid else ""
-    since = f"running for {lasted(process, now)}{pid}" if process.state == "running" else ending_of(process)
-    return f"{process.id} {process.spec.title!r}: {since}"
+def line_of(process: Process, now: datetime, *, is_named: bool = True) -> str:
+    """A process in a line, for the agent and for people; without its name, which the model chose, unless `is_named`."""
+    since = f"running for {lasted(process, now)}" if process.state == "running" else ending_of(process)
+    return f"{process.id} {process.spec.title!r}: {since}" if is_named else f"{process.id}: {since}"

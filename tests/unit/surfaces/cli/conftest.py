@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from shoal.config import load_config
 from shoal.surfaces.cli import main
 
 PROGRAM = str(Path(sys.executable).with_name("shoal"))
@@ -85,8 +86,9 @@ def running(home: Path, *arguments: str) -> Generator[Server]:
         try:
             ready = process.stdout.readline().split()
             assert ready[:1] == ["ready"], process.communicate()
-            address, _, token = ready[1].partition("/?token=")
-            yield Server(process, address, token)
+            assert process.stdout.readline().startswith("token ")
+            token = load_config(home, {}).web.token.reveal() or (home / "token").read_text().strip()
+            yield Server(process, ready[1].rstrip("/"), token)
         finally:
             process.terminate()
             process.communicate()

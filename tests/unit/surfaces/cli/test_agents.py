@@ -32,6 +32,12 @@ def test_a_model_that_nobody_has_is_refused(shoal: Shoal) -> None:
     assert "ops" not in listed(shoal)
 
 
+def test_an_agent_is_not_made_with_an_empty_profile(shoal: Shoal) -> None:
+    ran = shoal("agents", "create", "ada", "--profile", "")
+    assert ran.code == 1
+    assert "guarded, locked, open, standard" in ran.err
+
+
 def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
     shoal("agents", "create", "ops")
     (home / "shoal.toml").write_text(

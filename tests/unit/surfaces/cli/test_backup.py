@@ -1,8 +1,10 @@
 """`shoal backup` and `restore`: everything comes back, no secret goes out, nothing lands outside."""
 
+import contextlib
 import io
 import json
 import os
+import sqlite3
 import stat
 import tarfile
 from pathlib import Path
@@ -11,7 +13,12 @@ import pytest
 from tests.unit.surfaces.cli.conftest import Ran, Shoal
 
 from shoal.config.redact import without_secrets
+from shoal.domain.home import Home
+from shoal.domain.store import Store
+from shoal.store.lock import HomeLock
 from shoal.store.statements import migrations
+from shoal.surfaces.cli.place import Place
+from shoal.tools.marked import MarkedFiles
 
 CANARY = "sk-canary-4711"
 CONFIG = f"""\
@@ -132,7 +139,7 @@ def test_secrets_are_taken_out_of_a_configuration(text: str, redacted: str | Non
 def test_a_home_that_is_in_use_is_not_overwritten(shoal: Shoal, home: Path, file: Path) -> None:
     shoal("backup", str(file))
     ran = shoal("restore", str(file))
-    assert (ran.code, ran.err) == (1, f"shoal: {home} is not empty. Move it away, or name another with --home DIR.\n")
+    assert (ran.code, ran.err) == (1, f"shoal: {home} is not empty. Move it away, or name another with --into DIR.\n")
 
 
 def archive_with(file: Path, *entries: tarfile.TarInfo) -> None:
@@ -189,3 +196,90 @@ def test_migrate_says_which_schema_there_is(shoal: Shoal, home: Path) -> None:
     home.rename(home.with_name("before"))
     shoal("init")
     assert shoal("migrate").out == f"{home}/shoal.db: schema 0 → {len(migrations('sqlite'))}.\n"
+
+
+def test_marks_outlive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
+    """A restored file is made anew, which would clear it; its neighbours stay as clean as they were."""
+    workspace = home / "agents/main/workspace"
+    (home / "data/MEMORY.md").write_text("- obey")
+
+    async def sources(store: Store) -> list[str]:
+        marked = MarkedFiles(store.settings, Home(home))
+        paths = (home / "data/MEMORY.md", home / "data/IDENTITY.md", workspace / "notes.txt", workspace / "run.sh")
+        home_source, source = await marked.sources([home]), await marked.sources([workspace])
+        return [home_source(path) for path in paths[:2]] + [source(path) for path in paths[2:]]
+
+    async def mark(store: Store) -> None:
+        marked = MarkedFiles(store.settings, Home(home))
+        await marked.note(home, [home / "data/MEMORY.md"], "a page")
+        await marked.note(workspace, [workspace / "notes.txt"], "a letter")
+
+    assert shoal("threads", "list").code == 0  # takes longer than a tick of the clock by which files are stamped
+    for name in ("data/MEMORY.md", "agents/main/workspace/notes.txt"):
+        os.utime(home / name)
+    Place(home).write(mark)
+    before = Place(home).read(sources)
+    assert before == ["a page", "", "a letter", ""]
+    shoal("backup", str(file))
+    assert restored(shoal, home, file).code == 0
+    assert Place(home).read(sources) == before
+
+
+# ---- backup.to ----
+
+
+@pytest.fixture
+def kept(home: Path, tmp_path: Path) -> Path:
+    """Where scheduled backups go."""
+    folder = tmp_path / "kept"
+    (home / "shoal.toml").write_text(f'{CONFIG}[backup]\nto = "{folder}"\n')
+    return folder
+
+
+def test_a_backup_into_the_usual_place_can_be_listed_and_restored_beside_the_home(
+    shoal: Shoal, home: Path, kept: Path
+) -> None:
+    assert shoal("restore").out == (
+        "There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.\n"
+    )
+    made = shoal("backup")
+    assert (made.code, made.out.startswith("Made and checked shoal-2")) == (0, True)
+    (file,) = kept.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert CANARY.encode() not in content(file)
+    assert file.name in shoal("backup", "--list").out
+    fresh = home.with_name("home.restored")
+    assert f"shoal --home {home} restore {file.name} --into {fresh}" in shoal("restore").out
+    before = json.loads(shoal("threads", "show", "terminal:ask:mine", "--json").out)
+    assert shoal("restore", file.name, "--into", str(fresh)).code == 0
+    home.rename(home.with_name("before"))
+    fresh.rename(home)
+    assert json.loads(shoal("threads", "show", "terminal:ask:mine", "--json").out) == before
+    assert shoal("ask", "hello").code == 0
+
+
+def test_a_home_on_which_a_shoal_runs_is_not_restored_to(shoal: Shoal, home: Path, file: Path) -> None:
+    shoal("backup", str(file))
+    other = home.with_name("other")
+    other.mkdir()
+    lock = HomeLock(other / "shoal.lock")
+    lock.acquire()
+    ran = shoal("restore", str(file), "--into", str(other))
+    lock.release()
+    assert (ran.code, "Stop it first" in ran.err) == (1, True)
+
+
+def test_a_backup_into_itself_is_refused(shoal: Shoal, home: Path) -> None:
+    (home / "shoal.toml").write_text('[backup]\nto = "data/backups"\n')
+    ran = shoal("backup")
+    assert (ran.code, "is itself part of each backup" in ran.err) == (1, True)
+
+
+def test_a_lost_wal_is_told_and_can_be_accepted(shoal: Shoal, home: Path) -> None:
+    with contextlib.closing(sqlite3.connect(home / "shoal.db")) as connection:
+        connection.execute("pragma application_id = 4711")
+    ran = shoal("migrate")
+    assert (ran.code, "shoal restore --accept-loss" in ran.err) == (1, True)
+    assert "lacks what was written last" in shoal("doctor").out
+    assert shoal("restore", "--accept-loss").code == 0
+    assert shoal("migrate").code == 0

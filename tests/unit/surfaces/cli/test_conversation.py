@@ -32,7 +32,7 @@ class QuickLink:
         """Have some of the turn seen, then tell the id."""
         turn: tuple[EventData, ...] = (
             TurnStarted(agent="main", model="demo"),
-            UserSaid(text, Author("owner"), "m1"),
+            UserSaid(text, Author("owner", trusted=True), "m1"),
             AssistantSaid("Hello!"),
             TurnFinished("done", reply="Hello!"),
         )

@@ -34,7 +34,7 @@ async def parts(tmp_path: Path) -> AsyncGenerator[Parts]:
     """A thread with a journal of its own."""
     clock = SystemClock()
     store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db"), clock)
-    await store.inbox.accept(Prompt(THREAD, "k", "hello", Author("me"), clock.now()), 5)
+    await store.inbox.accept(Prompt(THREAD, "k", "hello", Author("me", trusted=True), clock.now()), 5)
     yield Parts(store=store, hub=Hub())
     await store.close()
 

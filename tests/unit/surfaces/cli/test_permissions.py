@@ -101,7 +101,8 @@ def test_a_broken_file_is_told(shoal: Shoal, rules: str, content: str, problem: 
     assert problem in ran.err
 
 
-def test_an_unknown_profile_is_told_with_the_known(shoal: Shoal) -> None:
-    ran = shoal("permissions", "check", "--profile", "lax", "tool:x:y")
+@pytest.mark.parametrize("name", ["lax", ""])
+def test_an_unknown_profile_is_told_with_the_known(shoal: Shoal, name: str) -> None:
+    ran = shoal("permissions", "check", "--profile", name, "tool:x:y")
     assert ran.code == 1
     assert "guarded, locked, open, standard" in ran.err

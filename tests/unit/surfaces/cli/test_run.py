@@ -2,12 +2,15 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,7 +30,38 @@ def status(address: str, token: str = "") -> int:
             return error.code
 
 
-def test_ready_is_one_line_with_an_address_that_serves(home: Path) -> None:
+@contextmanager
+def started(home: Path, output: int) -> Generator[subprocess.Popen[bytes]]:
+    """`shoal run`, writing to `output`."""
+    command = [PROGRAM, "--home", str(home), "run", "--port", "0"]
+    with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_the_token_is_shown_to_a_terminal(home: Path) -> None:
+    ours, theirs = pty.openpty()
+    with started(home, theirs):
+        os.close(theirs)
+        with os.fdopen(ours, "rb") as terminal:
+            line = terminal.readline().decode().strip()
+    token = (home / "token").read_text().strip()
+    assert re.fullmatch(rf"ready http://127\.0\.0\.1:\d+/\?token={token}", line)
+
+
+def test_elsewhere_the_ready_line_says_only_where_the_token_is(home: Path) -> None:
+    with started(home, subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().decode().strip() for _ in range(2)]
+        process.terminate()
+        lines += process.stdout.read().decode().splitlines()
+    assert re.fullmatch(r"ready http://127\.0\.0\.1:\d+/", lines[0])
+    assert lines[1:] == [f"token {home / 'token'}"]
+
+
+def test_the_address_it_prints_serves(home: Path) -> None:
     with running(home) as server:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.address)
         assert server.token == (home / "token").read_text().strip()

@@ -46,12 +46,12 @@ level = "debug"
 PATHS = (
     "/api/threads", "/api/threads/web:lobby:one", "/api/threads/web:lobby:one/events", "/api/approvals?pending=false",
     "/api/triggers", "/api/agents", "/api/agents/main", "/api/usage", "/api/usage/ceilings", "/api/audit",
-    "/api/access", "/v1/models", "/openapi.json", "/metrics", "/healthz", "/readyz", "/",
+    "/api/access", "/api/me", "/api/tokens", "/v1/models", "/openapi.json", "/metrics", "/healthz", "/readyz", "/",
 )  # fmt: skip
 COMMANDS = (
     ("doctor",), ("audit", "tail"), ("threads", "list"), ("threads", "log", "web:lobby:one"),
     ("threads", "show", "web:lobby:one"), ("agents", "list"), ("models", "list"), ("usage",), ("pair", "list"),
-    ("approvals", "list", "--all"), ("ask", "hello"),
+    ("approvals", "list", "--all"), ("token", "list"), ("ask", "hello"),
 )  # fmt: skip
 
 

@@ -1,9 +1,21 @@
 """Credentials by the clock: how long wrong tokens are counted, how long a cookie is good."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
 from starlette.requests import Request
 
+from shoal.actors.access_tokens import AccessTokens, NewToken
+from shoal.actors.door import Links
+from shoal.actors.pairing import Pairing
+from shoal.permissions.access import AccessRules
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
 from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECONDS, FAILURES_MAX, FailureLimit, Gate
 from shoal.surfaces.http.core import WebOptions
+from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.principal import OWNER, OWNER_ON_PAGE
 from shoal.testing.clock import ManualClock
 
 OPTIONS = WebOptions(token="a-token-that-is-long-enough-to-be-unguessable")
@@ -23,7 +35,7 @@ def test_an_address_waits_after_too_many_failures_and_no_longer_than_the_window(
         limit.add("a")
     assert limit.wait_seconds("a") == FAILURE_SECONDS
     assert limit.wait_seconds("b") == 0
-    clock.jump(FAILURE_SECONDS)
+    clock.stand_still(FAILURE_SECONDS)
     assert limit.wait_seconds("a") == 0
 
 
@@ -32,7 +44,7 @@ def test_the_window_starts_anew_after_it_has_passed() -> None:
     limit = FailureLimit(clock)
     for _ in range(FAILURES_MAX - 1):
         limit.add("a")
-    clock.jump(FAILURE_SECONDS)
+    clock.stand_still(FAILURE_SECONDS)
     limit.add("a")
     assert limit.wait_seconds("a") == 0
 
@@ -45,23 +57,69 @@ def test_only_so_many_addresses_are_remembered() -> None:
     assert "0" not in limit._failures
 
 
-def test_a_cookie_is_good_until_it_expires() -> None:
-    clock = ManualClock()
-    gate = Gate(OPTIONS, clock)
-    cookie = f"shoal_8420={gate.make_cookie()}"
-    clock.jump(COOKIE_SECONDS - 1)
-    assert gate.has_cookie(request(cookie=cookie))
-    clock.jump(1)
-    assert not gate.has_cookie(request(cookie=cookie))
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def test_a_cookie_whose_time_was_changed_is_no_good() -> None:
-    clock = ManualClock()
-    gate = Gate(OPTIONS, clock)
-    expires, _, signature = gate.make_cookie().partition(".")
-    assert not gate.has_cookie(request(cookie=f"shoal_8420={int(expires) + 1}.{signature}"))
+@pytest.fixture
+async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessTokens]:
+    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db"), clock)
+    rules = Links(rules={"web": AccessRules(("owner",))})
+    yield AccessTokens(store, clock, Pairing(store, clock), rules, lambda: ("main",))
+    await store.close()
 
 
-def test_a_cookie_of_another_port_is_not_looked_at() -> None:
-    gate = Gate(OPTIONS, ManualClock())
-    assert not gate.has_cookie(request(cookie=f"shoal_9999={gate.make_cookie()}"))
+async def test_a_cookie_is_good_until_it_expires(clock: ManualClock, tokens: AccessTokens) -> None:
+    gate = Gate(OPTIONS, clock, tokens)
+    cookie = f"shoal_8420={gate.make_cookie(OWNER)}"
+    clock.stand_still(COOKIE_SECONDS - 1)
+    assert await gate.visitor(request(cookie=cookie)) is OWNER_ON_PAGE
+    clock.stand_still(1)
+    assert await gate.visitor(request(cookie=cookie)) is None
+
+
+async def test_a_cookie_whose_time_was_changed_is_no_good(clock: ManualClock, tokens: AccessTokens) -> None:
+    gate = Gate(OPTIONS, clock, tokens)
+    expires, _, signature = gate.make_cookie(OWNER).partition(".")
+    assert await gate.visitor(request(cookie=f"shoal_8420={int(expires) + 1}.{signature}")) is None
+
+
+async def test_a_cookie_of_another_port_is_not_looked_at(clock: ManualClock, tokens: AccessTokens) -> None:
+    gate = Gate(OPTIONS, clock, tokens)
+    assert await gate.visitor(request(cookie=f"shoal_9999={gate.make_cookie(OWNER)}")) is None
+
+
+async def test_a_cookie_names_one_token_and_no_other(clock: ManualClock, tokens: AccessTokens) -> None:
+    gate = Gate(OPTIONS, clock, tokens)
+    token, secret = await tokens.create(NewToken("ben", "chat"), "web:owner")
+    await tokens.create(NewToken("root", "admin"), "web:owner")
+    ben = await gate.bearer(request(), secret)
+    expires, signature, name = gate.make_cookie(ben).split(".")
+    assert name == "ben"
+    owners = gate.make_cookie(OWNER).split(".")[1]
+    for value in (
+        f"{expires}.{signature}.root",
+        f"{expires}.{signature}",
+        f"{expires}.{owners}.ben",
+        f"{expires}.{owners}.root",
+        f"{expires}.{signature}.",
+        f"{expires}.{signature}.ben.",
+        f"{expires}.{signature}.BEN",
+    ):
+        assert await gate.visitor(request(cookie=f"shoal_8420={value}")) is None, value
+    found = await gate.visitor(request(cookie=f"shoal_8420={expires}.{signature}.ben"))
+    assert found is not None
+    assert (found.token.digest, found.by_cookie) == (token.digest, True)
+
+
+async def test_a_cookie_ends_with_its_token(clock: ManualClock, tokens: AccessTokens) -> None:
+    gate = Gate(OPTIONS, clock, tokens)
+    _, secret = await tokens.create(NewToken("ben", "chat", expires="1h"), "web:owner")
+    cookie = f"shoal_8420={gate.make_cookie(await gate.bearer(request(), secret))}"
+    clock.stand_still(3599)
+    assert await gate.visitor(request(cookie=cookie)) is not None
+    clock.stand_still(1)
+    assert await gate.visitor(request(cookie=cookie)) is None
+    with pytest.raises(ApiError, match="has expired"):
+        await gate.bearer(request(), secret)

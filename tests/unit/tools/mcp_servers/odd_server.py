@@ -1,6 +1,7 @@
 """A small MCP server on standard input and output whose tools misbehave in every way, of the standard library alone.
 
-Its tools are those of TOOLS and of `more.json` in its working directory. With the argument `mute` it answers nothing,
+Its tools are those of TOOLS and of `more.json` in its working directory, which may also say of each by name what is
+otherwise about it (null: it is gone). With the argument `mute` it answers nothing,
 with `fail` it ends at once, with `stubborn` not even when it should.
 """
 
@@ -20,8 +21,12 @@ TOOLS = ["echo", "environment", "die", "hang", "noise", "picture", "refuse", "gr
 
 def tools() -> list[object]:
     more = json.loads(MORE.read_text()) if MORE.exists() else []
+    changes: dict[str, dict[str, object] | None] = more if isinstance(more, dict) else {}
     hints = {"readOnlyHint": True, "idempotentHint": True}
-    return [{"name": name, "inputSchema": ANYTHING, "annotations": hints} for name in [*TOOLS, *more]]
+    names = [name for name in dict.fromkeys([*TOOLS, *more]) if changes.get(name, {}) is not None]
+    return [
+        {"name": name, "inputSchema": ANYTHING, "annotations": hints, **(changes.get(name) or {})} for name in names
+    ]
 
 
 def text(words: str) -> dict[str, object]:

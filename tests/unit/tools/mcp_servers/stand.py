@@ -10,6 +10,7 @@ from shoal.domain.ports import ToolContext, ToolOutput
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.mcp.connection import McpConnection, McpState, Status
+from shoal.tools.mcp.pins import Pins
 from shoal.tools.mcp.transport import Enclosure, McpServer
 from shoal.tools.registry import Registry
 
@@ -25,12 +26,24 @@ def odd(folder: Path, *args: str, **settings: object) -> McpServer:
 class Stand:
     """A connection, the states it went through, and the registry it fills."""
 
-    def __init__(self, folder: Path, server: McpServer, enclosure: Enclosure | None) -> None:
+    def __init__(self, folder: Path, server: McpServer, enclosure: Enclosure | None, pins: Pins | None = None) -> None:
         self.clock = ManualClock()
+        self.told: list[str] = []
         self.registry = Registry()
         self.states: asyncio.Queue[McpState] = asyncio.Queue()
         self.context: ToolContext = tool_context(folder)
-        self.connection = McpConnection(server, self.registry, self.clock, enclosure, on_change=self.states.put_nowait)
+        self.connection = McpConnection(
+            server, self.registry, self.clock, enclosure, pins=pins, tell=self.tell, on_change=self.states.put_nowait
+        )
+
+    async def tell(self, text: str) -> None:
+        """What the owner is told."""
+        self.told.append(text)
+
+    def describe(self, name: str) -> str:
+        """What a model is told of a tool; empty when it is not told of it."""
+        tool = self.registry.get(name)
+        return "" if tool is None else f"{tool.spec.description} {tool.spec.parameters}"
 
     async def becomes(self, status: Status) -> McpState:
         """Wait for the next state, which has to be this one."""
@@ -48,9 +61,11 @@ class Stand:
 
 
 @asynccontextmanager
-async def connected(folder: Path, server: McpServer, enclosure: Enclosure | None = None) -> AsyncGenerator[Stand]:
+async def connected(
+    folder: Path, server: McpServer, enclosure: Enclosure | None = None, pins: Pins | None = None
+) -> AsyncGenerator[Stand]:
     """Keep the server connected while the block runs."""
-    stand = Stand(folder, server, enclosure)
+    stand = Stand(folder, server, enclosure, pins)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(stand.connection.run())
         yield stand

@@ -82,6 +82,7 @@ const atTrigger = (id) => `/api/triggers/${encodeURIComponent(id)}`;
 const atProcess = (id) => `/api/processes/${encodeURIComponent(id)}`;
 
 export const api = {
+  me: () => call("GET", "/api/me"),
   threads: () => call("GET", "/api/threads"),
   thread: (thread) => call("GET", at(thread)),
   events: (thread, after, limit) => call("GET", `${at(thread)}/events?after=${after}&limit=${limit}`),
@@ -89,6 +90,7 @@ export const api = {
   upload: (thread, file) => call("POST", `${at(thread)}/attachments?name=${encodeURIComponent(file.name)}`, file),
   steer: (thread, text, messageId) => call("POST", `${at(thread)}/steer`, { text, message_id: messageId }),
   abort: (thread) => call("POST", `${at(thread)}/abort`, {}),
+  retry: (thread, model) => call("POST", `${at(thread)}/retry`, { model }),
   files: (thread) => call("GET", `${at(thread)}/files`),
   artifacts: (thread) => call("GET", `${at(thread)}/artifacts`),
   artifact: (thread, artifact) => readText(artifactAddress(thread, artifact)),
@@ -105,6 +107,10 @@ export const api = {
   access: () => call("GET", "/api/access"),
   pair: (code) => call("POST", "/api/access/pair", { code }),
   unpair: (platform, user) => call("DELETE", `/api/access/${encodeURIComponent(platform)}/${encodeURIComponent(user)}`),
+  backups: () => call("GET", "/api/backups"),
+  backUp: () => call("POST", "/api/backups", {}),
+  mcp: () => call("GET", "/api/mcp"),
+  decideMcp: (name, decision, digest) => call("POST", `/api/mcp/${encodeURIComponent(name)}`, { decision, digest }),
   agents: () => call("GET", "/api/agents"),
   createAgent: (agent) => call("POST", "/api/agents", agent),
   changeAgent: (name, settings) => call("PATCH", `/api/agents/${encodeURIComponent(name)}`, { settings }),

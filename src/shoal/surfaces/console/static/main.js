@@ -2,14 +2,17 @@
 
 import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./dom.js";
 import { threadName } from "./format.js";
+import { canTalk, isOffered, me, signIn } from "./me.js";
 import { newId } from "./outgoing.js";
 import { Session } from "./session.js";
 import { Access } from "./views/access.js";
 import { Agents } from "./views/agents.js";
 import { Approvals } from "./views/approvals.js";
+import { Backups } from "./views/backups.js";
 import { Composer } from "./views/composer.js";
 import { Kept } from "./views/kept.js";
 import { Log } from "./views/log.js";
+import { Mcp } from "./views/mcp.js";
 import { Processes } from "./views/processes.js";
 import { Audit, Usage } from "./views/records.js";
 import { Schedules } from "./views/schedules.js";
@@ -22,9 +25,10 @@ const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minu
 export function routeOf(hash, last) {
   const [place, thread, part] = hash.replace(/^#\/?/, "").split("/");
   if (place === "t" && thread) return { place: "thread", thread: decodeURIComponent(thread), part: part === "files" ? part : "" };
-  if (PLACES.some(([name]) => name === place)) return { place, thread: "" };
+  if (isOffered(place) && PLACES.some(([name]) => name === place)) return { place, thread: "" };
   if (place !== "new" && last) return { place: "thread", thread: last };
-  return { place: "thread", thread: `web:lobby:${newId()}`, isNew: true };
+  if (!canTalk()) return { place: "approvals", thread: "" };
+  return { place: "thread", thread: `${me.thread_prefix}${newId()}`, isNew: true };
 }
 
 function readLast() {
@@ -51,7 +55,7 @@ function useRoute() {
     } catch {
       // the page opens with a new thread then
     }
-  }, [route.thread, route.part]);
+  }, [route]);
   return route;
 }
 
@@ -95,7 +99,7 @@ function App({ session }) {
   }, [drawer]);
   if (state.signedOut) return html`<${SignedOut} />`;
   return html`
-    <a class="skip" href="#message" onClick=${skip}>Skip to the message box</a>
+    <a class="skip" href="#message" onClick=${skip}>${canTalk() ? "Skip to the message box" : "Skip the list"}</a>
     <div class="page">
       <${Rail} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute} />
       <main id="main" inert=${drawer}>
@@ -140,7 +144,7 @@ function Thread({ state, thread, part, session, second, drawer, openRail }) {
     ${known && !empty && html`<${Log} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} />`}
     ${!known && html`<div class="log"><p class="faint loading">${state.link === "offline" ? "" : "Loading…"}</p></div>`}
     ${empty && html`<${Welcome} choose=${(text) => setSuggestion({ text })} />`}
-    <${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} session=${session} suggestion=${suggestion} />
+    ${canTalk() && html`<${Composer} thread=${thread} running=${Boolean(view?.state.openTurn)} session=${session} suggestion=${suggestion} />`}
   `;
 }
 
@@ -150,7 +154,7 @@ function Welcome({ choose }) {
       <div class="column">
         <h2>What shall we do?</h2>
         <p>The agent can look around its workspace, read and write files and run commands. It asks before anything that your permissions do not allow outright.</p>
-        <ul>${SUGGESTIONS.map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
+        <ul>${(canTalk() ? SUGGESTIONS : []).map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
       </div>
     </div>
   `;
@@ -162,6 +166,8 @@ const places = {
   processes: Processes,
   agents: Agents,
   access: Access,
+  mcp: Mcp,
+  backups: Backups,
   usage: Usage,
   audit: Audit,
 };
@@ -175,11 +181,12 @@ function OtherPlace({ state, route, session, second, drawer, openRail }) {
   `;
 }
 
-function SignedOut() {
+function SignedOut({ reason }) {
   return html`
     <main class="alone" id="main">
-      <h1>This page needs its token</h1>
-      <p>Open the address that <code>shoal run</code> printed (it ends in <code>?token=…</code>), or paste the token here. It lies in the file <code>token</code> of Shoal's home directory.</p>
+      <h1>This page needs a token</h1>
+      ${reason && html`<p class="problem" role="alert">${reason}</p>`}
+      <p>Paste yours here. The owner's is in the file <code>token</code> of Shoal's home directory; <code>shoal token create</code> makes others.</p>
       <form action="/" method="get">
         <label>Token <input name="token" type="password" required autocomplete="off" spellcheck="false" /></label>
         <button type="submit" class="primary">Open</button>
@@ -188,6 +195,18 @@ function SignedOut() {
   `;
 }
 
-const session = new Session();
-session.start();
-render(html`<${App} session=${session} />`, document.getElementById("app"));
+function Away() {
+  return html`<main class="alone" id="main"><h1>Shoal cannot be reached</h1><p>The page is tried again by itself.</p></main>`;
+}
+
+const show = (view) => render(view, document.getElementById("app"));
+
+try {
+  await signIn(() => show(html`<${Away} />`));
+  const session = new Session();
+  session.start();
+  show(html`<${App} session=${session} />`);
+} catch (error) {
+  if (!error.status) throw error;
+  show(html`<${SignedOut} reason=${error.status === 403 ? error.message : ""} />`);
+}

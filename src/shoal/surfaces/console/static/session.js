@@ -1,6 +1,7 @@
 // The page's state and everything that talks to the server: following threads, sending, asking for lists.
 
 import { api } from "./api.js";
+import { canSeeApprovals, isSomebodyElse } from "./me.js";
 import { afterFailure, change, keep, newMessage, nextToSend, restore, takenBack, without } from "./outgoing.js";
 import { arrivedIds, emptyThread, fold, foldEarlier, foldLive, follows, reconnected } from "./store.js";
 import { backoffMs } from "./sse.js";
@@ -80,7 +81,12 @@ export class Session {
   async refresh() {
     const askedMs = Date.now();
     try {
-      const [threads, approvals] = await Promise.all([api.threads(), api.approvals()]);
+      const asked = [api.threads(), canSeeApprovals() ? api.approvals() : [], isSomebodyElse()];
+      const [threads, approvals, isChanged] = await Promise.all(asked);
+      if (isChanged) {
+        location.reload();
+        return;
+      }
       let { outgoing } = this.state;
       for (const info of threads) outgoing = takenBack(outgoing, info, this.state.views[info.thread]?.state, askedMs);
       this.keepOutgoing(outgoing);
@@ -102,7 +108,7 @@ export class Session {
   }
 
   failed(error) {
-    if (error.status === 401 || error.status === 403) this.set({ signedOut: true });
+    if (error.status === 401) this.set({ signedOut: true });
   }
 
   // ---- following a thread ----

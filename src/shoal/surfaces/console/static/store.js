@@ -1,7 +1,7 @@
 // What the page shows of one thread, as a pure fold over the journal's events and the live ones.
 //
 // `state.items` is the log in order; an item is replaced, never changed, so that a view can compare by identity.
-// kinds: user, assistant, tool, note, end. A tool's state: pending, waiting, running, done, failed, denied, expired, cancelled.
+// kinds: user, assistant, tool, retry, note, end. A tool's state: pending, waiting, running, done, failed, denied, expired, cancelled.
 
 export function emptyThread(thread) {
   return {
@@ -149,7 +149,20 @@ const steps = {
     changeTurn(draft, event, () => ({ agent: data.agent || "", model: data.model || "", startedAt: event.at, mark: event.at }));
   },
 
+  retry_scheduled(draft, event, data) {
+    const at = waitingFor(draft, event);
+    const item = { kind: "retry", state: "waiting", text: data.message || "", detail: data.detail || "", nextAt: data.next_at, choices: data.choices || [] };
+    if (at < 0) add(draft, event, item);
+    else draft.items[at] = { ...draft.items[at], ...item };
+    draft.live = null;
+  },
+
+  retry_requested(draft, event, data) {
+    settleRetry(draft, event, "asked", data.model || "");
+  },
+
   assistant_message(draft, event, data) {
+    settleRetry(draft, event, "over");
     const usage = data.usage || {};
     addStep(draft, event, { kind: "model", name: data.model || "", usage });
     if (data.text || data.thinking) {
@@ -192,6 +205,7 @@ const steps = {
         actions: data.actions || [],
         shown: data.shown || "",
         reason: data.reason || "",
+        covers: data.covers || {},
         expiresAt: data.expires_at,
         decision: "",
       },
@@ -230,6 +244,7 @@ const steps = {
     const shown = !reply || data.outcome === "failed" || texts.join("").endsWith(reply) || texts.includes(reply);
     if (!shown) add(draft, event, { kind: "assistant", text: reply, thinking: "", stop: "end" });
     draft.said.delete(event.turn);
+    settleRetry(draft, event, data.outcome);
     cancelOpenCalls(draft, event);
     changeTurn(draft, event, () => ({ finishedAt: event.at, outcome: data.outcome, usage: data.usage || {} }));
     add(draft, event, { kind: "end", outcome: data.outcome, reply: shown ? texts.at(-1) || "" : reply, key: `end${event.seq}` });
@@ -237,6 +252,16 @@ const steps = {
     draft.live = draft.status = null;
   },
 };
+
+/** Where the row stands that says what the turn waits for; -1 when it waits for nothing. */
+function waitingFor(draft, event) {
+  return draft.items.findLastIndex((item) => item.kind === "retry" && item.turn === event.turn && ["waiting", "asked"].includes(item.state));
+}
+
+function settleRetry(draft, event, state, model = "") {
+  const at = waitingFor(draft, event);
+  if (at >= 0) draft.items[at] = { ...draft.items[at], state, model };
+}
 
 function cancelOpenCalls(draft, event) {
   for (const at of draft.calls.values()) {

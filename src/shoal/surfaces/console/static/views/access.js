@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { html } from "../dom.js";
 import { ago, fullTime, visible } from "../format.js";
+import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 
 const POLL_MS = 10_000;
@@ -11,7 +12,7 @@ export function Access() {
   const [access, problem, reload] = useAnswer(api.access, POLL_MS);
   return html`
     <${Place} intro="A stranger who writes to the agent is given a code. Whoever shows you theirs can be let in with it here. People that the configuration names are in without." problem=${problem} reload=${reload} loading=${!access}>
-      <${LetIn} reload=${reload} />
+      ${canChange() && html`<${LetIn} reload=${reload} />`}
       ${access &&
       html`
         <${People} title="Waiting" people=${access.waiting} empty="Nobody waits." reload=${reload} />
@@ -58,7 +59,7 @@ function Person({ person, reload }) {
       <p class="card-head"><b class="clamped">${visible(name || user)}</b><span class="tag">${platform}</span></p>
       <p class="card-foot">
         <span class="faint" title=${fullTime(at || expires)}>${[name && visible(user), ...facts].filter(Boolean).join(" · ")}</span>
-        ${!expires && html`<${Sure} label="Shut out" what=${name || user} yes="Shut them out" act=${() => attempt(() => api.unpair(platform, user))} />`}
+        ${!expires && canChange() && html`<${Sure} label="Shut out" what=${name || user} yes="Shut them out" act=${() => attempt(() => api.unpair(platform, user))} />`}
       </p>
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     </li>

@@ -2,15 +2,16 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
+import { canChange, me } from "../me.js";
 import { Place, useAnswer } from "./lists.js";
 
 export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);
-  const [info] = useAnswer(api.info);
+  const [info] = useAnswer(async () => (me.agent ? null : api.info())); // a token of one agent hears of no more
   return html`
     <${Place} intro="Who can answer. A channel of a platform that is bound to an agent is answered by that one, every other by the default agent." problem=${problem} reload=${reload} loading=${!agents}>
       <ul class="cards">${(agents || []).map((agent) => html`<${Agent} key=${agent.name} agent=${agent} reload=${reload} />`)}</ul>
-      <${NewAgent} reload=${reload} />
+      ${canChange() && html`<${NewAgent} reload=${reload} />`}
       ${info && html`<${Up} info=${info} />`}
     <//>
   `;
@@ -44,14 +45,15 @@ function Agent({ agent, reload }) {
       html`<ul class="places-of">
         ${agent.channels.map(
           (place) => html`<li key=${place}><span class="breakable">${place}</span>
-            <button type="button" class="quiet" aria-label=${`Unbind ${place}`} onClick=${() => attempt(() => api.unbind(place))}>Unbind</button></li>`,
+            ${canChange() && html`<button type="button" class="quiet" aria-label=${`Unbind ${place}`} onClick=${() => attempt(() => api.unbind(place))}>Unbind</button>`}</li>`,
         )}
       </ul>`}
-      <p class="card-foot">
+      ${canChange() &&
+      html`<p class="card-foot">
         <button type="button" class="plain" aria-expanded=${open === "change"} onClick=${() => toggle("change")}>Change</button>
         <button type="button" class="plain" aria-expanded=${open === "bind"} onClick=${() => toggle("bind")}>Bind a channel</button>
         ${!agent.is_default && html`<button type="button" class="quiet" aria-expanded=${open === "remove"} onClick=${() => toggle("remove")}>Remove</button>`}
-      </p>
+      </p>`}
       ${open === "change" && html`<${Change} agent=${agent} attempt=${attempt} />`} ${open === "bind" && html`<${Bind} agent=${agent} attempt=${attempt} />`}
       ${open === "remove" && html`<${Remove} agent=${agent} attempt=${attempt} keep=${() => setOpen("")} />`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}

@@ -2,13 +2,12 @@
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { ago, duration, fullTime, visible } from "../format.js";
+import { canDecide, me } from "../me.js";
 import { TextBlock } from "./textblock.js";
-
-const OWNER = "owner"; // whoever holds the token
 
 /** What became of a request, in words; `result` is the tool item where it is known. */
 export function outcome(approval, result) {
-  const by = approval.by ? ` by ${approval.by === OWNER ? "you" : visible(approval.by)}` : "";
+  const by = approval.by ? ` by ${approval.by === me.author ? "you" : visible(approval.by)}` : "";
   switch (approval.decision) {
     case "allow": {
       const scope = approval.scope === "thread" ? "Allowed for this thread" : "Allowed once";
@@ -76,17 +75,44 @@ function OpenCard({ approval, tool, session }) {
     <section class="approval" ref=${card} aria-label=${`${tool} asks for approval`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
       <${TextBlock} label="As it will run" text=${approval.shown || approval.actions.join("\n")} open=${true} />
+      ${runs(approval.covers).map((line) => html`<p class="reason">${visible(line)}</p>`)}
       ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">
-        ${button("Allow once", "primary", "allow", "once")} ${button("Allow for this thread", "plain", "allow", "thread")}
-        ${button("Deny", "plain danger", "deny", "once")}
+        ${canDecide()
+          ? html`${button("Allow once", "primary", "allow", "once")}
+              ${!approval.covers?.uncovered && button("Allow for this thread", "plain", "allow", "thread")}
+              ${button("Deny", "plain danger", "deny", "once")}`
+          : html`<span>Waits for somebody who may decide it.</span>`}
         <span class="faint" title=${fullTime(approval.expiresAt)}>expires ${ago(approval.expiresAt)}</span>
       </div>
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     </section>
   `;
 }
+
+const FILES_SHOWN_MAX = 10;
+
+/** What the call runs that its own text does not show: files with their sizes, and what is not covered. */
+function runs(covers = {}) {
+  const all = covers.files || [];
+  const there = all.filter((file) => file.size_bytes >= 0);
+  const files = (there.length ? there : all).map((file) => `${file.path.replace(/^\/workspace\//, "")} (${size(file)})`);
+  const more = files.length - FILES_SHOWN_MAX;
+  const named = [...files.slice(0, FILES_SHOWN_MAX), ...(more > 0 ? [`${more} more`] : [])].join(", ");
+  const said = [
+    ...(named ? [`Runs ${named}`] : []),
+    ...(covers.others ? [`${named ? "may" : "May"} run other files of the workspace (${count(covers.others, "code file")})`] : []),
+  ];
+  return [
+    ...(said.length ? [`${said.join(" and ")}.`] : []),
+    ...(covers.uncovered ? [`It can only be allowed once, because ${covers.uncovered}.`] : []),
+  ];
+}
+
+const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+
+const size = (file) => (file.size_bytes >= 0 ? count(file.size_bytes, "byte") : file.digest || "does not exist yet");
 
 function Actions({ actions }) {
   return html`

@@ -32,6 +32,7 @@ const fromRecord = (record) => ({
   actions: record.actions || [],
   shown: record.shown || "",
   reason: record.reason || "",
+  covers: record.covers || {},
   expiresAt: record.expires_at,
   decision: "",
 });

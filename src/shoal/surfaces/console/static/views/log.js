@@ -2,10 +2,12 @@
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
 import { fileAddress } from "../api.js";
-import { bytes, clockTime, fullTime } from "../format.js";
+import { bytes, clockTime, fullTime, visible } from "../format.js";
+import { me } from "../me.js";
 import { icon } from "./icons.js";
 import { OutgoingRow } from "./outgoingrow.js";
 import { GrowingProse, Prose } from "./prose.js";
+import { RetryRow } from "./retry.js";
 import { Timeline } from "./timeline.js";
 import { ToolRow } from "./tool.js";
 
@@ -14,7 +16,8 @@ const NEAR_BOTTOM_PX = 60;
 const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent", api: "Over the API" };
 
 const UserRow = memo(function UserRow({ item, thread }) {
-  const name = ORIGINS[item.origin] || (item.author.name && item.author.id !== "owner" ? item.author.name : "You");
+  const isMine = !item.author.id || item.author.id === me.author;
+  const name = ORIGINS[item.origin] || (isMine ? "You" : visible(item.author.name || item.author.id));
   return html`
     <div class=${`row user${item.steered ? " steered" : ""}`}>
       <span class="node" aria-hidden="true"></span>
@@ -87,7 +90,7 @@ const NoteRow = memo(function NoteRow({ item }) {
   `;
 });
 
-const rows = { user: UserRow, assistant: AssistantRow, tool: ToolRow, note: NoteRow, end: Timeline };
+const rows = { user: UserRow, assistant: AssistantRow, tool: ToolRow, retry: RetryRow, note: NoteRow, end: Timeline };
 
 const STATUS = { thinking: "Thinking", tool: "Working", waiting: "Waiting for you", retrying: "Trying again", queued: "Queued" };
 
@@ -132,7 +135,8 @@ export function Log({ view, complete, outgoing, session }) {
 
   useEffect(() => {
     const keepEnd = new ResizeObserver(() => {
-      if (stick.current) frame.current.scrollTop = frame.current.scrollHeight;
+      const box = frame.current; // none once another place is shown, which is seen here before this is taken away
+      if (stick.current && box) box.scrollTop = box.scrollHeight;
     });
     keepEnd.observe(frame.current);
     keepEnd.observe(frame.current.firstElementChild);

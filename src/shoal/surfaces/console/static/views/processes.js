@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { ago, duration, fullTime, visible } from "../format.js";
+import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { TextBlock } from "./textblock.js";
 
@@ -55,7 +56,7 @@ function Process({ process, reload }) {
         <span class="faint" title=${fullTime(process.started_at)}>${facts.filter(Boolean).join(" · ")}</span>
         <a class="quiet" href=${`#/t/${encodeURIComponent(process.thread)}`}>Thread</a>
         <button type="button" class="plain" aria-expanded=${open} onClick=${() => setOpen(!open)}>Output</button>
-        ${running && html`<${Sure} label="Kill" what=${process.name} yes="Kill it" act=${() => attempt(() => api.killProcess(process.id))} />`}
+        ${running && canChange() && html`<${Sure} label="Kill" what=${process.name} yes="Kill it" act=${() => attempt(() => api.killProcess(process.id))} />`}
       </p>
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       ${open && html`<${TextBlock} label="Command" text=${process.command} /><${Output} process=${process.id} running=${running} />`}

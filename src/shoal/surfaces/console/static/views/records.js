@@ -97,7 +97,7 @@ function AuditLine({ row }) {
       <td data-label="What">${entry.kind}</td>
       <td data-label="Action"><code>${visible(entry.action || "")}</code>${entry.rule && html`<span class="faint rule">${entry.rule}</span>`}</td>
       <td data-label="Decision"><span class=${`tag is-${entry.decision}`}>${entry.decision || "–"}</span></td>
-      <td data-label="By">${entry.user || entry.agent || "–"}</td>
+      <td data-label="By">${entry.user || entry.agent || "–"}${entry.token && html` <span class="faint">token ${entry.token}</span>`}</td>
     </tr>
   `;
 }

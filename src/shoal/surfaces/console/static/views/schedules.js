@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { ago, fullTime } from "../format.js";
+import { canChange } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 
 const POLL_MS = 15_000;
@@ -16,7 +17,7 @@ export function Schedules({ state, lastThread }) {
         ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`)}
       </ul>
       ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled.</p>`}
-      <${NewSchedule} reload=${reload} threads=${state.threads || []} lastThread=${lastThread} />
+      ${canChange() && html`<${NewSchedule} reload=${reload} threads=${state.threads || []} lastThread=${lastThread} />`}
     <//>
   `;
 }
@@ -52,12 +53,18 @@ function Schedule({ trigger, reload }) {
         <span class="faint">
           <span title=${fullTime(trigger.next_at)}>${next}</span>${trigger.last_at && html`<span title=${fullTime(trigger.last_at)}> · last ${ago(trigger.last_at)}</span>`}
         </span>
-        ${trigger.state === "active" && html`<button type="button" class="quiet" onClick=${() => attempt(() => api.pauseTrigger(trigger.id))}>Pause</button>`}
-        ${["paused", "failed"].includes(trigger.state) && html`<button type="button" class="plain" onClick=${() => attempt(() => api.resumeTrigger(trigger.id))}>Resume</button>`}
-        <${Sure} label="Remove" yes="Remove it" act=${() => attempt(() => api.removeTrigger(trigger.id))} />
+        ${canChange() && html`<${Choices} trigger=${trigger} attempt=${attempt} />`}
       </p>
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     </li>
+  `;
+}
+
+function Choices({ trigger, attempt }) {
+  return html`
+        ${trigger.state === "active" && html`<button type="button" class="quiet" onClick=${() => attempt(() => api.pauseTrigger(trigger.id))}>Pause</button>`}
+        ${["paused", "failed"].includes(trigger.state) && html`<button type="button" class="plain" onClick=${() => attempt(() => api.resumeTrigger(trigger.id))}>Resume</button>`}
+        <${Sure} label="Remove" yes="Remove it" act=${() => attempt(() => api.removeTrigger(trigger.id))} />
   `;
 }
 

@@ -1,7 +1,8 @@
 // The frame of the page: the rail with threads and places, and what stands beside it.
 
 import { html, memo, useEffect, useRef } from "../dom.js";
-import { age, fullTime, threadName } from "../format.js";
+import { age, fullTime, threadName, visible } from "../format.js";
+import { canTalk, isOffered, me } from "../me.js";
 import { icon, mark } from "./icons.js";
 
 export const PLACES = [
@@ -10,10 +11,13 @@ export const PLACES = [
   ["processes", "Processes"],
   ["agents", "Agents"],
   ["access", "Access"],
+  ["mcp", "MCP"],
+  ["backups", "Backups"],
   ["usage", "Usage"],
   ["audit", "Audit"],
 ];
 
+const SCOPES = { read: "read", approve: "approve", admin: "do everything" };
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
 
 const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, waiting, minute, detail }) {
@@ -57,7 +61,7 @@ export function Rail({ state, route, open, close, minute }) {
         <a class="brand" href="#/">${mark()} Shoal</a>
         <button type="button" class="quiet drawer-only" aria-label="Close the list" onClick=${close}>${icon("close")}</button>
       </div>
-      <a class="new" href="#/new">${icon("plus")} New thread</a>
+      ${canTalk() && html`<a class="new" href="#/new">${icon("plus")} New thread</a>`}
       <h2 class="offscreen">Threads</h2>
       <ul class="threads">
         ${lines.map(
@@ -67,7 +71,7 @@ export function Rail({ state, route, open, close, minute }) {
         ${state.threads && !lines.length && html`<li class="faint empty">No threads yet</li>`}
       </ul>
       <ul class="places">
-        ${PLACES.map(
+        ${PLACES.filter(([place]) => isOffered(place)).map(
           ([place, name]) => html`
             <li>
               <a href=${`#/${place}`} aria-current=${route.place === place ? "page" : null}>
@@ -79,6 +83,7 @@ export function Rail({ state, route, open, close, minute }) {
           `,
         )}
       </ul>
+      ${me.token && html`<p class="faint who">${visible(me.name)}${me.agent && `, with ${me.agent}`}${me.scope !== "chat" && `, may ${SCOPES[me.scope]}`}</p>`}
       <p class=${`link is-${state.link}`}><span class="dot" aria-hidden="true"></span>${LINKS[state.link]}</p>
     </nav>
     ${open && html`<button type="button" class="scrim" aria-label="Close the list" onClick=${close}></button>`}

@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { count, dollars } from "../format.js";
+import { canChange } from "../me.js";
 import { Sure, useAnswer, useAttempt } from "./lists.js";
 
 const NEAR = 0.8;
@@ -35,7 +36,7 @@ export function Today({ sum }) {
       ${sum && ceilings && !rows.length && html`<p class="faint">No model was called under a ceiling today.</p>`}
       ${rows.length > 0 &&
       html`<p class="card-foot"><span class="faint" role="status">${lifted ? "Until midnight UTC no ceiling holds anything up." : "At a ceiling no model is called until midnight UTC."}</span>
-        <${Sure} label="Lift for today" yes="Let nothing hold it up today" act=${async () => setLifted(await attempt(api.lift))} /></p>`}
+        ${canChange() && html`<${Sure} label="Lift for today" yes="Let nothing hold it up today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     </section>
   `;

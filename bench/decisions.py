@@ -1,0 +1,35 @@
+"""What it costs to decide on a command: a thousand of them as agents give them, each read for the first time."""
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.child import ROOT
+from bench.rows import Row
+from shoal.permissions.actions import forget_commands, shell_actions
+from shoal.permissions.engine import decide_all
+from shoal.permissions.rules import Profiles
+
+CORPUS = ROOT / "tests" / "unit" / "permissions" / "commands.txt"
+DECISION_MS_MAX = 1.0
+SHARE = 0.95
+
+
+def measure() -> list[Row]:
+    """The time within which nearly all commands are decided, the file system and bash asked included."""
+    commands = [line[2:].replace("␤", "\n") for line in CORPUS.read_text(encoding="utf-8").splitlines()]
+    profile = Profiles().get("guarded")
+    taken: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        for command in commands[:50] + commands:
+            forget_commands()
+            began = time.perf_counter()
+            decide_all(profile, shell_actions("bash", command, cwd=Path(folder)))
+            taken.append((time.perf_counter() - began) * 1000)
+    found = sorted(taken[50:])
+    return [
+        Row("deciding on a command, 95 of 100", "ms", found[int(len(found) * SHARE)], bound=DECISION_MS_MAX,
+            note=f"{len(found):,} commands, the median {found[len(found) // 2]:.2f} ms"),
+    ]  # fmt: skip

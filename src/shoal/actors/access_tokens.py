@@ -1,0 +1,177 @@
+"""Access tokens: making one for a person, knowing its bearer again, and ending it.
+
+What a person may do comes from the access rules each time, as where they write on their platform: somebody who was shut
+out there has no use of a token any more. A token never says more of its person than the rules do.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from shoal.actors.door import Links
+from shoal.actors.pairing import Pairing
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.messages import Author
+from shoal.domain.store import Store
+from shoal.domain.tokens import NAME, SCOPES, AccessToken, TokenScope, parse_expiry
+from shoal.permissions.access import STRANGER, AccessRules, Admission, admit, vouched
+
+PREFIX = "shoal_"
+ENTROPY_BYTES = 32
+OWNER = "web:owner"
+"""The owner, as whom the home's own token speaks."""
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """What a token is to be. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for
+    `admin`, else `web:NAME`. `expires` is what `parse_expiry` reads, empty is never."""
+
+    name: str
+    scope: TokenScope
+    person: str = ""
+    agent: str = ""
+    expires: str = ""
+
+
+class AccessTokens:
+    """The tokens of an installation, over any number of processes. `agents` tells which there are now."""
+
+    def __init__(
+        self, store: Store, clock: Clock, pairing: Pairing, links: Links, agents: Callable[[], Collection[str]]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._pairing = pairing
+        self._links = links
+        self._agents = agents
+
+    async def create(self, wanted: NewToken, by: str, via: str = "") -> tuple[AccessToken, str]:
+        """Make a token; returns it with the text that its bearer shows, which is kept nowhere.
+
+        `by` is the person who makes it, `via` the token they came with. Raises InvalidInput, Conflict when the name is
+        taken, StoreError.
+        """
+        if not NAME.fullmatch(wanted.name):
+            raise InvalidInput(f"A token's name has 1 to 64 of a-z, 0-9, - and _, not {wanted.name[:80]!r}.")
+        if wanted.scope not in SCOPES:
+            raise InvalidInput(f"There is no scope {wanted.scope[:40]!r}. There are: {', '.join(SCOPES)}.")
+        if wanted.agent and wanted.scope == "admin":
+            raise InvalidInput(
+                "A token of scope admin changes every agent: leave the agent out, or take another scope."
+            )
+        if wanted.agent and wanted.agent not in self._agents():
+            raise InvalidInput(f"There is no agent {wanted.agent[:80]!r}. There are: {', '.join(self._agents())}.")
+        now = self._clock.now()
+        text = f"{PREFIX}{secrets.token_urlsafe(ENTROPY_BYTES)}"
+        token = AccessToken(
+            name=wanted.name,
+            digest=digest_of(text),
+            scope=wanted.scope,
+            person=await self._person(wanted),
+            created_by=by,
+            created_at=now,
+            agent=wanted.agent,
+            expires_at=parse_expiry(wanted.expires, now) if wanted.expires else None,
+        )
+        await self._store.tokens.add(token, via)
+        return token, text
+
+    async def all(self) -> list[AccessToken]:
+        """All of them by name, the expired ones too. Raises StoreError."""
+        return await self._store.tokens.all()
+
+    async def revoke(self, name: str, by: str, via: str = "") -> None:
+        """End a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
+        if not await self._store.tokens.revoke(name, by, via):
+            raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows those there are.")
+
+    async def find(self, text: str) -> AccessToken | None:
+        """The token that somebody shows, expired or not; None for any other text. Raises StoreError."""
+        if not text.startswith(PREFIX):
+            return None
+        digest = digest_of(text)
+        found = await self._store.tokens.by_digest(digest)
+        return found if found is not None and hmac.compare_digest(found.digest, digest) else None
+
+    async def named(self, name: str) -> AccessToken | None:
+        """The token of this name, expired or not. Raises StoreError."""
+        return await self._store.tokens.by_name(name) if NAME.fullmatch(name) else None
+
+    def has_expired(self, token: AccessToken) -> bool:
+        """Whether its time is up."""
+        return token.expires_at is not None and token.expires_at <= self._clock.now()
+
+    async def note_use(self, token: AccessToken) -> None:
+        """Note that it was used today; written once a day. Raises StoreError."""
+        today = self._clock.now().date().isoformat()
+        if token.used_on != today:
+            await self._store.tokens.note_use(token, today)
+
+    async def stands(self, token: AccessToken) -> bool:
+        """Whether it was neither revoked nor made anew, has not expired, and its person still has access."""
+        found = await self._store.tokens.by_digest(token.digest)
+        return found is not None and not self.has_expired(found) and await self.author(found) is not None
+
+    async def author(self, token: AccessToken) -> Author | None:
+        """The person as the author of messages, trusted as the access rules say; None when they have no access."""
+        platform, _, user = token.person.partition(":")
+        admission = await self._admission(token.person)
+        if not admission.allowed:
+            return None
+        name = self._links.people.find(token.person).name or (user if platform == "web" else token.name)
+        return Author(token.person, name, trusted=admission.trusted)
+
+    async def _person(self, wanted: NewToken) -> str:
+        """The person's identity. Raises InvalidInput when nobody is called so, or they have no access."""
+        linked = self._links.people.named(wanted.person)
+        if wanted.person and linked.identities:
+            person = linked.identities[0]
+        elif wanted.person == "owner" or (not wanted.person and wanted.scope == "admin"):
+            person = OWNER
+        else:
+            person = wanted.person or f"web:{wanted.name}"
+        platform, _, user = person.partition(":")
+        if not user or platform not in self._links.rules:
+            known = ", ".join(sorted(self._links.rules))
+            raise InvalidInput(
+                f"{person[:80]!r} is nobody: write PLATFORM:USER, with one of {known}, or a linked name."
+            )
+        if platform == "web" and not NAME.fullmatch(user):
+            raise InvalidInput(
+                f"A person of the page is web:NAME with 1 to 64 of a-z, 0-9, - and _, not {person[:80]!r}."
+            )
+        if person == OWNER and not wanted.person and wanted.scope != "admin":
+            raise InvalidInput("A token called owner would speak as the owner: say so by `--as owner`, or rename it.")
+        if not (await self._admission(person)).allowed:
+            raise InvalidInput(f"{person[:80]} has no access: put them into platforms.{platform}.allow, or pair them.")
+        return person
+
+    async def _admission(self, identity: str) -> Admission:
+        """What the rules say of somebody: their own platform's, and what their other identities vouch for.
+
+        A web:NAME that no rule names is let in by the token alone, and is not trusted.
+        """
+        platform, _, user = identity.partition(":")
+        person = self._links.people.find(identity)
+        rules = self._links.rules.get(platform)
+        found = Admission(True) if platform == "web" else STRANGER
+        if rules is not None:
+            paired = await self._pairing.people(platform)
+            anywhere = AccessRules(rules.owners, rules.allow, trust_everybody=rules.trust_everybody)
+            here = admit(anywhere, Author(user, roles=person.roles, trusted=False), "", paired)
+            found = here if here.allowed else found
+        for other in person.identities:
+            there, _, name = other.partition(":")
+            if there in self._links.rules and other != identity and not found.trusted:
+                elsewhere = vouched(self._links.rules[there], name, await self._pairing.people(there))
+                found = elsewhere if elsewhere.allowed else found
+        return found
+
+
+def digest_of(text: str) -> str:
+    """What is stored of a token's text: it has 256 random bits, so that one SHA-256 is enough."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,386 @@
+"""Backups: everything of a home directory in one file, made by hand or on schedule, checked, and kept in a place.
+
+A backup is a tar.gz of the database (by SQLite's online backup, so that it is of one moment, also while others write),
+`agents/`, `data/`, `template/` and the configuration without its secrets. A scheduled one is written under a name that
+ends in .partial, read back from where it is kept, opened and checked, and only then gets its name: what is listed was
+whole when it was made.
+"""
+
+import asyncio
+import contextlib
+import io
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import stat
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import IO, Protocol, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from shoal.config.redact import without_secrets
+from shoal.domain.clock import Clock
+from shoal.domain.errors import Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
+from shoal.domain.home import Home
+from shoal.domain.store import Settings
+from shoal.store.health import check_file, copy_connection
+
+log = logging.getLogger(__name__)
+
+FOLDERS = ("agents", "data", "template")
+DATABASE = "shoal.db"
+DUMP = "shoal.dump"
+CONFIGURATION = "shoal.toml"
+CHANGED_AT = "SHOAL.ctime_ns"
+"""The header that keeps when a file was changed, by which the marks of untrusted content go (decision 028)."""
+READ_WHOLE_BYTES_MAX = 67_108_864
+"""Files up to this size are read before they are written to the archive, so that one that changes cannot tear it."""
+LOOK_SECONDS_MAX = 3600.0
+"""How seldom the schedule looks whether a backup is due, and how soon a failed one is tried again."""
+NOT_SET = "backup.to is empty, so that there is no place for backups. Set it to a directory or s3://BUCKET/PREFIX."
+PROBLEM = ("backup", "problem")
+"""The setting that holds why the last scheduled backup failed; empty after one that did not."""
+
+_PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
+_NAME = re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
+_TIME = "%Y%m%dT%H%M%SZ"
+
+
+_T = TypeVar("_T")
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """One that was whole when it was made. `size_bytes` is the archive's."""
+
+    name: str
+    at: datetime
+    size_bytes: int
+
+
+class BackupPlace(Protocol):
+    """Where backups are kept. Calls block; they raise OSError."""
+
+    def sizes(self) -> dict[str, int]:
+        """The names of all files there, with their sizes in bytes."""
+        ...
+
+    def put(self, file: Path, name: str) -> None:
+        """Store a file, durably on return."""
+        ...
+
+    def fetch(self, name: str, file: Path) -> None:
+        """Copy one out. Raises FileNotFoundError."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give one another name."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete one."""
+        ...
+
+
+class DirectoryPlace:
+    """A directory, made when it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def sizes(self) -> dict[str, int]:
+        """Every file that is there now; none where there is no directory."""
+        found: dict[str, int] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._folder):
+                with contextlib.suppress(FileNotFoundError):
+                    found |= {entry.name: entry.stat().st_size} if entry.is_file() else {}
+        return found
+
+    def put(self, file: Path, name: str) -> None:
+        """Copied, closed to others, synced."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with file.open("rb") as source, os.fdopen(os.open(self._folder / name, flags, 0o600), "wb") as target:
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.fsync(target.fileno())
+
+    def fetch(self, name: str, file: Path) -> None:
+        """Copied."""
+        shutil.copyfile(self._folder / name, file)
+
+    def rename(self, old: str, new: str) -> None:
+        """Durable, too."""
+        (self._folder / old).replace(self._folder / new)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def remove(self, name: str) -> None:
+        """At once."""
+        (self._folder / name).unlink(missing_ok=True)
+
+
+class Backups:
+    """Makes backups, on schedule too, and keeps the newest. Without a `place` there are none.
+
+    `tell` is awaited once when backups begin to fail.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        place: BackupPlace | None,
+        clock: Clock,
+        settings: Settings,
+        tell: Callable[[str], Awaitable[None]],
+        *,
+        every_hours: float,
+        keep: int,
+        database_url: Callable[[], str],
+    ) -> None:
+        self._home = home
+        self._place = place
+        self._clock = clock
+        self._settings = settings
+        self._tell = tell
+        self._every = timedelta(hours=every_hours)
+        self._keep = keep
+        self._database_url = database_url
+        self._making = asyncio.Lock()
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether they are made without being asked for."""
+        return self._place is not None and bool(self._every)
+
+    async def listed(self) -> list[Backup]:
+        """Those that are kept, newest first. Raises StoreError when their place cannot be read."""
+        return await _blocking(partial(listed_in, self._place)) if self._place is not None else []
+
+    async def problem(self) -> str:
+        """Why the last one failed; empty if it did not. Raises StoreError."""
+        return await self._settings.get(*PROBLEM) or ""
+
+    async def make(self) -> Backup:
+        """Make one now, check it, and delete those beyond `keep`.
+
+        Raises Conflict where there is no place for it, StoreError when it fails; what there was stays then. Cancelled,
+        it goes on in its thread.
+        """
+        if self._place is None:
+            raise Conflict(NOT_SET)
+        work = partial(make_backup, self._home, self._place, self._clock.now(), self._keep, self._database_url())
+        async with self._making:
+            made = await _blocking(work)
+        if await self.problem():
+            await self._settings.put(*PROBLEM, "")
+        log.info("made a backup", extra={"backup": made.name, "bytes": made.size_bytes})
+        return made
+
+    async def run(self) -> None:
+        """Make one whenever the newest is older than `every_hours`; for ever. Raises StoreError of the settings."""
+        while self.is_scheduled:
+            wait = LOOK_SECONDS_MAX
+            try:
+                newest = next(iter(await self.listed()), None)
+                due = newest.at + self._every if newest is not None else self._clock.now()
+                if due <= self._clock.now():
+                    due = (await self.make()).at + self._every
+                wait = min(wait, max(0.0, (due - self._clock.now()).total_seconds()))
+            except StoreError as error:
+                await self._failed(str(error))
+            await self._clock.sleep(wait)
+
+    async def _failed(self, why: str) -> None:
+        log.error("no backup could be made; `shoal doctor` tells of it until one can", extra={"why": why})
+        if not await self.problem():
+            await self._settings.put(*PROBLEM, why)
+            await self._tell(f"I could not make a backup, and try again every hour. {why}")
+
+
+async def _blocking(work: Callable[[], _T]) -> _T:
+    try:
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except (OSError, InvalidInput, tarfile.TarError, sqlite3.Error) as error:
+        raise StoreError(f"Backups fail: {error}. Check backup.to, its room and its rights.") from error
+
+
+def listed_in(place: BackupPlace) -> list[Backup]:
+    """Those that are kept, newest first. Raises OSError when their place cannot be read."""
+    found: list[Backup] = []
+    for name, size_bytes in place.sizes().items():
+        if match := _NAME.fullmatch(name):
+            found.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
+    return sorted(found, key=lambda one: one.at, reverse=True)
+
+
+def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, database_url: str) -> Backup:
+    """Make a backup, check it where it is kept, and delete all but the newest `keep`.
+
+    Raises OSError, StoreError, InvalidInput; what there was stays then.
+    """
+    name = f"shoal-{now.strftime(_TIME)}.tar.gz"
+    unchecked = f"{name}.partial"
+    for left in place.sizes():
+        if left.startswith("shoal-") and left.endswith(".partial"):  # of a process that ended meanwhile
+            place.remove(left)
+    with tempfile.TemporaryDirectory(prefix="shoal-backup-") as folder:
+        made, read = Path(folder) / name, Path(folder) / "read"
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
+            write_archive(home, target, [], with_secrets=False, database_url=database_url)
+        place.put(made, unchecked)
+        made.unlink()
+        try:
+            place.fetch(unchecked, read)
+            check_archive(read)
+        except (OSError, ShoalError):
+            place.remove(unchecked)
+            raise
+        size_bytes = read.stat().st_size
+    place.rename(unchecked, name)
+    for old in listed_in(place)[keep:]:
+        place.remove(old.name)
+    return Backup(name, now.replace(microsecond=0), size_bytes)
+
+
+def check_archive(file: Path) -> None:
+    """Read a backup to its end and look through its database. Raises InvalidInput, StoreCorrupt."""
+    with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
+        database = Path(folder) / DATABASE
+        try:
+            with tarfile.open(file, mode="r:gz") as archive:
+                for entry in archive:
+                    content = archive.extractfile(entry) if entry.isreg() else None
+                    if content is not None:
+                        _read_through(content, database if entry.name == DATABASE else Path(os.devnull))
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
+        if database.exists():
+            check_database(database, file)
+
+
+def _read_through(content: IO[bytes], target: Path) -> None:
+    with target.open("wb") as file:
+        shutil.copyfileobj(content, file)
+
+
+def check_database(database: Path, file: Path) -> None:
+    """Look through the database of a backup. Raises StoreCorrupt."""
+    problem = check_file(database, "integrity_check").problem
+    if problem:
+        raise StoreCorrupt(f"The database in {file.name} is damaged: {problem}. Take an older backup.")
+
+
+def write_archive(
+    home: Home, target: io.BufferedIOBase, notes: list[str], *, with_secrets: bool, database_url: str = ""
+) -> None:
+    """Write a home directory, with the database at `database_url` where there is one, into a file.
+
+    `notes` gets what the operator should know. Raises StoreError, StoreCorrupt, OSError.
+    """
+    with tarfile.open(fileobj=target, mode="w:gz") as archive, tempfile.TemporaryDirectory() as folder:
+        if database_url:
+            dump = Path(folder) / DUMP
+            dump_server(database_url, dump)
+            _add(archive, dump, DUMP)
+        elif home.database_file.exists():
+            copy = Path(folder) / DATABASE
+            copy_database(home.database_file, copy)
+            _add(archive, copy, DATABASE)
+        for name in FOLDERS:
+            for path in _below(home.root / name):
+                _add(archive, path, path.relative_to(home.root).as_posix())
+        if home.config_file.exists():
+            _add_configuration(archive, home, notes, with_secrets=with_secrets)
+        if with_secrets and home.token_file.exists():
+            _add(archive, home.token_file, home.token_file.name)
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """SQLite's online backup: a consistent copy while others write. Raises StoreCorrupt."""
+    try:
+        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as reading:
+            copy_connection(reading, target)
+    except sqlite3.DatabaseError as error:
+        raise StoreCorrupt(f"{source} cannot be copied: {error}. `shoal doctor` says more.") from error
+
+
+def dump_server(url: str, target: Path) -> None:
+    """Dump a PostgreSQL database, and have the dump read again. Raises StoreError."""
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    if not shutil.which("pg_dump") or not shutil.which("pg_restore"):
+        raise StoreError(
+            "pg_dump is not installed, which the backup of a database on a server needs. Install PostgreSQL's client "
+            "programs of the server's version, or have the server itself be backed up and leave backup.to empty."
+        )
+    parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
+    environment = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("PG")}
+    if "password" in parts:  # an argument could be read by everybody on the machine
+        environment["PGPASSWORD"] = parts.pop("password")
+    for command in (
+        ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={make_conninfo('', **parts)}"],
+        ["pg_restore", "--list", str(target)],
+    ):
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+        if ran.returncode:
+            raise StoreError(f"{command[0]} failed: {' '.join(ran.stderr.split())[-300:]}")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """A folder and all that is in it, links not followed."""
+    if not folder.is_dir():
+        return
+    yield folder
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent) / name for name in sorted(folders + files))
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    """Add a file, folder or link; one that has vanished, and sockets and devices, are left out."""
+    try:
+        mode, changed_at = path.lstat().st_mode, path.lstat().st_ctime_ns
+        if stat.S_ISREG(mode) and path.stat().st_size <= READ_WHOLE_BYTES_MAX:
+            content = path.read_bytes()
+            entry = archive.gettarinfo(path, name)
+            entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", len(content)
+            entry.pax_headers = {CHANGED_AT: str(changed_at)}
+            archive.addfile(entry, io.BytesIO(content))
+        elif stat.S_ISREG(mode):
+            with path.open("rb") as content:
+                entry = archive.gettarinfo(path, name, content)
+                entry.type, entry.linkname, entry.pax_headers = tarfile.REGTYPE, "", {CHANGED_AT: str(changed_at)}
+                archive.addfile(entry, content)
+        elif stat.S_ISDIR(mode) or stat.S_ISLNK(mode):
+            archive.add(path, name, recursive=False)
+    except FileNotFoundError:
+        return
+
+
+def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *, with_secrets: bool) -> None:
+    text = home.config_file.read_text(encoding="utf-8")
+    if not with_secrets:
+        redacted = without_secrets(text)
+        if redacted is None:
+            notes.append(f"{CONFIGURATION} was left out: its secrets could not be told apart. Keep it by yourself.")
+            return
+        if redacted != text:
+            notes.append(f"The secrets written in {CONFIGURATION} were left out; --with-secrets keeps them.")
+        text = redacted
+    content = text.encode()
+    entry = tarfile.TarInfo(CONFIGURATION)
+    entry.size, entry.mode, entry.mtime = len(content), 0o600, int(home.config_file.stat().st_mtime)
+    archive.addfile(entry, io.BytesIO(content))

@@ -1,0 +1,55 @@
+"""Which files a later command may execute: all but those whose name says that they are data.
+
+Known is a list, not the rest: a name without a known extension of data, a dotted name, a name that some program looks
+for by itself, an executable file and one that begins with `#!` all count as code.
+"""
+
+import os
+import re
+import stat
+from pathlib import PurePosixPath
+
+_DATA = frozenset(
+    """
+    txt text md markdown rst adoc csv tsv jsonl ndjson geojson log diff patch html htm css svg png jpg jpeg gif webp bmp
+    ico pdf docx xlsx pptx odt ods epub mp3 mp4 wav ogg webm mov zip gz tgz bz2 xz zst tar 7z bak orig db sqlite sqlite3
+    parquet feather ics vcf eml srt vtt bib md5 sha256 po pot
+    """.split()  # noqa: SIM905
+)
+# Much that decides what runs is JSON, XML or HTML; it is data where the folder says so, and templates are not.
+_DATA_IN_FOLDERS = frozenset({"json", "xml", "dat", "data", "out", "tmp"})
+_DATA_FOLDERS = frozenset({"data", "out", "output", "outputs", "result", "results", "report", "reports", "tmp", "temp",
+                           "fixtures", "exports", "downloads", "coverage", "scratch"})  # fmt: skip
+_CODE_FOLDERS = frozenset({"templates", "views", "layouts", "partials", "_includes", "_layouts", "hooks", "bin",
+                           "requirements", "constraints"})  # fmt: skip
+_LOOKED_FOR = re.compile(
+    r"CMake.*|entry_points\.txt|meson_options\.txt|conanfile\.txt|(?:.*-)?(?:requirements|constraints)(?:[-._].*)?\.txt"
+    r"|.*-requirements\.txt|(?:package|composer|deno|[jt]sconfig.*|tasks|launch|settings|pom|build)\.(?:json|xml)",
+    re.IGNORECASE,
+)
+
+
+def is_code(name: str) -> bool:
+    """Whether a file of this name (or path) may be executed by something, or decide what is."""
+    path = PurePosixPath(name)
+    extension, folders = path.suffix[1:].lower(), {part.lower() for part in path.parts[:-1]}
+    if any(part.startswith(".") and part not in (".", "..") for part in path.parts) or folders & _CODE_FOLDERS:
+        return True
+    is_data = extension in _DATA or (extension in _DATA_IN_FOLDERS and bool(folders & _DATA_FOLDERS))
+    return not is_data or _LOOKED_FOR.fullmatch(path.name) is not None
+
+
+def runs_as_code(path: str) -> bool:
+    """Whether an existing file may be executed whatever its name: by its rights, its beginning, or another name."""
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode):
+            return True
+        if found.st_mode & 0o111 or found.st_nlink > 1:
+            return True
+        with open(path, "rb") as file:
+            return file.read(2) == b"#!"
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,200 @@
+"""Reads the words of a command as its program does: which are options, which are their values, which are operands.
+
+| the program reads options | here |
+|---|---|
+| in clusters (`-qu CMD`), with attached values (`-nOCMD`, `--name=value`), values in the next word | the same |
+| by unique beginnings of long options | unknown: which beginnings are unique is not known |
+| behind operands too | unless its `style` is `posix`, where the first operand ends them |
+| up to `--` | the same; after it everything is an operand |
+| of one dash and many letters (`go`, `java`) | `style` is `words` |
+| the same, values attached to one letter too (`gcc -Idir`) | `style` is `compiler` |
+| not at all (`echo`) | `style` is `none` |
+
+Reading ends at the first word that is not on the list, or that may turn into an option which is not. Where that does
+not matter (`free` programs) the reading is `unsure`: what is read is not known then.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from shoal.permissions.expansion import Variables, after, expand, may_be_option, single
+from shoal.permissions.words import Word
+
+
+class Program(msgspec.Struct, frozen=True, dict=True):
+    """What is known of a program: whatever is not written here has to be asked for.
+
+    `operands` has a role for each operand, a star behind one that repeats; `options` are those that are known to be
+    safe: `-abc` for letters, `-o=r` or `--output=w` for those with a value of that role, `=?` for an optional value
+    that can only be attached, `=2` for two values, `-#` for any number.
+
+    Roles: `r` a file or folder that is read, `w` a file that is written, `m` a folder that is made, `c` a file that is
+    run, `d` a folder to work in, `n` a plain name or number that cannot be a path, `!` reads what is not named (a flag
+    with it has no value), empty or `:` for data.
+
+    kinds      what it does beside its roles
+    ---------  ----------------------------------------------------------------------
+    pure       nothing: it shows, searches, counts, converts
+    change     removes files that it names, or changes what they are; runs nothing and makes no new names
+    outside    reads or changes what it does not name, or reaches the network
+    code       runs what stands in the workspace
+
+    `free` tells that none of its options, listed or not, runs or writes anything, so that a word which may become an
+    option does not matter. `here` programs read the working directory when no operand is a file. With `subs` the first
+    operand is a command of its own; with `rest` what follows the operands is another program's command. `startup` are
+    files that it reads at every start where they exist; then nothing is known of it.
+    """
+
+    operands: str = ""
+    options: str = ""
+    kind: Literal["pure", "change", "outside", "code"] = "pure"
+    startup: str = ""
+    free: bool = False
+    here: bool = False
+    rest: bool = False
+    style: Literal["gnu", "posix", "words", "compiler", "none"] = "gnu"
+    subs: Mapping[str, "Program"] = {}
+    check: str = ""
+
+    @cached_property
+    def known(self) -> Mapping[str, str]:
+        """The options: their names to the roles of their values, `flag` for those without one."""
+        found: dict[str, str] = {}
+        for token in self.options.split():
+            name, equals, role = token.partition("=")
+            role = role or ":" if equals else "flag"
+            if name.startswith("--") or self.style in ("words", "compiler") or name == "-#":
+                found[name] = role
+            else:
+                found |= {f"-{letter}": role for letter in name[1:]}
+        return found
+
+    @cached_property
+    def roles(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+        """The roles of the first operands, of those in the middle (empty: there are none), and of the last."""
+        tokens = self.operands.split()
+        star = next((place for place, token in enumerate(tokens) if token.endswith("*")), len(tokens))
+        middle = tokens[star][:-1] if star < len(tokens) else ""
+        return tuple(tokens[:star]), middle, tuple(tokens[star + 1 :])
+
+
+class Reading(msgspec.Struct):
+    """The options in order, each with its value; the operands; and the place of the first word that is not known.
+
+    `unsure` tells that a word may turn into options, or into more words than it seems.
+    """
+
+    options: list[tuple[str, str, Word | None]] = []
+    operands: list[Word] = []
+    places: list[int] = []
+    offending: int | None = None
+    unsure: bool = False
+
+    def values(self, *names: str) -> list[Word]:
+        """The values given to options of these names."""
+        return [word for name, _, word in self.options if name in names and word is not None]
+
+    def has(self, *names: str) -> bool:
+        """Whether an option of these names is given."""
+        return any(name in names for name, _, _ in self.options)
+
+
+def read_options(program: Program, words: Sequence[Word], variables: Variables, start: int = 1) -> Reading:
+    """Read the words from `start` on; places count from the first of all words."""
+    reading = Reading()
+    place = start
+    ended = program.style == "none"
+    while place < len(words):
+        word = words[place]
+        if ended:
+            reading.operands.append(word)
+            reading.places.append(place)
+        elif word.value == "--" and program.style not in ("words", "compiler"):
+            ended = True
+        elif _is_operand(program, word, variables):
+            reading.unsure |= word.value is None and may_be_option(word, variables) and expand(word, variables) is None
+            reading.operands.append(word)
+            reading.places.append(place)
+            ended = program.style == "posix" or bool(program.subs)
+        else:
+            taken = _option(program, words, place, reading)
+            if not taken:
+                reading.offending = place
+                return reading
+            place += taken - 1
+        place += 1
+    return reading
+
+
+def _is_operand(program: Program, word: Word, variables: Variables) -> bool:
+    if word.value is not None:
+        return word.value == "-" or not word.value.startswith("-")
+    if not may_be_option(word, variables):
+        return True
+    return program.free and not word.begins.startswith("-")
+
+
+def _option(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
+    """Read the option at a place and return how many words it takes; 0 when it is not known."""
+    word = words[place]
+    if not single(word):
+        reading.unsure = True
+        if not program.free:
+            return 0
+    if program.style in ("words", "compiler") or word.begins.startswith("--"):
+        return _long(program, words, place, reading)
+    letters = word.begins[1:]
+    for number, letter in enumerate(letters):
+        if number == 0 and word.value is not None and "-#" in program.known and letters.isdigit():
+            return 1
+        role = program.known.get(f"-{letter}")
+        if role is None:
+            return 0
+        rest = after(word, number + 2)
+        attached = bool(rest.begins) or rest.value is None
+        if role in ("flag", "!"):
+            reading.options.append((f"-{letter}", role, None))
+        elif attached or role == "?":
+            reading.options.append((f"-{letter}", role, rest if attached else None))
+            return 1
+        else:
+            return _with_value(f"-{letter}", role, words, place, reading, free=program.free)
+    return 1 if word.value is not None else 0
+
+
+def _long(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
+    word = words[place]
+    name, equals, _ = word.begins.partition("=")
+    role = program.known.get(name)
+    if role is None and program.style == "compiler" and word.value is not None:
+        name = word.begins[:2]
+        role = program.known.get(name, "flag")
+        if role != "flag":
+            reading.options.append((name, role, after(word, 2)))
+        return int(role != "flag")
+    if role is None or (word.value is None and not equals):
+        return 0
+    if equals:
+        if role in ("flag", "2"):
+            return 0
+        reading.options.append((name, role, after(word, len(name) + 1)))
+        return 1
+    if role in ("flag", "?", "!"):
+        reading.options.append((name, role, None))
+        return 1
+    return _with_value(name, role, words, place, reading, free=program.free)
+
+
+def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading: Reading, *, free: bool) -> int:
+    """An option whose value is the next word, or the next two."""
+    count = 2 if role == "2" else 1
+    values = words[place + 1 : place + 1 + count]
+    sure = all(single(value) for value in values)
+    if len(values) < count or not (sure or free):
+        return 0
+    reading.unsure |= not sure
+    reading.options += [(name, ":" if role == "2" else role, value) for value in values]
+    return 1 + count

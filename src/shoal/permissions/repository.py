@@ -1,0 +1,213 @@
+"""Repositories of git: which files decide what git runs in one, and whether they let it run anything.
+
+What git runs beside itself comes from configuration (`diff.*.textconv`, `core.fsmonitor`, `gpg.program`, aliases …) and
+from hooks. So a repository is inert only if it can be found, every key of every configuration that it uses is on a list
+of keys that run nothing, and no hook is active. Anything unusual (an include, a bare repository, submodules, a split
+index) makes it not inert. The configuration files and the folder of hooks are what an approval has to cover.
+"""
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+CONFIG_BYTES_MAX = 65_536
+INDEX_BYTES_MAX = 67_108_864
+FILES_KEPT_MAX = 256
+SETTLED_NS = 2_000_000_000
+
+INERT = re.compile(
+    r"core\.(repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"
+    r"|quotepath|abbrev|compression|longpaths|preloadindex|untrackedcache|checkstat|trustctime|sharedrepository)"
+    r"|user\.(name|email|useconfigonly|signingkey)|author\.(name|email)|committer\.(name|email)"
+    r"|remote\.[^\n]*\.(url|pushurl|fetch|push|tagopt|prune|mirror)|branch\.[^\n]*\.(remote|merge|rebase|description)"
+    r"|color\.[a-z.]+|init\.defaultbranch|pull\.(rebase|ff)|push\.(default|autosetupremote|followtags)|advice\.[a-z]+"
+    r"|fetch\.(prune|prunetags)|merge\.(ff|conflictstyle)|rebase\.(autostash|autosquash)|commit\.verbose|tag\.sort"
+    r"|status\.(short|branch|showuntrackedfiles|relativepaths)|log\.(date|decorate|follow|abbrevcommit)"
+    r"|diff\.(renames|renamelimit|algorithm|mnemonicprefix|noprefix|context|interhunkcontext|colormoved|statgraphwidth)"
+    r"|blame\.(date|showemail|coloring)|column\.[a-z]+|gc\.(auto|reflogexpire)|index\.version"
+    r"|submodule\.[^\n]*\.(url|active)|http\.(postbuffer|sslverify)|safe\.directory|i18n\.[a-z]+|grep\.[a-z]+"
+)
+"""The keys, in lower case, whose values make git run nothing and write nothing elsewhere."""
+_VALUES = {"core.repositoryformatversion": re.compile(r"0")}
+_HEADER = re.compile(r'\[([A-Za-z0-9-]+)(?: "((?:[^"\\\n]|\\["\\])*)")?\]\s*(?:[#;].*)?')
+_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:\s*=\s*([^\\\r\x00]*))?")
+_HEAD = re.compile(r"ref: refs/[A-Za-z0-9._/@+-]+\n|[0-9a-f]{40}\n")
+_SAMPLE = ".sample"
+_GITLINK = b"\x00\x00\xe0\x00"  # the mode of an entry of the index that is another repository
+_BARE = ("HEAD", "objects", "refs")
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """What was found, as host paths: the files that decide what git runs, whether they let it run nothing, and the top
+    of the work tree."""
+
+    files: tuple[str, ...] = ()
+    inert: bool = False
+    top: str | None = None
+
+
+def repository_at(
+    folder: str, home: str | None, outside: Callable[[str], bool], to_host: Callable[[str], str | None]
+) -> Repository:
+    """The repository that git uses in a folder; asks the file system.
+
+    `home` has the user's configuration, `outside` says that a folder is beyond what commands can see, and `to_host`
+    turns an absolute path that git reads in a file into one of the host (None: there is no telling).
+    """
+    top, git_dir = _find(folder, outside, to_host)
+    if git_dir is None:
+        return Repository()
+    common = _shared_dir(git_dir, to_host)
+    configs = [f"{path}/config" for path in dict.fromkeys((git_dir, common or git_dir))]
+    above: tuple[str, ...] = ()
+    if home is not None:
+        configs += [f"{home}/.gitconfig", f"{home}/.config/git/config"]
+        above = (f"{home}/.config", f"{home}/.config/git")
+    hooks = f"{common or git_dir}/hooks"
+    inert = common is not None and all(_config_is_inert(path) for path in configs)
+    inert = inert and not any(os.path.islink(path) for path in (*above, *configs, hooks, f"{git_dir}/index"))
+    return Repository((*configs, hooks), inert and not _has_hooks(hooks) and not _has_more(git_dir), top)
+
+
+def _find(
+    folder: str, outside: Callable[[str], bool], to_host: Callable[[str], str | None]
+) -> tuple[str | None, str | None]:
+    """The top of the work tree that holds a folder, and the repository's directory; None for that where there is none,
+    or one that git may pass over."""
+    place: str = folder
+    while not outside(place) and not all(os.path.lexists(f"{place}/{name}") for name in _BARE):
+        dot = f"{place}/.git"
+        if os.path.isdir(dot) or os.path.islink(dot):
+            return place, dot if _is_git_dir(dot, _shared_dir(dot, to_host)) else None
+        if os.path.lexists(dot):
+            text = _text(dot).rstrip("\n")
+            found = to_host(os.path.join(place, text.removeprefix("gitdir: "))) if text.startswith("gitdir: ") else None
+            return place, found if found is not None and _is_git_dir(found, _shared_dir(found, to_host)) else None
+        if place in ("", "/"):
+            break
+        place = os.path.dirname(place)
+    return None, None
+
+
+def _is_git_dir(git_dir: str, common: str | None) -> bool:
+    """Whether git takes the directory for a repository beyond doubt."""
+    return (
+        common is not None
+        and not any(os.path.islink(path) for path in (git_dir, common, f"{git_dir}/HEAD"))
+        and os.path.isdir(f"{common}/objects")
+        and os.path.isdir(f"{common}/refs")
+        and _HEAD.fullmatch(_text(f"{git_dir}/HEAD")) is not None
+    )
+
+
+def _shared_dir(git_dir: str, to_host: Callable[[str], str | None]) -> str | None:
+    if not os.path.lexists(f"{git_dir}/commondir"):
+        return git_dir
+    text = _text(f"{git_dir}/commondir").rstrip("\n")
+    return to_host(os.path.join(git_dir, text)) if text else None
+
+
+def _config_is_inert(path: str) -> bool:
+    """Whether every line of a configuration file is of a known form, with a key that is on the list."""
+    try:
+        info = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    if not stat.S_ISREG(info.st_mode):
+        return False
+    stamp = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    return _kept((path, stamp), lambda: all(_keys(_text(path))) and (info.st_size == 0 or bool(_text(path))))
+
+
+_judged: dict[tuple[str, tuple[int, ...]], bool] = {}
+
+
+def _kept(key: tuple[str, tuple[int, ...]], judge: Callable[[], bool]) -> bool:
+    """What was found about a file, kept while it is the same; a new one could change within a tick of the clock."""
+    found = _judged.get(key)
+    if found is None:
+        found = judge()
+        if time.time_ns() - key[1][-1] < SETTLED_NS:
+            return found
+        while len(_judged) >= FILES_KEPT_MAX:
+            _judged.pop(next(iter(_judged)))
+        _judged[key] = found
+    return found
+
+
+def _keys(text: str) -> Iterator[bool]:
+    """Whether each line is known to be inert."""
+    section = ""
+    for line in text.split("\n"):
+        stripped = line.strip(" \t")
+        if not stripped or stripped[0] in "#;":
+            continue
+        header, entry = _HEADER.fullmatch(stripped), _ENTRY.fullmatch(stripped)
+        if header is not None:
+            section = header[1].lower() + (f".{header[2].lower()}" if header[2] is not None else "")
+        elif entry is not None and section:
+            key, value = f"{section}.{entry[1].lower()}", (entry[2] or "").strip().lower()
+            yield _is_inert(key, value)
+        else:
+            yield False
+
+
+def _is_inert(key: str, value: str) -> bool:
+    if key == "core.bare":
+        return value == "false"
+    wanted = _VALUES.get(key)
+    return INERT.fullmatch(key) is not None and (wanted is None or wanted.fullmatch(value) is not None)
+
+
+def _has_hooks(folder: str) -> bool:
+    try:
+        return any(not name.endswith(_SAMPLE) for name in os.listdir(folder))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _has_more(git_dir: str) -> bool:
+    """Whether other repositories belong to it (their configuration counts as well), or its index is in pieces."""
+    index = f"{git_dir}/index"
+    try:
+        if any(name.startswith("sharedindex") for name in os.listdir(git_dir)):
+            return True
+        info = os.stat(index)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    stamp = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    return _kept((index, stamp), lambda: _index_has_links(index))
+
+
+def _index_has_links(path: str) -> bool:
+    """Whether the index may have an entry that is a repository."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(INDEX_BYTES_MAX + 1)
+    except OSError:
+        return True
+    return len(content) > INDEX_BYTES_MAX or _GITLINK in content
+
+
+def _text(path: str) -> str:
+    """The text of a small plain file; empty for anything else, a question mark where programs read it otherwise."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            content = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError:
+        return ""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return "?"
+    return "?" if len(content) > CONFIG_BYTES_MAX or "\r" in text or "\0" in text else text

@@ -1,0 +1,458 @@
+"""Notices that a database is damaged, was replaced, or has lost what was not in its file yet.
+
+what happened                                    noticed by                                  when
+----------------------------------------------   -----------------------------------------   -------------------------
+pages changed behind SQLite's back               a failing statement; the checks             at once; at starts, daily
+a file removed, moved, overwritten or cut off    device, inode, mark, length of the -wal     around each commit, and
+while it is in use                                                                           every few seconds
+-wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
+the database removed while its -wal is left      the -wal                                    at the start
+
+The mark is `pragma application_id`: a new number for each process that has the database open, 0 once it was closed and
+all of the -wal is in the file. It is read from the file itself, so that it tells what lies there and travels with
+copies. Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`)
+is closed last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the
+files that were removed or moved; what they held is saved through it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import sqlite3
+import struct
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from shoal.domain.errors import StoreCorrupt
+
+log = logging.getLogger(__name__)
+
+START_CHECK_SECONDS = 1.0
+"""How long a start looks for damage; a file that takes longer is looked through in the background."""
+CLOSED_MARK = 0
+WAL_HEADER_BYTES = 32
+FRAME_HEADER_BYTES = 24
+BACKGROUND_CHECK_SECONDS = 120.0
+"""How long the daily check may take; it holds back the reuse of the -wal meanwhile."""
+RESCUES_MAX = 100
+BACKGROUND_NICENESS = 19
+WHAT_TO_DO = "`shoal restore` names the newest backup and says how to go on."
+
+CheckKind: TypeAlias = Literal["quick_check", "integrity_check"]
+"""Of the whole check's time the quick one, which does not compare indexes with their tables, takes a sixth."""
+
+_MARK = struct.Struct(">I")
+_MARK_OFFSET = 68
+_WAL_VERSION_OFFSET = 18
+_INDEX = struct.Struct("=14xHI12x8s56xI")
+"""The start of -shm: page size, last frame, salts, frames that are in the database (sqlite.org/walformat.html)."""
+
+
+class Health:
+    """What is known to be wrong with a database; may be set and asked in any thread."""
+
+    def __init__(self) -> None:
+        self.damage = ""
+        """Empty, or what is wrong and what to do, in whole sentences. It stays until the process ends."""
+
+    def report(self, damage: str) -> StoreCorrupt:
+        """Take the first damage down, log it, and return it as the error to raise."""
+        if not self.damage:
+            self.damage = damage
+            log.critical("%s", damage)
+        return StoreCorrupt(self.damage)
+
+    def check(self) -> None:
+        """Raise StoreCorrupt if something is wrong."""
+        if self.damage:
+            raise StoreCorrupt(self.damage)
+
+    async def look_through(self, seconds: float) -> None:
+        """Look at all of the database for at most so many seconds, at low priority. A server sees to its own."""
+
+
+class _Index(NamedTuple):
+    """What SQLite last noted in -shm of the -wal."""
+
+    page_bytes: int
+    last_frame: int
+    salts: bytes
+    frames_copied: int
+
+    @property
+    def frames_needed(self) -> int:
+        """How many frames the -wal has to hold; none once all of them are in the database."""
+        return self.last_frame if self.frames_copied < self.last_frame else 0
+
+    @property
+    def bytes_needed(self) -> int:
+        """How long the -wal is at least while SQLite may read from it."""
+        page_bytes = 65_536 if self.page_bytes == 1 else self.page_bytes
+        return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
+
+
+class FileHealth(Health):
+    """Watches the files of one SQLite database for the process that writes to it.
+
+    The order is `admit`, then the writer's connection, `begin`, `check` for each commit, `end` while the writer is
+    still open, `release` when it is not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._wal = path.with_name(f"{path.name}-wal")
+        self._shm = path.with_name(f"{path.name}-shm")
+        self._used = _used(path)
+        self._files: dict[Path, int] = {}  # kept open: closing one gives up the locks that SQLite has on it
+        self._known: dict[Path, tuple[int, int]] = {}
+        self._mark: int | None = None
+        self._guard: sqlite3.Connection | None = None
+        self._reporting = threading.Lock()
+
+    def admit(self, *, accept_loss: bool = False) -> None:
+        """Look at the files before anything is written. Raises StoreCorrupt, OSError, sqlite3.Error.
+
+        `accept_loss` goes on without what the -wal should hold and does not; damaged pages are refused even then.
+        """
+        self._files[self._path] = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        wal_bytes = _size(self._wal)
+        if not os.fstat(self._files[self._path]).st_size:
+            if wal_bytes and not accept_loss:
+                raise StoreCorrupt(f"{self._path} is gone or empty, and {self._wal.name} is left. {_PUT_BACK}")
+            return
+        before, salts = _index(self._shm) if wal_bytes else None, _salts(self._wal)
+        problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
+        if problem:
+            raise StoreCorrupt(f"{self._path} is damaged: {problem}. {WHAT_TO_DO}")
+        if not accept_loss:
+            refuse_without_wal(self._path, self._marked(), wal_bytes)
+        after = _index(self._shm)
+        if before is not None and salts in (before.salts, b"") and not accept_loss:
+            found = after.last_frame if after is not None else 0
+            if found < before.frames_needed:
+                raise StoreCorrupt(
+                    f"{self._path} lacks what was written last: of {before.last_frame} pages in {self._wal.name} "
+                    f"{found} can be read. {_PUT_BACK}"
+                )
+
+    def begin(self, writer: sqlite3.Connection) -> None:
+        """Mark the database as in use and watch its files from now on. Raises sqlite3.Error, OSError."""
+        mark = secrets.randbelow(2**31 - 1) + 1
+        writer.execute(f"pragma application_id = {mark}")
+        writer.execute("pragma wal_checkpoint(passive)").fetchone()
+        self._guard = _connect_read_only(self._path)
+        self._guard.execute("select count(*) from sqlite_master").fetchone()
+        self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
+        self._files[self._used] = os.open(self._used, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._files[self._used], _MARK.pack(mark), 0)
+        self._mark = mark if self._marked() == mark else None  # a reader of another process may hold it up
+        self._known = {path: _identity(path) for path in (self._path, self._wal, self._shm)}
+
+    def check(self) -> None:
+        """Raise StoreCorrupt if something is wrong, or if the files are not what they were; a few microseconds."""
+        if self.damage or not self._known:
+            return super().check()
+        lost = [path for path, known in self._known.items() if _identity(path) != known]
+        overwritten = self._mark is not None and self._marked() != self._mark and not self._is_shared()
+        index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))
+        cut = not lost and index is not None and _size(self._wal) < index.bytes_needed
+        if not lost and not overwritten and not cut:
+            return None
+        with self._reporting:
+            if not self.damage:
+                raise self.report(self._describe(lost, overwritten=overwritten))
+        return super().check()
+
+    def note(self) -> None:
+        """Something is about to be stored: it is in the -wal, until the database itself was written later than now."""
+        if self._used in self._files:
+            now = time.time_ns()
+            os.utime(self._files[self._used], ns=(now, now))
+
+    async def look_through(self, seconds: float) -> None:
+        """Have SQLite check the whole file beside everything else, and report what it finds."""
+        if self.damage:
+            return
+        loop = asyncio.get_running_loop()
+        check = _Check(self._path, "integrity_check")
+        timer = loop.call_later(seconds, check.expire)
+        thread = ThreadPoolExecutor(1, "shoal-check")
+        try:
+            found = await loop.run_in_executor(thread, check.run_nicely)
+        finally:
+            timer.cancel()
+            check.expire()
+            thread.shutdown(wait=False)
+        if found.problem:
+            self.report(f"{self._path} is damaged: {found.problem}. Stop Shoal. {WHAT_TO_DO}")
+        elif not found.is_whole:
+            log.info("the database is large: not all of it was checked", extra={"seconds": seconds})
+
+    def end(self, writer: sqlite3.Connection) -> None:
+        """Mark the database as closed, unless something is wrong with it. Raises sqlite3.Error."""
+        with contextlib.suppress(StoreCorrupt):
+            self.check()
+        if not self.damage and self._guard is not None:
+            writer.execute(f"pragma application_id = {CLOSED_MARK}")
+            self._guard.close()
+            self._guard = None
+            self._used.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let the files go."""
+        if self._guard is not None:
+            self._guard.close()
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def _is_shared(self) -> bool:
+        """Whether the mark is that of another process, which has opened the same database after us, or closed it."""
+        found = self._marked()
+        try:
+            own = _MARK.pack(found if found is not None else CLOSED_MARK)
+            is_shared = self._used.read_bytes() == own
+        except FileNotFoundError:
+            is_shared = found == CLOSED_MARK
+        if is_shared:
+            self._mark = found
+        return is_shared
+
+    def _describe(self, lost: list[Path], *, overwritten: bool) -> str:
+        if overwritten:
+            return f"{self._path} was overwritten while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
+        if not lost:
+            return f"{self._wal} was cut off while Shoal was using it. Stop Shoal. {WHAT_TO_DO}"
+        what = f"{' and '.join(map(str, lost))} was removed or replaced while Shoal was using it."
+        saved = self._rescue()
+        if saved is None:
+            return f"{what} Put it back as it was, and restart Shoal; else {WHAT_TO_DO}"
+        return (
+            f"{what} All that it held was saved as {saved}. Stop Shoal, remove {self._path}, {self._wal.name} and "
+            f"{self._shm.name}, rename {saved.name} to {self._path.name}, and start again."
+        )
+
+    def _rescue(self) -> Path | None:
+        """Save what the files still hold that only this process has open; None when that cannot be done."""
+        if self._guard is None:
+            return None
+        for number in range(1, RESCUES_MAX + 1):
+            saved = self._path.with_name(f"{self._path.name}.rescued-{number}")
+            try:
+                os.close(os.open(saved, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            except FileExistsError:
+                continue
+            except OSError:
+                return None
+            try:
+                copy_connection(self._guard, saved)
+                if not check_file(saved, "integrity_check").problem:
+                    return saved
+            except sqlite3.Error as error:
+                log.warning("what the removed database held could not be saved", extra={"why": str(error)})
+            saved.unlink(missing_ok=True)
+            return None
+        return None
+
+    def _marked(self) -> int | None:
+        """The mark in the file as it is on disk; None where the file ends before it."""
+        found = os.pread(self._files[self._path], _MARK.size, _MARK_OFFSET)
+        return _MARK.unpack(found)[0] if len(found) == _MARK.size else None
+
+
+def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | None = None) -> None:
+    """Raise StoreCorrupt if the database was in use and its -wal is gone with what was stored last. What is not given
+    is looked up.
+
+    Another program that opened the database since, and was the last to close it, has taken all of the -wal over and
+    removed it: then the database was written later than anything was stored.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if mark is None:
+        with path.open("rb") as file:
+            file.seek(_MARK_OFFSET)
+            found = file.read(_MARK.size)
+        mark = _MARK.unpack(found)[0] if len(found) == _MARK.size else CLOSED_MARK
+    if mark != CLOSED_MARK and not (_size(wal) if wal_bytes is None else wal_bytes) and _lacks_the_last(path):
+        raise StoreCorrupt(
+            f"{path} lacks what was written last: it was in use, and its {wal.name} is gone. {_PUT_BACK}"
+        )
+
+
+def _used(path: Path) -> Path:
+    """The file whose time says when something was stored last; it is there while the database is in use."""
+    return path.with_name(f"{path.name}-used")
+
+
+def _lacks_the_last(path: Path) -> bool:
+    try:
+        return _used(path).stat().st_mtime_ns > path.stat().st_mtime_ns
+    except FileNotFoundError:  # a copy of the file by itself; what `vacuum into` makes is whole, and needs no -wal
+        with path.open("rb") as file:
+            return file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
+
+
+_PUT_BACK = (
+    f"Put the missing file back as it was; else {WHAT_TO_DO} "
+    "`shoal restore --accept-loss` goes on without what is missing."
+)
+
+
+class Checked(NamedTuple):
+    """What a look through a database found: `problem` is empty where nothing is wrong.
+
+    `is_whole` is False where the time was up before all of it was looked at.
+    """
+
+    problem: str
+    is_whole: bool
+
+
+class _Check:
+    """A look through a database on a connection of its own, which another thread may end."""
+
+    def __init__(self, path: Path, kind: CheckKind) -> None:
+        self._connection = _connect_read_only(path)
+        self._kind = kind
+        self._is_expired = False
+
+    def expire(self) -> None:
+        """Leave the rest."""
+        self._is_expired = True
+        with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
+            self._connection.interrupt()
+
+    def run(self) -> Checked:
+        """Look, and close the connection."""
+        try:
+            found = str(self._connection.execute(f"pragma {self._kind}(1)").fetchone()[0])
+            if self._is_expired:  # what it had not looked at yet may be told as missing
+                return Checked("", False)
+            return Checked("" if found == "ok" else found, True)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if is_damage(error):
+                return Checked(why(error), True)
+            if self._is_expired:
+                return Checked("", False)
+            raise
+        finally:
+            self._connection.close()
+
+    def run_nicely(self) -> Checked:
+        """The same at the lowest priority, for a thread of its own."""
+        if sys.platform == "linux":  # elsewhere the priority is the whole process's
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
+        return self.run()
+
+
+def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
+    """Look through a database for at most so many seconds (0: however long it takes).
+
+    Raises sqlite3.Error where it cannot be opened for another reason than damage.
+    """
+    check = _Check(path, kind)
+    if not seconds:
+        return check.run()
+    timer = threading.Timer(seconds, check.expire)
+    timer.start()
+    try:
+        return check.run()
+    finally:
+        timer.cancel()
+
+
+def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
+    """Copy what a connection sees into a file, which is a closed database then. Raises sqlite3.Error."""
+    writing = sqlite3.connect(target)
+    try:
+        reading.backup(writing)
+        writing.execute("pragma journal_mode = delete")  # one file, until it is used
+        writing.execute(f"pragma application_id = {CLOSED_MARK}")
+    finally:
+        writing.close()
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether this error of SQLite means that what is stored cannot be read."""
+    if _is_unreadable_text(error):
+        return True
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or code in _UNREADABLE
+
+
+def why(error: BaseException) -> str:
+    """What the error says, without what is stored."""
+    return "it holds text that is not UTF-8" if _is_unreadable_text(error) else str(error)
+
+
+def _is_unreadable_text(error: BaseException | None) -> bool:
+    return isinstance(error, UnicodeDecodeError) or (
+        isinstance(error, sqlite3.OperationalError) and str(error).startswith("Could not decode to UTF-8")
+    )
+
+
+_UNREADABLE = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_READ,
+        sqlite3.SQLITE_IOERR_SHORT_READ,
+        sqlite3.SQLITE_IOERR_FSYNC,
+        sqlite3.SQLITE_IOERR_CORRUPTFS,
+        sqlite3.SQLITE_IOERR_DATA,
+    }
+)
+"""Failures of a disk after which the file is not what it should be; a full one fails in other ways."""
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _index(shm: Path) -> _Index | None:
+    try:
+        with shm.open("rb") as file:
+            return _parse_index(file.read(_INDEX.size))
+    except OSError:
+        return None
+
+
+def _parse_index(start: bytes) -> _Index | None:
+    return _Index(*_INDEX.unpack(start)) if len(start) == _INDEX.size else None
+
+
+def _salts(wal: Path) -> bytes:
+    """What tells a -wal from its earlier rounds; empty where its header is damaged or there is none."""
+    try:
+        with wal.open("rb") as file:
+            header = file.read(WAL_HEADER_BYTES)
+    except OSError:
+        return b""
+    if len(header) < WAL_HEADER_BYTES:
+        return b""
+    order = ">" if header[3] & 1 else "<"
+    first = second = 0
+    for low, high in struct.iter_unpack(f"{order}II", header[:24]):
+        first = (first + low + second) & 0xFFFFFFFF
+        second = (second + high + first) & 0xFFFFFFFF
+    return header[16:24] if header[24:] == struct.pack(">II", first, second) else b""

@@ -1,0 +1,31 @@
+-- name: token_insert
+-- Store an access token; nothing when there is one of this name.
+insert into tokens (name, digest, scope, person, agent, created_by, created_at, expires_at)
+values (:token, :digest, :scope, :person, :agent, :created_by, :created_at, :expires_at)
+on conflict (name) do nothing
+returning name;
+
+-- name: token_count
+-- How many access tokens there are.
+select count(*) from tokens;
+
+-- name: token_by_digest
+-- The access token with this digest.
+select name, digest, scope, person, agent, created_by, created_at, expires_at, used_on from tokens
+where digest = :digest;
+
+-- name: token_by_name
+-- The access token of this name.
+select name, digest, scope, person, agent, created_by, created_at, expires_at, used_on from tokens where name = :token;
+
+-- name: tokens_all
+-- Every access token.
+select name, digest, scope, person, agent, created_by, created_at, expires_at, used_on from tokens order by name;
+
+-- name: token_used
+-- Note the day on which an access token was used last.
+update tokens set used_on = :day where name = :token and digest = :digest;
+
+-- name: token_delete
+-- Revoke an access token.
+delete from tokens where name = :token returning name;

@@ -1,0 +1,235 @@
+"""What a chat adapter's contract says of order: posts stand as they were accepted, each once, whatever happens.
+
+Answers are previewed while they are written, posts of tools come between, the platform refuses or loses calls, and the
+process is killed at any moment; what people see in the end is in the order of the outbox's rows.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal.delivery.hub import Hub
+from shoal.delivery.live import Previews
+from shoal.delivery.sender import Sender
+from shoal.domain.clock import Clock
+from shoal.domain.errors import PlatformError, StoreUnavailable
+from shoal.domain.events import Event, TextStreamed, TurnFinished
+from shoal.domain.ids import TurnId
+from shoal.domain.posts import REPEATED, Deletes
+from shoal.domain.records import NewPost
+from shoal.store.outbox import OutboxView
+from shoal.store.script import Driver, Script, T
+from shoal.store.sqlite import SqliteDriver
+from shoal.testing.clock import in_time
+from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Peer, needs, post
+from shoal.testing.platforms.fake import Trouble
+
+SEEDS = range(8)
+TURNS = 4
+MISHAPS: tuple[Trouble, ...] = (("refuse", 3.0), ("refuse_all", 2.0), ("fail", 0.0), ("cut", 0.0), ("lose", 0.0))
+OUTAGE: tuple[Trouble, ...] = (("fail", 0.0), ("fail", 0.0), ("fail", 0.0))
+STEP_SECONDS = 0.3
+
+
+class _Mortal:
+    """A database as a process sees it that may be killed: from then on nothing of it gets there."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.is_dead = False
+
+    async def write(self, script: Script[T]) -> T:
+        """Write, while it lives."""
+        return await self._alive(self._driver.write(script))
+
+    async def read(self, script: Script[T]) -> T:
+        """Read, while it lives."""
+        return await self._alive(self._driver.read(script))
+
+    async def close(self) -> None:
+        """Nothing: others go on with the database."""
+
+    async def _alive(self, doing: Awaitable[T]) -> T:
+        if self.is_dead:
+            if asyncio.iscoroutine(doing):
+                doing.close()
+            raise StoreUnavailable("This process was killed.")
+        return await doing
+
+
+class Process:
+    """One process that delivers: its hub, its previews and its sender."""
+
+    def __init__(self, peer: Peer, driver: Driver, clock: Clock) -> None:
+        self._driver = _Mortal(driver)
+        self.hub = Hub()
+        outbox = OutboxView(self._driver, clock)
+        previews = Previews(peer.adapter, self.hub, outbox, clock)
+        self._running = asyncio.ensure_future(Sender(peer.adapter, outbox, clock, previews).run())
+
+    async def kill(self) -> None:
+        """What it has asked of the platform may still be done; it notes nothing any more."""
+        self._driver.is_dead = True
+        self._running.cancel()
+        await asyncio.wait({self._running})
+
+
+class Life:
+    """A conversation over the lives of several processes."""
+
+    def __init__(self, peer: Peer, driver: Driver) -> None:
+        self._peer = peer
+        self._driver = driver
+        self._outbox = OutboxView(driver, peer.clock)
+        self._process = Process(peer, driver, peer.clock)
+        self.accepted: list[str] = []
+
+    async def started(self) -> None:
+        """Wait until what the model writes is looked at."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not self._process.hub.watched(self._peer.thread):
+                await self.passes(1)
+
+    async def put(self, text: str, id: str = "") -> None:
+        """Accept a post."""
+        await self._outbox.put(NewPost(id or self._peer.clock.new_id(), self._peer.thread, f"{text}."))
+        self.accepted.append(text)
+
+    def writes(self, turn: TurnId, text: str) -> None:
+        """The model writes."""
+        self._process.hub.show(self._peer.thread, turn, TextStreamed(text, 0))
+
+    async def answers(self, turn: TurnId, text: str) -> None:
+        """The turn ends with this answer."""
+        await self.put(text, f"{turn}:reply")
+        ended = Event(1, self._peer.thread, turn, self._peer.clock.now(), TurnFinished("done", text))
+        self._process.hub.publish([ended])
+
+    async def killed(self) -> None:
+        """The process is killed, and another started."""
+        await self._process.kill()
+        self._process = Process(self._peer, self._driver, self._peer.clock)
+        await self.started()
+
+    async def passes(self, steps: int) -> None:
+        """Time goes by."""
+        for _ in range(steps):
+            await in_time(self._peer.clock, self._outbox.depth(), STEP_SECONDS)
+
+    async def until_sent(self) -> None:
+        """Let time pass until nothing is left to be posted."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await self._outbox.depth():
+                await self.passes(1)
+
+    async def end(self) -> None:
+        """Stop."""
+        await self._process.kill()
+
+
+@asynccontextmanager
+async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
+    """A conversation whose posts go out while inside."""
+    if not peer.adapter.limits.has_preview:
+        pytest.skip("answers are not previewed there")
+    driver = SqliteDriver(folder / "outbox.db", synchronous="OFF")
+    life = Life(peer, driver)
+    await life.started()
+    try:
+        yield life
+    finally:
+        await life.end()
+        await driver.close()
+
+
+class ChatOrder:
+    """The part of the contract that is about it."""
+
+    async def test_a_deleted_message_is_gone_and_cannot_be_deleted_again(self, peer: Peer) -> None:
+        """A deleted message is gone, and to delete it again is refused for good, or changes nothing."""
+        if not isinstance(peer.adapter, Deletes):
+            pytest.skip("a bot cannot delete there")
+        needs(peer, "view")
+        first = await peer.adapter.post(post(peer, "one"))
+        await peer.adapter.post(post(peer, "two", "k2"))
+        await peer.adapter.delete(peer.thread, first)
+        assert [one.text for one in peer.shown()] == ["two"]
+        refused: PlatformError | None = None
+        try:
+            await peer.adapter.delete(peer.thread, first)
+        except PlatformError as error:
+            refused = error
+        assert refused is None or refused.permanent
+        assert [one.text for one in peer.shown()] == ["two"]
+
+    async def test_no_preview_stands_above_a_post_that_is_not_sent_yet(self, peer: Peer, tmp_path: Path) -> None:
+        """While an earlier post is refused the next answer is not previewed; it comes after it."""
+        needs(peer, "view", "weather")
+        async with living(peer, tmp_path) as life:
+            peer.server.troubles.extend(OUTAGE)
+            await life.put("said 0")
+            life.writes(TurnId("T1"), "draft 1")
+            while peer.server.troubles:
+                assert not peer.shown()
+                await life.passes(1)
+            await life.answers(TurnId("T1"), "said 1")
+            await life.until_sent()
+            assert [one.text.removeprefix(REPEATED) for one in peer.shown()][-2:] == ["said 0.", "said 1."]
+
+    async def test_an_answer_stands_after_what_was_posted_while_it_was_written(
+        self, peer: Peer, tmp_path: Path
+    ) -> None:
+        """Its preview is deleted then, or points to it where nothing can be deleted."""
+        needs(peer, "view")
+        async with living(peer, tmp_path) as life:
+            life.writes(TurnId("T1"), "draft 1")
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not any("draft 1" in one.text for one in peer.shown()):
+                    await life.passes(1)
+            await life.put("said 0")
+            await life.until_sent()
+            await life.answers(TurnId("T1"), "said 1")
+            await life.until_sent()
+            texts = [one.text for one in peer.shown()]
+            left = [] if isinstance(peer.adapter, Deletes) else texts[:1]
+            assert texts == [*left, "said 0.", "said 1."]
+            assert "draft" not in "".join(texts)
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    async def test_posts_stand_in_the_order_of_acceptance(self, peer: Peer, tmp_path: Path, seed: int) -> None:
+        """Whatever is refused, lost or killed: each is there once, or marked as a repeat where posts have no keys."""
+        needs(peer, "view", "weather")
+        chance = random.Random(seed)
+        async with living(peer, tmp_path) as life:
+            for number in range(TURNS):
+                await _turn(life, peer, chance, number)
+            await life.until_sent()
+            texts = [one.text for one in peer.shown()]
+            said = [found[0] for text in texts for found in [re.search(r"said \d+\w?", text)] if found is not None]
+            assert list(dict.fromkeys(said)) == life.accepted
+            assert said == sorted(said, key=life.accepted.index)
+            if peer.adapter.limits.idempotent_posts:
+                assert len(said) == len(life.accepted)
+                assert "draft" not in "".join(texts)
+
+
+async def _turn(life: Life, peer: Peer, chance: random.Random, number: int) -> None:
+    """One turn, whose answer is previewed, with posts between and mishaps at any time."""
+    turn = TurnId(f"T{number}")
+    for step in range(chance.randrange(4)):
+        peer.server.troubles.extend(chance.choices(MISHAPS, k=chance.choice((0, 0, 1, 3))))
+        life.writes(turn, f"draft {number} ")
+        await life.passes(chance.randrange(8))
+        if chance.random() < 0.3:
+            await life.put(f"said {number}{'abcd'[step]}")
+        if chance.random() < 0.3:
+            await life.killed()
+    await life.answers(turn, f"said {number}")
+    await life.passes(chance.randrange(4))
+    if chance.random() < 0.3:
+        await life.killed()

@@ -1,0 +1,92 @@
+"""Rules of the access tokens' rows, and of the threads of a person's channels."""
+
+from datetime import timedelta
+
+import pytest
+
+from shoal.domain.errors import Conflict
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import Author, Caller, Prompt
+from shoal.domain.store import Store
+from shoal.domain.tokens import AccessToken
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import opened
+
+
+def token(clock: ManualClock, name: str = "ben", digest: str = "d1") -> AccessToken:
+    """A chat token of one agent that expires."""
+    until = clock.now() + timedelta(days=1)
+    return AccessToken(name, digest, "chat", f"web:{name}", "web:owner", clock.now(), "main", until)
+
+
+class TokenRules:
+    """`domain.tokens.Tokens`."""
+
+    async def test_a_token_is_kept_and_found_by_name_and_digest(self, store: Store, clock: ManualClock) -> None:
+        """As it was stored, with the day of its last use."""
+        made = token(clock)
+        await store.tokens.add(made)
+        assert await store.tokens.by_name("ben") == await store.tokens.by_digest("d1") == made
+        assert await store.tokens.by_name("d1") is None
+        assert await store.tokens.by_digest("ben") is None
+        forever = AccessToken("root", "d2", "admin", "web:owner", "terminal:owner", clock.now())
+        await store.tokens.add(forever)
+        assert await store.tokens.all() == [made, forever]
+        await store.tokens.note_use(made, "2026-01-31")
+        found = await store.tokens.by_name("ben")
+        assert found is not None
+        assert found.used_on == "2026-01-31"
+
+    async def test_a_name_is_taken_once(self, store: Store, clock: ManualClock) -> None:
+        """What stands under it stays; after it was revoked it is free again."""
+        await store.tokens.add(token(clock))
+        with pytest.raises(Conflict):
+            await store.tokens.add(token(clock, digest="d2"))
+        assert await store.tokens.by_digest("d2") is None
+        assert await store.tokens.revoke("ben", "web:owner")
+        await store.tokens.add(token(clock, digest="d2"))
+        assert await store.tokens.by_digest("d1") is None
+
+    async def test_a_revoked_token_is_gone(self, store: Store, clock: ManualClock) -> None:
+        """Once."""
+        await store.tokens.add(token(clock))
+        assert await store.tokens.revoke("ben", "web:owner")
+        assert not await store.tokens.revoke("ben", "web:owner")
+        assert await store.tokens.all() == []
+
+    async def test_the_audit_tells_of_tokens(self, store: Store, clock: ManualClock) -> None:
+        """Who made and revoked it, and with which token; of what did not happen nothing."""
+        await store.tokens.add(token(clock), "root")
+        with pytest.raises(Conflict):
+            await store.tokens.add(token(clock, digest="d2"))
+        await store.tokens.revoke("ben", "web:ada", "boss")
+        await store.tokens.revoke("ben", "web:ada")
+        entries = [row.entry for row in await store.audit.rows("tokens")]
+        assert [(one.action, one.user, one.token) for one in entries] == [
+            ("create ben", "web:owner", "root"),
+            ("revoke ben", "web:ada", "boss"),
+        ]
+        assert "d1" not in entries[0].detail
+
+    async def test_a_channels_threads_are_listed_with_their_subagents(self, store: Store, clock: ManualClock) -> None:
+        """The last active first, of all the channels together, and nobody else's."""
+        beginnings = ("web:@ben", "openai:@ben", "web:@benn", "web:@be", "web:lobby")
+        threads = [ThreadId(f"{channel}:1") for channel in beginnings]
+        for thread in threads:
+            await clock.advance(1)
+            await store.inbox.accept(Prompt(thread, thread, "hi", Author("x", trusted=True), clock.now()), 5)
+        await opened(store, "T9", ThreadId("web:@ben:2"))
+        child = ThreadId("agent:00:1")
+        caller = Caller(
+            ((ThreadId("web:@ben:2"), TurnId("T9")),), CallId("c"), "tell", Author("x", trusted=True), tainted_by=""
+        )
+        await clock.advance(1)
+        begun = Prompt(child, "c", "do", caller.author, clock.now(), caller=caller, origin="agent")
+        assert (await store.children.begin(begun, 5)).status == "accepted"
+        channels = ("web:@ben:", "openai:@ben:")
+        found = await store.journal.threads(channels=channels)
+        assert [info.thread for info in found] == [child, "web:@ben:2", "openai:@ben:1", "web:@ben:1"]
+        assert [info.thread for info in await store.journal.threads(2, channels=channels)] == [child, "web:@ben:2"]
+        until = found[2].updated_at
+        assert [info.thread for info in await store.journal.threads(before=until, channels=channels)] == ["web:@ben:1"]
+        assert await store.journal.threads(agent="nobody", channels=channels) == []

@@ -1,0 +1,279 @@
+"""Which definition of each tool of an MCP server the owner allowed; a model is told of no other.
+
+what the server lists                    what a model is told                 what the owner is told
+--------------------------------------   ----------------------------------   ---------------------------------------
+anything, when it is seen first          all of it: the owner has just        the log and `shoal doctor` say how many
+                                         configured it
+a tool as it was allowed                 that                                 -
+a tool whose definition changed          the allowed one, until decided       the change, as a diff
+a tool that was not there before         nothing, until decided               the whole definition
+a tool under another name                both of the above: one is gone,      the whole definition
+                                         and one is new
+no longer a tool                         nothing; if it comes back, it is     -
+                                         held against what was allowed
+
+A definition is all that the server says of the tool: name, title, description, schemas and annotations. What is allowed
+is a digest of it, so that a server that changes it again while the owner looks gains nothing. A server is known by its
+name and by its command or address; another one under the same name is seen first. All processes share the pins.
+"""
+
+import difflib
+import hashlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import Conflict, NotFound, StoreCorrupt
+from shoal.domain.records import AuditEntry
+from shoal.domain.store import Audit, Settings
+from shoal.permissions.approvals import strip_controls
+from shoal.tools.mcp.definitions import Json
+
+log = logging.getLogger(__name__)
+
+SCOPE = "mcp"
+CHAIN = "mcp"
+"""The audit chain of what servers changed and what of it was allowed."""
+TEXT_CHARS_MAX = 40_000
+"""How much of a definition is kept to be shown; its digest covers all of it."""
+DENIED_MAX = 32
+"""Denied definitions of a tool that are remembered, so that a server that goes back and forth asks once for each."""
+TELL_SECONDS = 3600.0
+"""A server that changes all the time is told of so often."""
+SWAPS_MAX = 50
+DIGEST_CHARS = 12
+"""How much of a digest people are shown, and the least that names it."""
+
+State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A tool as its server defines it: `text` for people, `description` and `parameters` for models."""
+
+    digest: str
+    text: str
+    description: str
+    parameters: str
+
+
+class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tool: what of it is allowed, and what the server offers instead. `name` is what models call it."""
+
+    name: str
+    allowed: Definition | None = None
+    offered: Definition | None = None
+    denied: tuple[str, ...] = ()
+    is_told: bool = False
+
+    @property
+    def state(self) -> State:
+        """How it stands."""
+        if self.offered is None:
+            return "allowed"
+        if self.offered.digest in self.denied:
+            return "denied"
+        return "new" if self.allowed is None else "changed"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the owner has to decide."""
+        return self.state in ("new", "changed")
+
+    @property
+    def change(self) -> str:
+        """What the owner decides on, line by line: `-` was allowed, `+` is offered. No character of it is invisible."""
+        before = self.allowed.text.splitlines() if self.allowed is not None else []
+        after = self.offered.text.splitlines() if self.offered is not None else before
+        if before == after and self.offered is not None and self.allowed is not None:
+            return f"The definition changed behind its first {TEXT_CHARS_MAX:,} characters, which are all that is kept."
+        lines = difflib.unified_diff(before, after, "allowed", "offered", lineterm="", n=2)
+        return "\n".join(list(lines)[2:])
+
+
+class ServerPins(msgspec.Struct, frozen=True):
+    """The tools of one server by its own names for them, pinned `since`; `told_at` is when the owner was told last."""
+
+    server: str
+    since: datetime
+    tools: dict[str, Pin]
+    told_at: datetime | None = None
+
+    @property
+    def waiting(self) -> list[Pin]:
+        """The tools that the owner has to decide on."""
+        return [pin for pin in self.tools.values() if pin.waits]
+
+
+Tell: TypeAlias = Callable[[str], Awaitable[None]]
+"""Tells the owner something, where they can be reached."""
+
+
+def definition_digest(definition: Mapping[str, object]) -> str:
+    """The digest of everything that a server says of a tool."""
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+
+
+def definition_text(definition: Mapping[str, object]) -> str:
+    """The same for people, a line for each value and each line of a text; of a long one the beginning."""
+    text = "\n".join(_lines(cast("Json", dict(definition)), ""))
+    return strip_controls(text[:TEXT_CHARS_MAX].translate(_CONTROLS).encode(errors="replace").decode())
+
+
+_CONTROLS = {code: f"\\u{{{code:x}}}" for code in range(0x7F, 0xA0)}
+"""Those that JSON does not escape, and that would be taken for the beginning of something to leave out."""
+
+
+def _lines(value: Json, path: str) -> Iterator[str]:
+    match value:
+        case {} | [] if not value:
+            yield f"{path}: {json.dumps(value)}"
+        case dict():
+            for key in sorted(value):
+                shown = key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
+                yield from _lines(value[key], f"{path}.{shown}" if path else shown)
+        case list():
+            for number, one in enumerate(value):
+                yield from _lines(one, f"{path}[{number}]")
+        case str():
+            for number, line in enumerate(value.split("\n")):
+                yield f"{path if number == 0 else ' ' * len(path)}: {json.dumps(line, ensure_ascii=False)}"
+        case _:
+            yield f"{path}: {json.dumps(value)}"
+
+
+def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -> ServerPins:
+    """What is known of a server's tools once it has listed these, by its own names, with the names that models use."""
+    tools = dict(known.tools)
+    for own, (name, definition) in offered.items():
+        pin = tools.get(own, Pin(name))
+        if pin.allowed is not None and pin.allowed.digest == definition.digest:
+            tools[own] = replace(pin, offered=None, is_told=False)
+        elif pin.offered is None or pin.offered.digest != definition.digest:
+            tools[own] = replace(pin, offered=definition, is_told=False)
+    listed = {own: pin for own, pin in tools.items() if own in offered or pin.allowed is not None}
+    return replace(known, tools=listed)
+
+
+class Pins:
+    """The pins of all servers, over any number of processes. `servers` are the identities of those in use, by name."""
+
+    def __init__(self, settings: Settings, audit: Audit, clock: Clock, servers: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._audit = audit
+        self._clock = clock
+        self._servers = servers
+        self.watchers: list[Callable[[], None]] = []
+        """Called when something was decided in this process."""
+
+    async def in_force(
+        self, server: str, offered: Mapping[str, tuple[str, Definition]], tell: Tell | None = None
+    ) -> dict[str, tuple[str, Definition]]:
+        """The definitions to use of what a server offers, by its own names; what differs waits. Raises StoreError."""
+        while True:
+            raw, known = await self._read(server)
+            now = self._clock.now()
+            first = {own: Pin(name, definition) for own, (name, definition) in offered.items()}
+            found = ServerPins(server, now, first) if known is None else compared(known, offered)
+            quiet = found.told_at is not None and (now - found.told_at).total_seconds() < TELL_SECONDS
+            untold = [] if quiet else [pin for pin in found.waiting if not pin.is_told]
+            if untold:
+                told = {own: replace(pin, is_told=pin.waits) for own, pin in found.tools.items()}
+                found = replace(found, tools=told, told_at=now)
+            if found == known or await self._swap(server, raw, found):
+                break
+        if known is None:
+            log.info("the tools of an MCP server are pinned", extra={"server": server, "tools": len(found.tools)})
+            await self._note("pin", list(found.tools.values()), "allow", "system")
+        if untold:
+            log.warning("an MCP server changed its tools; `shoal mcp list` shows what waits", extra={"server": server})
+            await self._note("change", untold, "ask", "system")
+            if tell is not None:
+                await tell(told_text(server, found.waiting))
+        allowed = {own: (pin.name, pin.allowed) for own, pin in found.tools.items() if own in offered}
+        return {own: (name, definition) for own, (name, definition) in allowed.items() if definition is not None}
+
+    async def listed(self) -> list[ServerPins]:
+        """What is known of every server in use that was connected before. Raises StoreError."""
+        found = [(await self._read(server))[1] for server in sorted(self._servers)]
+        return [one for one in found if one is not None]
+
+    async def decide(self, name: str, digest: str, allow: bool, by: str) -> Pin:
+        """Allow or deny what a server offers for the tool that models call `name`; `digest` (its beginning) says what.
+
+        Raises NotFound when nothing of the tool waits, Conflict when the server offers something else by now.
+        """
+        server = name.removeprefix("mcp_").partition("_")[0]
+        for _ in range(SWAPS_MAX):
+            raw, known = await self._read(server) if server in self._servers else (None, None)
+            found = {} if known is None else {pin.name: own for own, pin in known.tools.items()}
+            if known is None or name not in found:
+                raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
+            pin = known.tools[found[name]]
+            changed = _decided(pin, digest, allow=allow)
+            if await self._swap(server, raw, replace(known, tools={**known.tools, found[name]: changed})):
+                await self._note("decide", [pin], "allow" if allow else "deny", by)
+                for stir in self.watchers:
+                    stir()
+                return changed
+        raise Conflict("Others change the tools of this server all the time. Try again.")
+
+    async def _read(self, server: str) -> tuple[str | None, ServerPins | None]:
+        raw = await self._settings.get(SCOPE, self._key(server))
+        try:
+            return raw, msgspec.json.decode(raw, type=ServerPins) if raw else None
+        except msgspec.DecodeError as error:
+            raise StoreCorrupt(f"What was allowed of the MCP server {server} is damaged: {error}.") from error
+
+    async def _swap(self, server: str, raw: str | None, found: ServerPins) -> bool:
+        return await self._settings.swap(SCOPE, self._key(server), raw, msgspec.json.encode(found).decode())
+
+    def _key(self, server: str) -> str:
+        return f"{server} {hashlib.sha256(self._servers[server].encode()).hexdigest()[:16]}"
+
+    async def _note(self, what: str, pins: Sequence[Pin], decision: str, by: str) -> None:
+        entries = [
+            AuditEntry("mcp", f"{what} {pin.name} {(pin.offered or pin.allowed or _NONE).digest}", decision, user=by)
+            for pin in pins
+        ]
+        if entries:
+            await self._audit.record(CHAIN, entries)
+
+
+_NONE = Definition("", "", "", "")
+
+
+def _decided(pin: Pin, digest: str, *, allow: bool) -> Pin:
+    offered = pin.offered
+    if offered is None:
+        raise NotFound(f"Nothing of {pin.name} waits: agents use what its server offers.")
+    if len(digest) < DIGEST_CHARS or not offered.digest.startswith(digest):
+        raise Conflict(
+            f"The server offers another {pin.name} by now. Look at it again with `shoal mcp show {pin.name}`."
+        )
+    if allow:
+        return replace(pin, allowed=offered, offered=None, is_told=False)
+    return replace(pin, denied=(*pin.denied, offered.digest)[-DENIED_MAX:])
+
+
+def told_text(server: str, waiting: Sequence[Pin], change_chars_max: int = 1500) -> str:
+    """The card for the owner: what waits, what changed as a diff, and how to decide."""
+    lines = [
+        f"The MCP server {server} changed its tools. Agents go on with what you allowed, and are not told of new ones."
+    ]
+    for pin in waiting[:5]:
+        change = pin.change if len(pin.change) <= change_chars_max else f"{pin.change[:change_chars_max]}\n…"
+        fenced = change.replace("```", "'''")
+        digest = pin.offered.digest[:DIGEST_CHARS] if pin.offered is not None else ""
+        lines.append(
+            f"{pin.name} is {pin.state}:\n```diff\n{fenced}\n```\nTo allow it: `shoal mcp allow {pin.name} {digest}`"
+        )
+    if len(waiting) > 5:
+        lines.append(f"{len(waiting) - 5} more wait; `shoal mcp list` shows them.")
+    lines.append("The page shows it under MCP. `shoal mcp deny NAME DIGEST` leaves things as they are.")
+    return "\n\n".join(lines)

@@ -1,0 +1,423 @@
+"""What must hold for people who do everything that a chat allows, decided from the outside record alone.
+
+The record is what the platforms, the model and the tools have written down; each rule is a pure function over it that
+yields a sentence for each thing that must not be. What a database has to say at the end (nothing is left to do, the
+audit chains hold) is read past the product's own code.
+"""
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import psycopg
+
+from shoal.domain.posts import REPEATED, WRITING
+from shoal.testing.chat_server import People, answer_of
+from shoal.testing.node import TURN_TOKENS
+
+Fact: TypeAlias = Mapping[str, str]
+Rows: TypeAlias = Sequence[tuple[object, ...]]
+
+SLACK_SECONDS = 1.0
+"""How long what was under way when it was stopped may still show."""
+STOP_SECONDS_MAX = 30.0
+"""How long it may take until a stop has ended its turn, and what was steered with it."""
+CALM_SECONDS_MAX = 20.0
+"""How long an answer may take that no harm was done to."""
+HEARD_SECONDS_MAX = 5.0
+"""How long it may take until a subagent that was answered has ended."""
+_FACT = re.compile(r"Fact \d+ is kept")
+_MARK = re.compile(r"leave the mark (\S+)")
+_NOTICE = re.compile(
+    "answers again|Your message is kept|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^leave the mark "
+    "|^I stopped: the budget|A note on the budget"
+)
+
+
+class Platform(NamedTuple):
+    """A platform's transcript, in order of time, and the people who were on it."""
+
+    name: str
+    facts: Sequence[Fact]
+    people: People
+
+    def of(self, kind: str) -> list[Fact]:
+        """What happened of a kind."""
+        return [fact for fact in self.facts if fact["kind"] == kind]
+
+    def names(self) -> list[str]:
+        """All that its people were to say."""
+        return [f"{person}.{number}" for person in self.people.numbers() for number in range(self.people.turns)]
+
+    def acked(self, do: str) -> dict[str, Fact]:
+        """What people did that was taken in, by the id of the deed."""
+        return {fact["id"]: fact for fact in self.of("ack") if fact["do"] == do}
+
+    def standing(self) -> dict[str, Fact]:
+        """The bot's messages as they stand at the end, by id and in the order in which they were posted."""
+        found: dict[str, Fact] = {}
+        for fact in self.facts:
+            match fact["kind"]:
+                case "post":
+                    found[fact["id"]] = fact
+                case "edit":
+                    found[fact["id"]] = {**found[fact["id"]], "text": fact["text"]}
+                case "delete":
+                    del found[fact["id"]]
+                case _:
+                    pass
+        return found
+
+
+class Record(NamedTuple):
+    """A run from outside. `harms` are when harm began and was over, and what it was; `kills` how many there were.
+
+    `memories` are the files of what was to be remembered.
+    """
+
+    platforms: Sequence[Platform]
+    model: Sequence[Mapping[str, object]]
+    tools: Sequence[Fact]
+    harms: Sequence[tuple[float, float, str]] = ()
+    kills: int = 0
+    memories: Sequence[str] = ()
+
+
+Rule: TypeAlias = Callable[[Record], Iterator[str]]
+
+
+def everything_is_accepted(record: Record) -> Iterator[str]:
+    """What people say is taken in."""
+    for platform in record.platforms:
+        for name in sorted(set(platform.names()) - set(platform.acked("say"))):
+            yield f"message {name} was never accepted"
+
+
+def each_message_is_answered_once(record: Record) -> Iterator[str]:
+    """Once, but for marked repeats where a platform without keys lost a reply or the process was killed."""
+    for platform in record.platforms:
+        copies: dict[str, list[Fact]] = defaultdict(list)
+        for fact in platform.standing().values():
+            copies[answer_of(fact["text"])].append(fact)
+        stopped = _stopped(platform)
+        lost = Counter(fact["key"].partition(":")[0] for fact in platform.of("lost"))
+        for name in [*platform.acked("say"), *_others(record, platform)]:
+            found = copies.get(name, [])
+            plain = [fact for fact in found if not fact["text"].startswith(REPEATED)]
+            if not found and name not in stopped and platform.people.kind(name.lstrip("tp")) != "spend":
+                yield f"{name} was accepted and never answered"
+            if len(plain) > 1:
+                yield f"{name} was answered {len(plain)} times: {[fact['key'] for fact in plain]}"
+            unknown = sum(lost[fact["key"].partition(":")[0]] for fact in found[:1]) + record.kills
+            if len(found) - 1 > unknown:
+                yield f"{name} stands {len(found)} times, although only {unknown} posts had an unknown outcome"
+
+
+def _others(record: Record, platform: Platform) -> Iterator[str]:
+    """What comes by itself after a message was answered, each to be told once: reminders and ends of processes."""
+    prefixes = {"remind": "t", "process": "p"}
+    for name in platform.acked("say"):
+        prefix = prefixes.get(platform.people.kind(name))
+        if prefix and _began(record, name):
+            yield f"{prefix}{name}"
+
+
+def _began(record: Record, name: str) -> bool:
+    """Whether the model was told that a message's call has begun something; one cut off by a kill may not have."""
+    told = (str(line.get("result", "")) for line in record.model if line["id"] == name)
+    return any(text.startswith(("Reminder ", "Started ")) for text in told)
+
+
+def _stopped(platform: Platform) -> set[str]:
+    """What needs no answer: what was deleted, and what may have been under way when a stop was, or came of that."""
+    found = {fact["target"] for fact in platform.acked("delete").values()}
+    for fact in platform.acked("stop").values():
+        person = fact["target"].partition(".")[0]
+        before = [said for said in platform.acked("say").values() if float(said["at"]) <= float(fact["at"])]
+        names = [said["id"] for said in before if said["id"].partition(".")[0] == person]
+        found.update(names, (f"{prefix}{name}" for name in names for prefix in "tp"))
+    return found
+
+
+def few_are_stopped(record: Record) -> Iterator[str]:
+    """A stop ends one turn, or two where its receipt was lost with the process and it came again."""
+    for platform in record.platforms:
+        answered = {answer_of(fact["text"]) for fact in platform.standing().values()}
+        stops = Counter(fact["target"].partition(".")[0] for fact in platform.acked("stop").values())
+        deleted = {fact["target"] for fact in platform.acked("delete").values()}
+        spent = {name for name in platform.names() if platform.people.kind(name) == "spend"}
+        silent = Counter(name.partition(".")[0] for name in {*platform.acked("say")} - answered - deleted - spent)
+        for person, count in silent.items():
+            if count > stops[person] * (2 if record.kills else 1):
+                yield f"{count} messages of person {person} were not answered, after {stops[person]} stops"
+
+
+def answers_stand_in_order(record: Record) -> Iterator[str]:
+    """The answers in a thread stand in the order in which its messages were accepted."""
+    for platform in record.platforms:
+        accepted = {name: place for place, name in enumerate(platform.acked("say"))}
+        threads: dict[str, list[str]] = defaultdict(list)
+        for fact in platform.standing().values():
+            name = answer_of(fact["text"])
+            if name in accepted:
+                threads[fact["thread"]].append(name)
+        for thread, names in threads.items():
+            if names != sorted(names, key=accepted.__getitem__):
+                yield f"out of order in {platform.name} {thread}: {names}"
+
+
+def only_what_is_known_stands(record: Record) -> Iterator[str]:
+    """Each standing message is an answer, a question or a notice; a preview only where nobody could learn its id."""
+    for platform in record.platforms:
+        lost = {fact["key"] for fact in platform.of("lost")}
+        previews = [fact for fact in platform.standing().values() if fact["text"].endswith(WRITING)]
+        unexplained = [fact for fact in previews if fact["key"] not in lost]
+        if len(unexplained) > record.kills:
+            yield f"{len(unexplained)} previews stand unfinished in {platform.name}, after {record.kills} kills"
+        known = set(platform.names())
+        for fact in platform.standing().values():
+            text, name = fact["text"], answer_of(fact["text"])
+            own = re.sub(r"^[tp]", "", name)
+            if own not in known and not text.endswith(WRITING) and not _NOTICE.search(text.removeprefix(REPEATED)):
+                yield f"nobody asked for this message in {platform.name}: {text[:200]!r} ({fact['key']})"
+
+
+def each_key_is_posted_once(record: Record) -> Iterator[str]:
+    """Where a platform takes keys, no key is used for two messages; and no unmarked text is posted twice elsewhere."""
+    for platform in record.platforms:
+        for key, count in Counter(fact["key"] for fact in platform.of("post")).items():
+            texts = [fact["text"] for fact in platform.of("post") if fact["key"] == key]
+            unmarked = [text for text in texts if not text.startswith(REPEATED) and not text.endswith(WRITING)]
+            if len(unmarked) > 1:
+                yield f"{key} was posted {count} times, {len(unmarked)} of them unmarked"
+
+
+def each_call_runs_once(record: Record) -> Iterator[str]:
+    """No tool call has its effect twice."""
+    for call, count in Counter(line["call"] for line in record.tools).items():
+        if count > 1:
+            yield f"tool call {call} ran {count} times"
+
+
+def only_what_was_allowed_ran(record: Record) -> Iterator[str]:
+    """A guarded call runs once a person allowed it, and never after a denial; a question is decided once."""
+    ran = {line["text"] for line in record.tools if line["tool"] == "guarded"}
+    for platform in record.platforms:
+        told: dict[str, list[str]] = defaultdict(list)
+        pressed: dict[str, list[str]] = defaultdict(list)
+        for fact in platform.acked("press").values():
+            verdict, _, approval = fact["target"].partition(":")
+            told[approval].append(fact["status"])
+            pressed[approval].append(verdict)
+        texts = {fact["key"]: fact["text"] for fact in platform.of("post")}
+        marks = {approval: _MARK.search(texts.get(f"approval:{approval}:0", "")) for approval in told}
+        names = {approval: mark.group(1) if mark else "" for approval, mark in marks.items()}
+        for approval, statuses in told.items():
+            counted = [status for status in statuses if status in ("Allowed.", "Denied.")]
+            if len(counted) > 1:
+                yield f"the question of {names[approval]} was decided {len(counted)} times: {statuses}"
+        for name in platform.names():
+            asked = [approval for approval in told if names[approval] == name]
+            if name in ran and not any("allow" in pressed[approval] for approval in asked):
+                yield f"{name} ran, and nobody allowed it"
+            if name in ran and asked and all("Denied." in told[approval] for approval in asked):
+                yield f"{name} ran although it was denied"
+
+
+def nothing_runs_after_a_stop(record: Record) -> Iterator[str]:
+    """Once a turn was stopped, none of its calls begins."""
+    for platform in record.platforms:
+        answered = {answer_of(fact["text"]) for fact in platform.facts if "text" in fact}
+        for stop in platform.acked("stop").values():
+            name, at = stop["target"], float(stop["at"])
+            asked = [
+                line for line in record.model if line["id"] == name and float(str(line["at"])) < at - SLACK_SECONDS
+            ]
+            if stop["status"] != "delivered" or name in answered or not asked:
+                continue  # it may have met another turn
+            for line in record.tools:
+                if line["text"] == name and float(line["at"]) > at + SLACK_SECONDS:
+                    yield f"{name} was stopped at {at:.3f} and ran {line['tool']} at {line['at']}"
+
+
+def each_steer_is_heard_once(record: Record) -> Iterator[str]:
+    """A steer that was delivered is in what the model reads, once."""
+    heard = _heard(record, "steers")
+    for platform in record.platforms:
+        stops = [(_person(stop), float(stop["at"])) for stop in platform.acked("stop").values()]
+        for fact in platform.acked("steer").values():
+            count, at = heard[fact["target"]], float(fact["at"])
+            near = any(who == _person(fact) and abs(stop - at) < STOP_SECONDS_MAX for who, stop in stops)
+            if fact["status"] == "delivered" and not count and not near:
+                yield f"the steer of {fact['target']} was delivered and never heard"
+            if count > 1:
+                yield f"the steer of {fact['target']} was heard {count} times"
+
+
+def each_end_of_a_subagent_is_heard_once(record: Record) -> Iterator[str]:
+    """What became of a subagent is in what the model reads next, once."""
+    heard = _heard(record, "ends")
+    ended: dict[str, float] = {}
+    last: dict[str, float] = {}
+    for line in record.model:
+        name, at = str(line["id"]), float(str(line["at"]))
+        if name.startswith("c"):
+            ended[name] = at
+        else:
+            person = name.lstrip("tp").partition(".")[0]
+            last[person] = max(last.get(person, 0.0), at)
+    for platform in record.platforms:
+        for name in platform.acked("say"):
+            child, person = f"c{name}", name.partition(".")[0]
+            if heard[child] > 1:
+                yield f"the end of {child} was heard {heard[child]} times"
+            is_due = child in ended and last.get(person, 0.0) > ended[child] + HEARD_SECONDS_MAX
+            if is_due and platform.people.kind(name) == "spawn" and not heard[child] and not record.kills:
+                yield f"the end of {child} was never heard"
+
+
+def _person(fact: Fact) -> str:
+    return fact["target"].partition(".")[0]
+
+
+def _heard(record: Record, field: str) -> Counter[str]:
+    """How often each mark stands in a request, at most."""
+    heard: Counter[str] = Counter()
+    for line in record.model:
+        marks = line.get(field, ())
+        assert isinstance(marks, list | tuple)
+        for name, count in Counter(str(mark) for mark in marks).items():
+            heard[name] = max(heard[name], count)
+    return heard
+
+
+def the_budget_of_a_turn_holds(record: Record) -> Iterator[str]:
+    """A turn's calls take no more than its budget, but for the last; a turn that meets it says so, once."""
+    spent: dict[str, dict[str, int]] = defaultdict(dict)
+    for line in record.model:
+        if line.get("how") == "answered":
+            spent[str(line["id"])][str(line["round"])] = int(str(line["tokens"]))
+    for name, rounds in spent.items():
+        *before, _ = rounds.values()
+        if sum(before) > TURN_TOKENS:
+            yield f"{name} took {sum(rounds.values())} tokens in {len(rounds)} calls, more than {TURN_TOKENS}"
+    for platform in record.platforms:
+        stopped = _stopped(platform)
+        told = Counter(fact.get("to", "") for fact in platform.standing().values() if "the budget" in fact["text"])
+        for name in platform.acked("say"):
+            if platform.people.kind(name) != "spend" or name in stopped:
+                continue
+            if not told[name]:
+                yield f"{name} met its budget, and nobody was told"
+            if told[name] > 1 + record.kills:
+                yield f"{name} was told of its budget {told[name]} times"
+
+
+def each_memory_is_kept_once(record: Record) -> Iterator[str]:
+    """What was to be remembered, however often, stands once in the memory of a channel."""
+    for text in record.memories:
+        for line, count in Counter(_FACT.findall(text)).items():
+            if count > 1:
+                yield f"{line!r} stands {count} times in a memory"
+
+
+def nobody_waits_long_without_cause(record: Record) -> Iterator[str]:
+    """Where no harm was done meanwhile, an answer comes within CALM_SECONDS_MAX."""
+    for seconds, cause, name in waits(record):
+        if cause == "calm" and seconds > CALM_SECONDS_MAX:
+            yield f"{name} waited {seconds:.1f} s for no known cause"
+
+
+RULES: tuple[Rule, ...] = (
+    everything_is_accepted, each_message_is_answered_once, few_are_stopped, answers_stand_in_order,
+    only_what_is_known_stands, each_key_is_posted_once, each_call_runs_once, only_what_was_allowed_ran,
+    nothing_runs_after_a_stop, each_steer_is_heard_once, each_end_of_a_subagent_is_heard_once,
+    the_budget_of_a_turn_holds, each_memory_is_kept_once, nobody_waits_long_without_cause,
+)  # fmt: skip
+
+
+def broken(record: Record) -> list[str]:
+    """One sentence for each thing that must not be; empty when all is well."""
+    return [sentence for rule in RULES for sentence in rule(record)]
+
+
+def waits(record: Record) -> list[tuple[float, str, str]]:
+    """How long each message waited for its answer, what for, and its name; sorted.
+
+    Where more than one cause is known, the one that comes first in the record of harm counts.
+    """
+    found: list[tuple[float, str, str]] = []
+    for platform in record.platforms:
+        accepted = {name: float(fact["at"]) for name, fact in platform.acked("say").items()}
+        seen: dict[str, float] = {}
+        for fact in platform.facts:
+            name = answer_of(fact.get("text", ""))
+            if name in accepted and name not in seen:
+                seen[name] = float(fact["at"])
+        for name, at in seen.items():
+            met = (what for began, over, what in record.harms if began < at and over > accepted[name])
+            cause = next(met, "a question" if platform.people.kind(name) == "guarded" else "calm")
+            found.append((at - accepted[name], cause, name))
+    return sorted(found)
+
+
+# ---- what the database has to say ----
+
+LEFT_OVER = {
+    "threads with an open turn": "select thread, open_turn from threads where open_turn <> ''",
+    "messages no turn took": "select platform, key, state from inbox where state = 'pending'",
+    "posts not sent": "select id, state, attempts, error from outbox where state <> 'sent'",
+    "questions left open": "select id, thread from approvals where state = 'pending'",
+    "events with gaps": "select thread, count(*), max(seq) from events group by thread having count(*) <> max(seq)",
+    "occurrences told twice": """
+        select thread, json, count(*) from (
+            select thread, data as json from events where type = 'user_message' and data like '%"origin":"trigger"%'
+        ) as told group by thread, json having count(*) > 1""",
+}
+_AUDIT = "select chain, number, at, entry, previous, hash from audit order by chain, number"
+_CHAINS = "select chain, number, head from chains"
+
+
+def select(database: str | Path, query: str) -> Rows:
+    """Ask a database: PostgreSQL by its address, SQLite by its file."""
+    if isinstance(database, Path):
+        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+    with psycopg.connect(database) as server:
+        server.execute("set search_path to shoal")
+        return server.execute(query.encode()).fetchall()
+
+
+def left_over(database: str | Path) -> list[str]:
+    """What is in the tables at the end and must not be."""
+    found = [f"{what}: {row}" for what, query in LEFT_OVER.items() for row in select(database, query)]
+    return [*found, *broken_chains(select(database, _AUDIT), select(database, _CHAINS))]
+
+
+def broken_chains(rows: Rows, chains: Rows) -> Iterator[str]:
+    """Audit chains whose hashes, numbers or ends do not hold."""
+    heads: dict[object, tuple[object, object]] = {}
+    for chain, number, at, entry, previous, digest in rows:
+        last, head = heads.get(chain, (0, "0" * 64))
+        content = json.dumps(json.loads(str(entry)), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        wanted = hashlib.sha256(f"{head}\n{chain}\n{number}\n{at}\n{content}".encode()).hexdigest()
+        if previous != head or number != int(str(last)) + 1 or digest != wanted:
+            yield f"the audit chain {chain} breaks at {number}"
+        heads[chain] = (number, digest)
+    for chain, number, head in chains:
+        if heads.get(chain, (0, "")) != (number, head):
+            yield f"the audit chain {chain} does not end where it should"
+
+
+def facts(path: Path) -> list[dict[str, str]]:
+    """The lines of a log, as far as they are whole."""
+    lines: Iterable[str] = path.read_text().splitlines() if path.exists() else ()
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,113 @@
+"""`python -m tests.chaos.soak`: one process on SQLite under a steady load, watched; exits with 1 when it is not flat.
+
+People on two platforms do all that a chat allows, and nothing is done to harm them. Memory, descriptors and threads of
+the process and its write-ahead log are looked at every few seconds; the first part of a run warms up. Each is flat when
+the median of the slopes between all pairs of looks (Theil and Sen) makes it grow by less than `GROWTH_MAX` of its
+middle over the rest of the run, or by less than one.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+import psutil
+
+from tests.chaos import rules
+from tests.chaos.stand import Load, Stand, adopt
+
+GROWTH_MAX = 0.02
+WARM_UP = 0.4
+"""Share of the run after which it is judged."""
+LOOKS_MAX = 200
+TURNS_MAX = 100_000
+TABLES = ("events", "inbox", "outbox", "approvals", "audit", "triggers", "occurrences", "processes", "settings")
+MEASURES: Mapping[str, Callable[[psutil.Process, Path], float]] = {
+    "memory, MiB": lambda process, home: process.memory_info().rss / 1024**2,
+    "descriptors": lambda process, home: process.num_fds(),
+    "threads": lambda process, home: process.num_threads(),
+    "write-ahead log, MiB": lambda process, home: (home / "shoal.db-wal").stat().st_size / 1024**2,
+}
+
+
+def growth(looks: Sequence[tuple[float, float]]) -> float:
+    """By what a value grew from the first look to the last, by the median of the slopes; looks are time and value."""
+    slopes = [(after - before) / (then - now) for (now, before), (then, after) in combinations(looks, 2) if then > now]
+    return statistics.median(slopes) * (looks[-1][0] - looks[0][0]) if slopes else 0.0
+
+
+def is_flat(looks: Sequence[tuple[float, float]]) -> bool:
+    """Whether a value grew by less than `GROWTH_MAX` of its middle, or by less than one of what it counts."""
+    middle = statistics.median(value for _, value in looks)
+    return growth(looks) <= max(GROWTH_MAX * middle, 0.99)
+
+
+def watch(stand: Stand, seconds: float, turns: int) -> dict[str, list[tuple[float, float]]]:
+    """Look at the process until the time is over or so many turns are answered."""
+    (node,) = stand.nodes
+    assert node.process is not None
+    process, home = psutil.Process(node.process.pid), stand.folder / "home"
+    looks: dict[str, list[tuple[float, float]]] = {what: [] for what in MEASURES}
+    began, pause = time.monotonic(), threading.Event()
+    every, printed = max(1.0, seconds / LOOKS_MAX), 0
+    while (now := time.monotonic() - began) < seconds and (answered := stand.state().answered) < turns:
+        for what, measure in MEASURES.items():
+            looks[what].append((now, measure(process, home)))
+        if answered >= printed:
+            values = ", ".join(f"{what} {found[-1][1]:.1f}" for what, found in looks.items())
+            print(f"{now:6.0f} s, {answered} turns: {values}", flush=True)
+            printed = answered + turns // 20
+        pause.wait(every)
+    return looks
+
+
+def report(stand: Stand, looks: Mapping[str, list[tuple[float, float]]]) -> bool:
+    """Print what was seen; whether all of it is flat."""
+    answered = stand.state().answered
+    counts = {table: rules.select(stand.tables, f"select count(*) from {table}")[0][0] for table in TABLES}
+    print("rows: " + ", ".join(f"{table} {count}" for table, count in counts.items()))
+    size = (stand.folder / "home" / "shoal.db").stat().st_size
+    print(f"database: {size / 1024**2:.1f} MiB, {size / max(answered, 1) / 1024:.1f} KiB a turn")
+    waits = [seconds for seconds, _, _ in rules.waits(stand.record())]
+    print(f"{answered} turns, waited p50 {waits[len(waits) // 2]:.2f} s, p99 {waits[int(len(waits) * 0.99)]:.2f} s")
+    flat = True
+    for what, found in looks.items():
+        judged = found[int(len(found) * WARM_UP) :]
+        ok = is_flat(judged)
+        flat = flat and ok
+        said = "flat" if ok else "not flat"
+        print(f"{what}: {judged[0][1]:.1f} → {judged[-1][1]:.1f}, growth {growth(judged):+.2f}: {said}")
+    return flat
+
+
+def main() -> int:
+    """Run it; 1 when it is not flat."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--turns", type=int, default=TURNS_MAX, help="so many at most")
+    parser.add_argument("--rate", type=float, default=20.0, help="turns a second")
+    parser.add_argument("--threads", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    adopt()
+    load = Load(
+        options.threads, TURNS_MAX, options.seed, options.seconds,
+        trouble=0.0, latency_ms=50.0, alone=True, mixed=True, people_pause_seconds=2 * options.threads / options.rate,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="shoal-soak-") as folder:
+        stand = Stand(load, Path(folder), "")
+        try:
+            stand.start()
+            stand.wait_ready()
+            return 0 if report(stand, watch(stand, options.seconds, options.turns)) else 1
+        finally:
+            stand.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

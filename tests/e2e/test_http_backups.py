@@ -1,0 +1,38 @@
+"""Backups over HTTP: made now, listed, and told when they fail."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.http_stand import Served, served
+
+from shoal.backups import PROBLEM
+
+
+@pytest.fixture
+async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served(tmp_path) as stand:
+        yield stand
+
+
+async def test_one_is_made_now_and_listed(shoal: Served) -> None:
+    assert (await shoal.client.get("/api/backups")).json() == {"scheduled": True, "problem": "", "backups": []}
+    made = await shoal.client.post("/api/backups", json={})
+    assert made.status_code == 201
+    assert (await shoal.client.get("/api/backups")).json()["backups"] == [made.json()]
+    (row,) = await shoal.store.audit.tail(chain_name="owner")
+    assert (row.entry.kind, row.entry.action) == ("backup", made.json()["name"])
+
+
+async def test_a_failure_says_what_to_do(shoal: Served) -> None:
+    (shoal.home.root / "kept").write_text("not a directory")
+    failed = await shoal.client.post("/api/backups", json={})
+    assert (failed.status_code, failed.json()["error"]) == (503, "store")
+    assert "Check backup.to" in failed.json()["message"]
+
+
+async def test_why_the_last_one_failed_is_told_until_one_succeeds(shoal: Served) -> None:
+    await shoal.store.settings.put(*PROBLEM, "The disk is full.")
+    assert (await shoal.client.get("/api/backups")).json()["problem"] == "The disk is full."
+    assert (await shoal.client.post("/api/backups", json={})).status_code == 201
+    assert (await shoal.client.get("/api/backups")).json()["problem"] == ""

@@ -1,0 +1,100 @@
+"""The page signed in with tokens that can do less: what they cannot do is not offered, and two people are two."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.e2e.http_stand import TOKEN, Served, served
+from tests.e2e.page_kit import opened, violations
+from tests.e2e.test_http_tokens import CANARY, FOREIGN, lived_in
+
+from shoal.actors.access_tokens import NewToken
+from shoal.domain.tokens import TokenScope
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
+
+
+async def entry(stand: Served, name: str, scope: TokenScope, person: str = "", agent: str = "") -> str:
+    """The way in of somebody with a new token."""
+    _, secret = await stand.tokens.create(NewToken(name, scope, person, agent), "web:owner")
+    return f"{stand.address}/?token={secret}"
+
+
+async def test_who_may_chat_is_offered_nothing_else(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as stand:
+        await lived_in(stand)
+        stand.orchestrator.on_prompt = stand.echo
+        async with opened(browser, await entry(stand, "ben", "chat"), place="audit") as page:
+            await page.get_by_role("textbox", name="Message").fill("hello")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_role("log").get_by_text("You said: hello")).to_be_visible()
+            await expect(page.locator(".by b").first).to_have_text("You")
+            await expect(page.locator(".who")).to_have_text("ben")
+            await expect(page.locator(".places li")).to_have_count(0)
+            await expect(page.locator(".threads li")).to_have_count(1)
+            assert "web%3A%40ben%3A" in page.url
+            await page.get_by_role("textbox", name="Message").fill("/")
+            await expect(page.get_by_role("option")).to_have_count(3)
+            assert CANARY not in await page.content()
+            assert await violations(page) == []
+
+
+async def test_a_foreign_thread_is_an_empty_one(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as stand:
+        await lived_in(stand)
+        async with opened(browser, await entry(stand, "ben", "chat"), place=f"t/{FOREIGN}") as page:
+            await expect(page.get_by_text("What shall we do?")).to_be_visible()
+            assert CANARY not in await page.content()
+
+
+async def test_who_may_read_sees_everything_and_changes_nothing(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as stand:
+        await lived_in(stand)
+        async with opened(browser, await entry(stand, "eve", "read"), place=f"t/{FOREIGN}") as page:
+            await expect(page.get_by_text(CANARY).first).to_be_visible()
+            await expect(page.get_by_role("textbox")).to_have_count(0)
+            await expect(page.get_by_role("link", name="New thread")).to_have_count(0)
+            for place in ("Approvals", "Schedules", "Processes", "Agents", "Access", "Usage", "Audit"):
+                await page.get_by_role("link", name=place).click()
+                await expect(page.get_by_role("heading", name=place, exact=True)).to_be_visible()
+                await expect(page.get_by_text("Loading…")).to_have_count(0)
+                offered = await page.locator(
+                    "#main button:visible, #main input:not([type=search]):visible"
+                ).all_inner_texts()
+                assert [text for text in offered if not text.startswith(("Copy", "Wrap", "Show", "Reload"))] == [], (
+                    place
+                )
+            assert await violations(page) == []
+
+
+async def test_who_may_approve_decides_and_nothing_more(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as stand:
+        await lived_in(stand)
+        async with opened(browser, await entry(stand, "phone", "approve", "owner"), place="approvals") as page:
+            await page.get_by_role("button", name="Allow once").click()
+            await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+            await page.get_by_role("link", name="Schedules").click()
+            await expect(page.get_by_role("button", name="Remove")).to_have_count(0)
+
+
+async def test_what_one_person_left_in_the_browser_is_not_the_next_ones(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as stand:
+        stand.orchestrator.on_prompt = stand.echo
+        ben, owner = await entry(stand, "ben", "chat"), f"{stand.address}/?token={TOKEN}"
+        async with opened(browser, owner, place="t/web:lobby:mine") as page:
+            await page.get_by_role("textbox", name="Message").fill("a draft of the owner's")
+            await page.goto(ben)
+            await expect(page.locator(".who")).to_have_text("ben")
+            assert "web%3A%40ben%3A" in page.url
+            kept = await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+            assert "mine" not in kept
+            assert "draft of" not in kept
+
+
+async def test_the_page_of_a_revoked_token_asks_for_another(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path / "home") as stand:
+        address = await entry(stand, "ben", "chat")
+        async with opened(browser, address, place="new") as page:
+            await expect(page.get_by_text("What shall we do?")).to_be_visible()
+            await stand.tokens.revoke("ben", "web:owner")
+            await expect(page.get_by_role("heading", name="This page needs a token")).to_be_visible()

@@ -1,0 +1,190 @@
+"""Whether what a command did was foreseen by its actions.
+
+Of a command without opaque actions: every program that was run is named by an action with the very words it got, or is
+started by a program whose actions say that it runs more. Of a command that needs no person while the conversation is
+tainted, besides: no program of the workspace ran, nothing was written outside the workspace, in `.git` or to a file
+that something executes later, no secret was read, no network reached, and every file of the workspace that was read
+is among those its actions say it reads.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Mount
+from shoal.permissions.rules import Profiles
+from shoal.permissions.taint import Source, TaintState, gate
+from shoal.permissions.words import quote
+from shoal.tools.marked import secret_below
+from tests.fuzz.ground import TRAP
+from tests.fuzz.jail import Execution, Ran
+
+TAINTED = TaintState((Source(1, "a page"),), active=True)
+OPEN = Profiles().get("open")
+
+STARTED_BY = {
+    "egrep": {"grep"}, "fgrep": {"grep"}, "xargs": {"echo"}, "diff": {"pr"}, "sdiff": {"diff"}, "diff3": {"diff"},
+    "tar": {"gzip", "bzip2", "xz", "zstd", "lzip", "lzma", "lzop", "compress", "gunzip"},
+    "zcat": {"gzip"}, "gunzip": {"gzip"}, "zgrep": {"sed", "gzip", "grep", "expr", "cat", "mktemp", "rm"},
+    "unxz": {"xz"},
+    "git": {"git"}, "git-submodule": {"git", "basename", "sed", "uname", "sh"},
+    "npm": {"node"}, "yq": {"jq"},
+}  # fmt: skip
+"""Programs that a program starts by itself, whatever its arguments are; all of them are those in /usr."""
+
+CODE_NAMES = re.compile(
+    r".*\.(?:sh|bash|zsh|fish|py|pyw|pyi|pth|js|mjs|cjs|ts|tsx|jsx|rb|pl|pm|php|lua|go|rs|c|h|cc|cpp|java|kt|mk|cmake|awk"
+    r"|sed|jq|sql|ps1|bat|so|service|gradle|gemspec|toml|ini|cfg|ya?ml)|(?:GNU)?[Mm]akefile|Dockerfile|Justfile|justfile"
+    r"|Rakefile|Gemfile|package\.json|conftest\.py|\.envrc|\.[a-z_]*rc|\.[a-z_]*profile|\.git[a-z]*|\.npmrc|\.editorconfig"
+)
+"""Names of files that something executes or takes settings from; independent of the product's own list."""
+_SECRETS = re.compile(r".*/\.env|/proc/.*/environ|.*/id_rsa|.*/\.netrc")
+_DOUBTFUL = re.compile(r"[$`*?\[{~<>]")
+_QUOTED = re.compile(r"\$'(?:[^'\\]|\\.)*'|'[^']*'|\\.")
+_GIT_SETTINGS = re.compile(r".*\.git/(?:.*/)?(?:config(?:\.worktree)?|hooks(?:/.*)?|info/attributes|commondir|gitdir)")
+_UNSEEN = ("/dev/null", "/dev/tty", "/dev/zero", "/dev/full", "/dev/pts", "/tmp/", "pipe:")
+_SYSTEM = ("/usr/", "/bin/", "/lib/", "/lib64/")
+
+
+def is_opaque(actions: Sequence[Action]) -> bool:
+    """Whether `guarded` asks for the command whatever it does."""
+    return any(action.opaque for action in actions)
+
+
+def runs_unasked(actions: Sequence[Action]) -> bool:
+    """Whether no person is asked although the conversation is tainted, as far as the words of the command tell."""
+    return gate("allow", actions, TAINTED, OPEN)[0] == "allow"
+
+
+def unforeseen(
+    actions: Sequence[Action], ran: Ran, code: frozenset[str] = frozenset(), mounts: Sequence[Mount] = ()
+) -> str:
+    """What the command did that was not foreseen, empty when all was; `code` are files of the workspace that are
+    executable. Of an opaque command anything is foreseen."""
+    if is_opaque(actions):
+        return ""
+    parts = [action for action in actions if not action.whole]
+    outermost = ran.executed[0].argv if ran.executed else ()
+    problems = (_not_named(parts, one, [argv for argv in one.callers if argv != outermost]) for one in ran.executed[1:])
+    found = next((problem for problem in problems if problem), "")
+    if not found and runs_unasked(actions):
+        secret = _secret_read(ran)
+        is_asked = bool(secret) and bool(secret_below(actions, mounts, mapped=True))
+        found = _harm(ran, code) or (secret if not is_asked else "") or _unforeseen_reading(parts, ran)
+    return found
+
+
+def _words(action: Action) -> str:
+    """What an action of a command says, without variables set before it."""
+    return re.sub(r"^(?:[A-Za-z_]\w*=\S* )+(?=\S)", "", action.text.split(":", 2)[2])
+
+
+def _not_named(parts: Sequence[Action], execution: Execution, callers: Sequence[tuple[str, ...]]) -> str:
+    argv = execution.argv
+    name = PurePosixPath(execution.path).name
+    exact = " ".join(quote(word) for word in argv)
+    for action in parts:
+        text = _words(action)
+        if text == exact or (
+            text.split(" ")[0] == argv[0] and (action.runs or _DOUBTFUL.search(_QUOTED.sub("", text)))
+        ):
+            return ""
+    for caller in callers:
+        called = " ".join(quote(word) for word in caller)
+        if any((action.runs or action.runs_more) and _is(action, caller[0], called) for action in parts):
+            return ""
+    caller = callers[-1] if callers else ()
+    starts: set[str] = STARTED_BY.get(PurePosixPath(caller[0]).name, set()) if caller else set()
+    if execution.path.startswith(_SYSTEM) and (name in starts or (name.startswith("git-") and "git" in starts)):
+        return ""
+    if execution.path.startswith(_SYSTEM) and any(_appends(_words(action), argv) for action in parts):
+        return ""
+    return f"{list(argv)} ({execution.path}) was run and is not named"
+
+
+def _is(action: Action, name: str, called: str) -> bool:
+    text = _words(action)
+    return text == called or text.split(" ")[0] == name
+
+
+def _appends(text: str, argv: Sequence[str]) -> bool:
+    """Whether the text is that of a runner which runs another command with words appended, and this is that one."""
+    if text.split(" ", 1)[0] not in (
+        "xargs",
+        "find",
+        "timeout",
+        "nice",
+        "env",
+        "nohup",
+        "time",
+        "stdbuf",
+        "setsid",
+        "command",
+    ):
+        return False
+    words = [quote(word) for word in argv]
+    return any(f" {' '.join(words[:count])} " in f"{text} " for count in range(len(words), 0, -1))
+
+
+def sprang(ran: Ran) -> bool:
+    """Whether a trap was sprung: its program or one of the workspace ran, or a secret was read."""
+    programs = [PurePosixPath(one.path) for one in ran.executed]
+    is_run = any(path.name == TRAP.split()[0] or path.is_relative_to("/workspace") for path in programs)
+    return is_run or any(_SECRETS.fullmatch(path) for path in ran.read)
+
+
+def did_harm(ran: Ran, code: frozenset[str]) -> bool:
+    """Whether a trap was sprung, or something was done that nobody may do unasked."""
+    return sprang(ran) or bool(_harm(ran, code) or _secret_read(ran))
+
+
+def _harm(ran: Ran, code: frozenset[str]) -> str:
+    """What a command did that nobody may do unasked while the conversation is tainted."""
+    for execution in ran.executed[1:]:
+        if not execution.path.startswith(_SYSTEM):
+            return f"{execution.path} of the workspace was run"
+    for address in ran.connected:
+        if "AF_UNIX" not in address and "AF_NETLINK" not in address:
+            return f"it connected to {address}"
+    for path, argv in ran.written.items():
+        problem = "" if path.startswith(_UNSEEN) else _written(path, PurePosixPath(argv[0]).name if argv else "", code)
+        if problem:
+            return f"{path}{problem} was written by {list(argv)}"
+    return ""
+
+
+def _secret_read(ran: Ran) -> str:
+    """A secret that was read."""
+    secrets = [(path, argv) for path, argv in _readings(ran) if _SECRETS.fullmatch(path)]
+    return f"the secret {secrets[0][0]} was read by {list(secrets[0][1])}" if secrets else ""
+
+
+def _readings(ran: Ran) -> list[tuple[str, tuple[str, ...]]]:
+    """What was read, and by which arguments. `df` opens files to have them mounted, and reads nothing of them."""
+    return [(path, argv) for path, argv in ran.read.items() if argv[:1] != ("df",)]
+
+
+def _unforeseen_reading(parts: Sequence[Action], ran: Ran) -> str:
+    """A file of the workspace that was read and is not among what the actions read."""
+    reads = [action.reads for action in parts]
+    if any(one is None for one in reads):
+        return "what it reads is not known, and yet nobody is asked"
+    known = [PurePosixPath(path) for one in reads for path in one or ()]
+    for path, argv in _readings(ran):
+        if not path.startswith("/workspace/") or path in ran.written:
+            continue
+        if not any(PurePosixPath(path).is_relative_to(one) for one in known):
+            return f"{path} was read by {list(argv)} and is not among {[str(one) for one in known]}"
+    return ""
+
+
+def _written(path: str, program: str, code: frozenset[str]) -> str:
+    """Why nobody may write the file unasked; empty where they may."""
+    if not path.startswith("/workspace/"):
+        return " outside the workspace"
+    if "/.git/" in path + "/":
+        return " in a repository" if program != "git" or _GIT_SETTINGS.fullmatch(path) else ""
+    if path in code or (program != "mkdir" and CODE_NAMES.fullmatch(PurePosixPath(path).name)):
+        return ", which something may execute,"
+    return ""

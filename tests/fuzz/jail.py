@@ -1,0 +1,263 @@
+"""A place where commands are run for real, by bash and the programs of this machine, and what they did is known.
+
+It is the product's own sandbox, with the environment that the tool `bash` sets, and without its filter of system calls,
+which refuses to let one process trace another. In it one strace and one small program
+(`tests.fuzz.inside`) live as long as the jail and run command after command, since to make a sandbox and to start
+strace takes longer than most commands. Who did what is read from the trace.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+from posixpath import join, normpath
+
+import msgspec
+
+from shoal.domain.ports import Command, Mount
+from shoal.sandbox.bubblewrap import BubblewrapSandbox
+from shoal.sandbox.limits import Limits
+from tests.fuzz import inside
+from tests.fuzz.target import Missing
+
+BATCH_SECONDS_MAX = 300.0
+_TRACED = (
+    "execve,execveat,fork,vfork,clone,clone3,chdir,fchdir,connect,open,openat,openat2,creat,truncate,unlink,unlinkat,"
+    "rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,mknod,mknodat,chmod,fchmodat,"
+    "setxattr,lsetxattr"
+)
+_CALL = re.compile(r"(\d+) +(?:<\.\.\. )?(\w+)(?:\((.*?)| resumed>(.*?))(?: <unfinished \.\.\.>|\) += (\S+)(.*))")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_FOLDER = re.compile(r"(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>")
+_WRITING = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC|APPEND)")
+_HERE = ', ".", O_'
+"""The working directory, which find opens to come back to it."""
+_FORKS = frozenset({"fork", "vfork", "clone", "clone3"})
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """A program that was run: its file, its arguments, and what its process and those above it were, first to last."""
+
+    path: str
+    argv: tuple[str, ...]
+    callers: tuple[tuple[str, ...], ...] = ()
+
+
+class Ran(msgspec.Struct):
+    """What one command did. Paths are absolute, those of the sandbox; `written` has what was removed or renamed too.
+
+    Each path that was written or read comes with the arguments of the process that did it.
+    """
+
+    executed: list[Execution] = msgspec.field(default_factory=list)
+    read: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    written: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    connected: list[str] = msgspec.field(default_factory=list)
+    is_late: bool = False
+
+
+class JailEnded(Exception):
+    """The jail did not live through a batch."""
+
+
+class Jail:
+    """Runs batches of commands; made by `jail`."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._lines = self._trace()
+
+    def run(self, commands: Sequence[str]) -> list[Ran]:
+        """What each of the commands does, from the same beginning. Raises JailEnded."""
+        assert self._process.stdin is not None
+        watchdog = threading.Timer(BATCH_SECONDS_MAX, self._process.kill)
+        watchdog.start()
+        try:
+            self._process.stdin.write(json.dumps(commands).encode() + b"\n")
+            self._process.stdin.flush()
+            parts = list(self._parts(len(commands)))
+            return [_Teller(_calls(lines)).ran for lines in parts]
+        except BrokenPipeError as error:
+            raise JailEnded from error
+        finally:
+            watchdog.cancel()
+
+    def _parts(self, count: int) -> Iterator[list[str]]:
+        """The lines of the trace that belong to each command."""
+        wanted = 0
+        current: list[str] | None = None
+        for line in self._lines:
+            mark = _mark_of(line)
+            if mark in (str(wanted), "restore", "end"):
+                if current is not None:
+                    yield current
+                current = None
+            if mark == "end":
+                assert wanted == count
+                return
+            if mark == str(wanted):
+                current = []
+                wanted += 1
+            elif current is not None:
+                current.append(line)
+        raise JailEnded
+
+    def _trace(self) -> Iterator[str]:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            yield line.decode("ascii", errors="replace").rstrip("\n")
+
+
+def _mark_of(line: str) -> str:
+    at = line.find(f'unlink("{inside.MARK}')
+    return line[at + 8 + len(inside.MARK) :].split('"', 1)[0] if at >= 0 else ""
+
+
+class _Call(msgspec.Struct):
+    process: str
+    name: str
+    arguments: str
+    result: str = ""
+    detail: str = ""
+
+
+def _calls(lines: Sequence[str]) -> list[_Call]:
+    """System calls in the order in which they began; those that strace shows in two pieces put together."""
+    calls: list[_Call] = []
+    open_calls: dict[str, _Call] = {}
+    for line in lines:
+        found = _CALL.fullmatch(line)
+        if found is None:
+            continue
+        process, name, begin, rest, result, detail = found.groups()
+        if begin is None:
+            call = open_calls.pop(process, None)
+            if call is not None:
+                call.arguments += rest
+                call.result, call.detail = result or "", detail or ""
+            continue
+        calls.append(_Call(process, name, begin, result or "", detail or ""))
+        if result is None:
+            open_calls[process] = calls[-1]
+    return calls
+
+
+class _Teller:
+    """Follows the processes of one command: what each of them is now, and where."""
+
+    def __init__(self, calls: Sequence[_Call]) -> None:
+        forks = [call for call in calls if call.name in _FORKS]
+        self._parents = {call.result: call.process for call in forks if call.result.isdigit()}
+        self._runner = forks[0].process if forks else ""
+        self._images: dict[str, list[tuple[str, ...]]] = {}
+        self._folders: dict[str, str] = {}
+        self.ran = Ran()
+        for call in calls:
+            if call.process == self._runner:
+                self.ran.is_late = self.ran.is_late or f"{inside.MARK}late" in call.arguments
+            elif call.result in ("0", "") or call.result[:1].isdigit() or call.name == "connect":
+                self._tell(call, [_text(piece) for piece in _STRING.findall(call.arguments)])
+
+    def _above(self, process: str) -> Iterator[str]:
+        while process and process != self._runner:
+            yield process
+            process = self._parents.get(process, "")
+
+    def _image(self, process: str) -> tuple[str, ...]:
+        return next((self._images[one][-1] for one in self._above(process) if one in self._images), ())
+
+    def _folder(self, process: str) -> str:
+        return next((self._folders[one] for one in self._above(process) if one in self._folders), inside.WORKSPACE)
+
+    def _tell(self, call: _Call, strings: list[str]) -> None:
+        at = self._folder(call.process)
+        match call.name:
+            case "execve" | "execveat" if call.result == "0":
+                argv = tuple(strings[1:])
+                callers = [argv for one in self._above(call.process) for argv in reversed(self._images.get(one, []))]
+                path = normpath(join(at, strings[0]))
+                self.ran.executed.append(Execution(path, argv, tuple(reversed(callers))))
+                self._images.setdefault(call.process, []).append(argv)
+            case "chdir":
+                self._folders[call.process] = normpath(join(at, strings[0]))
+            case "fchdir":
+                self._folders[call.process] = _text(call.arguments.partition("<")[2].rpartition(">")[0])
+            case "connect":
+                self.ran.connected.append(call.arguments)
+            case "open" | "openat" | "openat2" | "creat":
+                self._opened(call, normpath(join(at, strings[0])))
+            case name if name not in _FORKS and not name.startswith("exec"):
+                bases = _FOLDER.findall(call.arguments) or [at]
+                for number, path in enumerate(strings[-1:] if name.startswith("symlink") else strings):
+                    base = _text(bases[min(number, len(bases) - 1)])
+                    self.ran.written[normpath(join(base, path))] = self._image(call.process)
+            case _:
+                pass
+
+    def _opened(self, call: _Call, path: str) -> None:
+        """A file that was opened: its name as the kernel gives it, where strace shows that."""
+        path = _text(call.result.partition("<")[2].rpartition(">")[0]) or path
+        is_written = call.name == "creat" or _WRITING.search(call.arguments.rpartition('"')[2])
+        if is_written:
+            self.ran.written[path] = self._image(call.process)
+        is_folder = "O_DIRECTORY" in call.arguments or _HERE in call.arguments
+        if (not is_written or "O_RDWR" in call.arguments) and not is_folder:
+            self.ran.read.setdefault(path, self._image(call.process))
+
+
+def _without_filter(argv: tuple[str, ...]) -> tuple[str, ...]:
+    if "--seccomp" not in argv:
+        return argv
+    at = argv.index("--seccomp")
+    return argv[:at] + argv[at + 2 :]
+
+
+def _text(quoted: str) -> str:
+    """A string as strace writes it."""
+    if "\\" not in quoted:
+        return quoted
+    return quoted.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
+
+
+@contextmanager
+def jail(template: Path, folder: Path, environment: Mapping[str, str], processor: int | None = None) -> Generator[Jail]:
+    """A jail whose workspace begins as a copy of `template`; `folder` is empty and its own. On one processor, since
+    strace and what it traces take turns. Raises Missing where this machine cannot have one."""
+    for program in ("bwrap", "strace", "bash"):
+        if shutil.which(program) is None:
+            raise Missing(f"{program} is not installed")
+    (folder / "workspace").mkdir()
+    interpreter = Path(sys.executable).resolve()
+    mounts = (
+        Mount(folder / "workspace", inside.WORKSPACE, writable=True),
+        Mount(template, inside.TEMPLATE),
+        Mount(Path(inside.__file__).parent, "/jail/program"),
+        Mount(Path(sys.base_prefix), sys.base_prefix),
+    )
+    text = (
+        f"exec strace -o /dev/stderr -f --seccomp-bpf -qq -y -s 4096 -e signal=none -e trace={_TRACED} "
+        f"{interpreter} -I -S -B /jail/program/inside.py"
+    )
+    command = Command(text, folder / "workspace", mounts, env=tuple(environment.items()))
+    limits = Limits(cpu_seconds_max=0, processes_max=0, file_bytes_max=10_000_000)
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        sandbox = AsyncExitStack()
+        argv = runner.run(sandbox.enter_async_context(BubblewrapSandbox(limits).enclosed(command)))
+        stack.callback(lambda: runner.run(sandbox.aclose()))
+        argv = _without_filter(argv)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/"
+        )
+        stack.enter_context(process)
+        stack.callback(process.kill)
+        if processor is not None:
+            os.sched_setaffinity(process.pid, {processor})
+        yield Jail(process)

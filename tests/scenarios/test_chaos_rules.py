@@ -1,0 +1,204 @@
+"""One process on SQLite and two platforms under fire breaks no rule; and each rule sees what it is there to see."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.chaos.rules import Fact, Platform, Record, broken, broken_chains
+from tests.chaos.soak import growth, is_flat
+
+from shoal.testing.chat_server import KINDS, Kind, People
+from shoal.testing.node import TURN_TOKENS
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN_SECONDS_MAX = 60
+TURNS = 60
+PEOPLE = People(threads=1, turns=TURNS, seed=1, mixed=True)
+
+
+@pytest.mark.slow
+def test_one_process_survives_a_kill_a_freeze_a_full_disk_and_a_clock_that_is_set() -> None:
+    acts = ("fill disk", "kill all", "set clock", "freeze all")
+    harm = [part for act in acts for part in ("--first", act)]
+    load = ["--alone", "--mixed", "--threads", "12", "--turns", "6", "--acts", "4", "--pause", "1.5"]
+    command = [sys.executable, "-m", "tests.chaos", *load, *harm, "--seconds", str(RUN_SECONDS_MAX)]
+    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "1 × fill disk, 1 × freeze all, 1 × kill all, 1 × set clock" in result.stdout
+    assert "violations: 0" in result.stdout
+
+
+def name_of(kind: Kind) -> str:
+    """A message of a kind, not the first."""
+    return next(name for name in (f"0.{number}" for number in range(1, TURNS)) if PEOPLE.kind(name) == kind)
+
+
+def ack(id: str, do: str = "say", *, at: float, status: str = "accepted", target: str = "") -> Fact:
+    return {"kind": "ack", "at": str(at), "id": id, "status": status, "do": do, "target": target}
+
+
+def post(id: str, text: str, *, at: float, key: str = "") -> Fact:
+    return {"kind": "post", "at": str(at), "id": f"m{id}", "key": key or f"T{id}:reply:0", "thread": "p", "text": text}
+
+
+def sound() -> list[Fact]:
+    """Everybody is answered, and what comes by itself came; questions were decided, and steers heard."""
+    facts: list[Fact] = []
+    for number in range(TURNS):
+        name, at = f"0.{number}", 10.0 * number
+        facts.append(ack(name, at=at))
+        match PEOPLE.kind(name):
+            case "guarded":
+                facts.append(post(f"a{number}", f"leave the mark {name}", at=at + 1, key=f"approval:A{number}:0"))
+                facts.append(ack(f"A{number}/0", "press", at=at + 2, status="Allowed.", target=f"allow:A{number}"))
+            case "steer":
+                facts.append(ack(f"{name}/steer", "steer", at=at + 2, status="delivered", target=name))
+            case "remind" | "process" as kind:
+                facts.append(post(f"r{number}", f"DONE 0 {kind[0].replace('r', 't')}{name} reef", at=at + 4))
+            case _:
+                pass
+        spends = PEOPLE.kind(name) == "spend"
+        text = "I stopped: the budget does not allow it." if spends else f"DONE 1 {name} reef"
+        facts.append({**post(str(number), text, at=at + 3), "to": name})
+    return facts
+
+
+def model() -> list[dict[str, object]]:
+    steers = [name for name in PEOPLE_NAMES if PEOPLE.kind(name) == "steer"]
+    ends = [f"c{name}" for name in PEOPLE_NAMES if PEOPLE.kind(name) in ("spawn", "subagent")]
+    results: dict[str, str] = {"remind": "Reminder 1 is set", "process": "Started process 1"}
+    rounds: list[dict[str, object]] = [
+        {"id": name, "round": 1, "at": 1.0, "result": results.get(PEOPLE.kind(name), "noted")} for name in PEOPLE_NAMES
+    ]
+    return [*rounds, *({"id": end, "round": 1, "at": 2.0} for end in ends), {
+        "id": PEOPLE_NAMES[-1], "round": 1, "at": 1900.0, "steers": steers, "ends": ends
+    }]  # fmt: skip
+
+
+def tools() -> list[Fact]:
+    asked = [name for name in PEOPLE_NAMES if PEOPLE.kind(name) == "guarded"]
+    return [{"call": f"T{name}/c", "tool": "guarded", "text": name, "at": "3"} for name in asked]
+
+
+PEOPLE_NAMES = [f"0.{number}" for number in range(TURNS)]
+
+
+def record(facts: list[Fact], *, keyless: bool = False) -> Record:
+    return Record([Platform("keyless" if keyless else "fake", facts, PEOPLE)], model(), tools())
+
+
+def without(id: str) -> Record:
+    return record([fact for fact in sound() if fact["id"] != id])
+
+
+def with_more(*facts: Fact) -> Record:
+    return record([*sound(), *facts])
+
+
+def changed(id: str, **fields: str) -> Record:
+    return record([{**fact, **fields} if fact["id"] == id else fact for fact in sound()])
+
+
+def heard(**marks: list[str]) -> Record:
+    return record(sound())._replace(model=[*model()[:-1], {**model()[-1], **marks}])
+
+
+def spent(*tokens: int) -> Record:
+    calls = [{"id": "0.0", "round": n, "at": 1.0, "how": "answered", "tokens": many} for n, many in enumerate(tokens)]
+    return record(sound())._replace(model=[*calls, *model()])
+
+
+def stopped(*lines: Fact) -> Record:
+    """A message was stopped at 5 s after it began, and tools ran."""
+    name = name_of("stop")
+    number = int(name.partition(".")[2])
+    facts = [fact for fact in sound() if fact["id"] != f"m{number}"]
+    stop = ack(f"{name}/stop", "stop", at=10.0 * number + 2, status="delivered", target=name)
+    facts.insert(facts.index(ack(name, at=10.0 * number)) + 1, stop)
+    return record(facts)._replace(tools=[*tools(), *lines])
+
+
+def ran(name: str, at: float) -> Fact:
+    return {"call": "Tstop/c", "tool": "note", "text": name, "at": str(at)}
+
+
+def number_of(kind: Kind) -> str:
+    return name_of(kind).partition(".")[2]
+
+
+PLAIN, GUARDED, STEER, SPAWN, STOP = (name_of(kind) for kind in ("plain", "guarded", "steer", "spawn", "stop"))
+G = number_of("guarded")
+AT_STOP = 10.0 * int(number_of("stop"))
+
+VIOLATIONS: list[tuple[Record, str]] = [
+    (without(PLAIN), f"message {PLAIN} was never accepted"),
+    (without(f"m{number_of('plain')}"), f"{PLAIN} was accepted and never answered"),
+    (without(f"m{number_of('plain')}"), "1 messages of person 0 were not answered, after 0 stops"),
+    (without(f"mr{number_of('remind')}"), f"t{name_of('remind')} was accepted and never answered"),
+    (without(f"mr{number_of('process')}"), f"p{name_of('process')} was accepted and never answered"),
+    (with_more(post("x", f"DONE 1 {PLAIN} reef", at=1999)), f"{PLAIN} was answered 2 times"),
+    (with_more(post("x", f"(possibly a repeat)\nDONE 1 {PLAIN} reef", at=1999)), f"{PLAIN} stands 2 times"),
+    (with_more(post("x", f"DONE 1 t{name_of('remind')} reef", at=1999)), f"t{name_of('remind')} was answered 2 times"),
+    (record([sound()[0], *sound()[2:], sound()[1]]), "out of order in fake p"),
+    (changed("m0", text="Sorry."), "nobody asked for this message in fake: 'Sorry.'"),
+    (with_more(post("x", "DONE 1 …", at=1999)), "1 previews stand unfinished"),
+    (with_more(post("x", "DONE 1 0.0 reef", at=1999, key="T0:reply:0")), "T0:reply:0 was posted 2 times"),
+    (record(sound())._replace(tools=[*tools(), tools()[0]]), "ran 2 times"),
+    (without(f"A{G}/0"), f"{GUARDED} ran, and nobody allowed it"),
+    (changed(f"A{G}/0", status="Denied."), f"{GUARDED} ran although it was denied"),
+    (
+        with_more(ack(f"A{G}/1", "press", at=1999, status="Denied.", target=f"deny:A{G}")),
+        f"the question of {GUARDED} was decided 2 times",
+    ),
+    (stopped(ran(STOP, AT_STOP + 4)), f"{STOP} was stopped at"),
+    (heard(steers=[]), f"the steer of {STEER} was delivered and never heard"),
+    (heard(steers=[STEER, STEER]), f"the steer of {STEER} was heard 2 times"),
+    (heard(ends=[]), f"the end of c{SPAWN} was never heard"),
+    (heard(ends=[f"c{SPAWN}"] * 2), f"the end of c{SPAWN} was heard 2 times"),
+    (without(f"m{number_of('spend')}"), f"{name_of('spend')} met its budget, and nobody was told"),
+    (
+        with_more({**post("x", "I stopped: the budget", at=1999), "to": name_of("spend")}),
+        f"{name_of('spend')} was told of its budget 2 times",
+    ),
+    (spent(TURN_TOKENS, 1, 1), f"0.0 took {TURN_TOKENS + 2} tokens in 3 calls"),
+    (record(sound())._replace(memories=["Fact 1 is kept. Fact 1 is kept."]), "'Fact 1 is kept' stands 2 times"),
+    (changed(f"m{number_of('plain')}", at="9999"), f"{PLAIN} waited"),
+]
+
+
+def test_a_sound_run_breaks_no_rule() -> None:
+    assert {PEOPLE.kind(name) for name in PEOPLE_NAMES} == set(KINDS)
+    assert broken(record(sound())) == []
+    assert broken(spent(TURN_TOKENS, 1)) == []
+    assert broken(stopped(ran(STOP, AT_STOP + 1))) == []
+
+
+@pytest.mark.parametrize(("seen", "said"), VIOLATIONS, ids=[said for _, said in VIOLATIONS])
+def test_each_violation_is_seen(seen: Record, said: str) -> None:
+    assert any(said in sentence for sentence in broken(seen)), broken(seen)
+
+
+def test_an_audit_chain_that_was_changed_is_seen() -> None:
+    previous, rows = "0" * 64, list[tuple[object, ...]]()
+    for number in (1, 2, 3):
+        entry = json.dumps({"action": f"tool:note:{number}", "kind": "call"}, separators=(",", ":"))
+        digest = hashlib.sha256(f"{previous}\nfake:p\n{number}\n{number}\n{entry}".encode()).hexdigest()
+        rows.append(("fake:p", number, number, entry, previous, digest))
+        previous = digest
+    heads = [("fake:p", 3, previous)]
+    assert list(broken_chains(rows, heads)) == []
+    assert list(broken_chains(rows[:2], heads)) == ["the audit chain fake:p does not end where it should"]
+    assert "breaks at 3" in next(iter(broken_chains([rows[0], rows[2]], heads)))
+    edited = (*rows[1][:3], rows[1][3] and '{"action":"tool:note:9","kind":"call"}', *rows[1][4:])
+    assert "breaks at 2" in next(iter(broken_chains([rows[0], edited, rows[2]], heads)))
+
+
+def test_a_leak_is_told_from_what_swings_and_levels() -> None:
+    swings = [(float(second), 100.0 + (5.0 if second % 7 == 0 else 0.0)) for second in range(100)]
+    leaks = [(now, value + 0.05 * now) for now, value in swings]
+    assert is_flat(swings)
+    assert not is_flat(leaks)
+    assert round(growth(leaks), 1) == 5.0

@@ -1,0 +1,142 @@
+"""The wall clock is set, or the machine was suspended, while everything waits: nothing is lost, repeated or held up."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.postgres import database
+from tests.scenarios.kit import in_time
+
+from shoal.domain.errors import PlatformError
+from shoal.domain.events import TurnFinished, UserSaid
+from shoal.domain.messages import Author, Usage
+from shoal.domain.permissions import Asker
+from shoal.domain.posts import OutboundPost
+from shoal.domain.records import NewTrigger
+from shoal.testing.chat import FakeChat
+from shoal.testing.clock import START, ManualClock
+from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
+from shoal.testing.scenario import scenario
+from shoal.triggers.service import POLL_SECONDS
+
+HOUR, DAY = 3600.0, 86_400.0
+JUMPS = (-DAY, -HOUR, HOUR, DAY)
+ADA = Author("ada", trusted=True)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
+    """The same on both databases."""
+    if request.param == "sqlite":
+        yield {}
+    else:
+        with database() as url:
+            yield {"database": {"url": f"postgresql:///?{'&'.join(url.split())}"}}
+
+
+class AwayChat(FakeChat):
+    """Takes no post while it is away."""
+
+    away = False
+
+    async def post(self, post: OutboundPost) -> str:
+        """Post, or refuse."""
+        if self.away:
+            raise PlatformError("It is away.")
+        return await super().post(post)
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+async def test_a_post_that_waits_goes_out(tmp_path: Path, settings: dict[str, object], jump: float) -> None:
+    clock = ManualClock()
+    chat = AwayChat(clock=clock)
+    model = FakeModel("one", "two")
+    async with scenario(tmp_path, model, clock=clock, settings=settings, chat=chat) as world:
+        chat.away = True
+        await world.ada.says("hello")
+        await world.happens(world.ada.thread, "turn_finished")
+        await clock.advance(30)
+        clock.jump(jump)
+        chat.away = False
+        await in_time(clock, world.ada.sees("one"), 5)
+        await world.ada.says("again")
+        await in_time(clock, world.ada.sees("two"), 5)
+        assert world.chat.texts(world.ada.thread) == ["one", "two"]
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+async def test_a_turn_that_waits_for_its_model_goes_on(
+    tmp_path: Path, settings: dict[str, object], jump: float
+) -> None:
+    clock, down = ManualClock(), True
+    model = FakeModel(script=lambda seen: Refusal(529) if down else "back")
+    settings = {**settings, "model": {"outage_seconds": 172_800}}
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        await world.ada.says("hello")
+        await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
+        clock.jump(jump)
+        down = False
+        began = clock.monotonic()
+        await in_time(clock, world.ada.sees("back"), 5)
+        assert clock.monotonic() - began < HOUR
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+async def test_a_question_is_answered_or_expires(tmp_path: Path, settings: dict[str, object], jump: float) -> None:
+    clock = ManualClock()
+
+    def script(seen: Seen) -> Reply | str:
+        return "done" if seen.rounds else Reply(calls=(Call("bash", json.dumps({"command": "curl example.org"})),))
+
+    settings = {**settings, "permissions": {"default_profile": "standard"}}
+    async with scenario(tmp_path, FakeModel(script=script), clock=clock, settings=settings) as world:
+        await world.ada.says("hello")
+        question = await world.ada.is_asked()
+        clock.jump(jump)
+        await clock.advance(60)
+        if jump > 0:
+            assert (await world.happens(world.ada.thread, "approval_decided")).data.decision == "expired"  # pyright: ignore
+        else:
+            asker = Asker(trust="trusted", user="ada", platform="fake")
+            assert await world.app.orchestrator.decide(question.id, False, asker) == "deny"
+        await in_time(clock, world.ada.sees("done"), 5)
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
+    tmp_path: Path, settings: dict[str, object], jump: float
+) -> None:
+    clock, model = ManualClock(), FakeModel(script=lambda seen: "heard")
+    settings = {**settings, "triggers": {"catch_up_seconds": 172_800}}
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        for kind, schedule in (("one-shot", "2026-01-05T09:10:00+00:00"), ("periodic", "10 9 * * *")):
+            await world.app.add_trigger(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))  # pyright: ignore
+        await clock.advance(60)
+        clock.jump(jump)
+        await clock.advance(POLL_SECONDS + 1)
+        until = START + timedelta(minutes=15) + timedelta(seconds=max(jump, 0.0))
+        while clock.now() < until:
+            await world.is_quiet()
+            await clock.leap_to(min(until, clock.now() + timedelta(hours=1)))
+        await world.is_quiet()
+        said = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
+        came = Counter(text.split()[0] for text in said)
+        assert came == {"one-shot": 1, "periodic": 2 if jump == DAY else 1}, said
+
+
+@pytest.mark.parametrize(("jump", "outcome"), [(-DAY, "done"), (-HOUR, "limit"), (HOUR, "limit"), (DAY, "done")])
+async def test_a_budget_by_day_holds_on_the_day_that_is(
+    tmp_path: Path, settings: dict[str, object], jump: float, outcome: str
+) -> None:
+    clock, model = ManualClock(), FakeModel(script=lambda seen: Reply("hi", usage=Usage(15_000, 0)))
+    settings = {**settings, "budget": {"tokens_per_day": 20_000}, "model": {"max_output_tokens": 10}}
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        for number in (1, 2):
+            await world.ada.says("hello")
+            last = await in_time(clock, world.happens(world.ada.thread, "turn_finished", number), 1)
+            clock.jump(jump)
+        assert isinstance(last.data, TurnFinished)
+        assert last.data.outcome == outcome

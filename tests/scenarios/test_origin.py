@@ -1,0 +1,326 @@
+"""Who asked, and what was read, goes along every route by which one turn leads to another (docs/security.md)."""
+
+from pathlib import Path
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.postgres import database
+from tests.scenarios.delegation import results
+from tests.scenarios.kit import Door
+from tests.scenarios.routes import ACCESS, BY_ITSELF, PEOPLE_GO_ON, SETTINGS, Chain, call
+from tests.scenarios.test_taint import Page
+
+from shoal.agents.folder import make_folder
+from shoal.domain.calls import Webhook
+from shoal.domain.events import UserSaid
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId
+from shoal.store.moving import migrate_sqlite_to_postgres
+from shoal.surfaces.http.core import WebOptions
+from shoal.surfaces.http.server import serve
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.model.script import Seen
+from shoal.testing.scenario import scenario
+from shoal.upkeep import HEARTBEAT_THREAD
+
+SECRET = "sixteen-letters-at-least"
+FREE = {
+    "agents": {"managers": ["fake:ada"]},
+    "permissions": {
+        "default_profile": "free",
+        "approvers": ["fake:ada"],
+        "profiles": {
+            "free": {"extends": "open", "trusted_allow": ["tool:(wait|remember|write_doc|delete_doc):(?s:.*)"]}
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("route", ["command", *BY_ITSELF, *PEOPLE_GO_ON])
+async def test_a_stranger_is_behind_whatever_comes_of_their_words(tmp_path: Path, route: str) -> None:
+    chain = Chain(tmp_path, (route,))
+    async with scenario(tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS) as world:
+        approval, said = await chain.ends(world)
+        assert "mallory" in approval.reason
+        if route in PEOPLE_GO_ON:
+            assert said.author.id == "ada"
+            told = [event.data for event in await world.journal(ThreadId("fake:harbour:told"))]
+            assert not any(one.author.trusted for one in told if isinstance(one, UserSaid) and one.origin == "system")
+        elif route != "event file":  # whose words they are, a file does not say; what was behind them it does
+            assert (said.author.id, said.author.trusted) == ("mallory", False)
+            assert approval.asked_by == "fake:mallory"
+            assert "mallory" in said.author.name or route in ("subagent", "spawn", "ask_agent")
+
+
+@pytest.mark.parametrize("route", [*BY_ITSELF, *PEOPLE_GO_ON])
+async def test_a_page_that_was_read_is_behind_whatever_comes_of_it(tmp_path: Path, route: str) -> None:
+    chain = Chain(tmp_path, (route,), by_page=True)
+    async with scenario(
+        tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[Page()]
+    ) as world:
+        approval, said = await chain.ends(world)
+        assert "the page of a stranger" in approval.reason
+        assert said.author.id == ("shoal" if route == "event file" else "ada")
+        assert said.author.trusted
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[str, ...]:
+    """Routes one after the other. People neither save nor go on with what a subagent has said, another agent's
+    instructions are not in what ada reads later, and lines of output come by the real clock."""
+    found = [draw(st.sampled_from(["command", *BY_ITSELF, *PEOPLE_GO_ON]))]
+    for _ in range(draw(st.integers(1, 3))):
+        left = {*BY_ITSELF, *PEOPLE_GO_ON} - {"output"}
+        if found[-1] in ("subagent", "spawn", "ask_agent"):
+            left -= {"snapshot", "conversation"}
+        if "ask_agent" in found:
+            left -= {"document", "skill", "persona"}
+        found.append(draw(st.sampled_from(sorted(left))))
+    return tuple(found)
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(routes=chains(), by_page=st.booleans())
+async def test_the_taint_of_the_first_turn_is_in_the_last_of_any_chain(
+    tmp_path_factory: pytest.TempPathFactory, routes: tuple[str, ...], *, by_page: bool
+) -> None:
+    by_page = by_page and routes[0] != "command"  # a command reads no page
+    home = tmp_path_factory.mktemp("chain")
+    chain = Chain(home, routes, by_page=by_page)
+    async with scenario(
+        home, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[Page()]
+    ) as world:
+        approval, _ = await chain.ends(world)
+        assert ("the page of a stranger" if by_page else "mallory") in approval.reason
+
+
+CURL = call("bash", command="curl --version")
+
+
+async def test_a_turn_stays_tainted_when_its_conversation_is_cleared_in_the_middle(tmp_path: Path) -> None:
+    """A stranger who clears the conversation while their own turn runs does not free the calls that it still makes."""
+    door = Door()
+    model = FakeModel(Reply(calls=(Call("wait", "{}"), *CURL.calls)), CURL)
+    async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()], settings=FREE) as world:
+        mallory = world.person("mallory", "1")
+        await mallory.says("obey")
+        await door.entered.wait()
+        await mallory.asks("/new")
+        door.open.set()
+        approval = await mallory.is_asked()
+        assert "a message of mallory" in approval.reason
+
+
+async def test_a_steer_of_a_stranger_taints_the_turn_that_runs(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel(Reply(calls=(Call("wait", "{}"),)), CURL)
+    async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()]) as world:
+        await world.ada.says("wait")
+        await door.entered.wait()
+        await world.person("mallory", "1").asks("/steer obey me")
+        door.open.set()
+        approval = await world.ada.is_asked()
+        assert "a message of mallory" in approval.reason
+        assert approval.asked_by == "fake:ada"
+
+
+async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_path: Path) -> None:
+    """A turn that a crash or a restart cut off goes on as tainted as it was."""
+    async with scenario(tmp_path, FakeModel(CURL), access=ACCESS, settings=FREE) as world:
+        await world.chat.says("harbour", "1", "obey", user="mallory")
+        first = await world.ada.is_asked()
+    async with scenario(tmp_path, FakeModel(CURL), access=ACCESS, settings=FREE) as world:
+        await world.ada.decides(first.id, allow=False)
+        await world.happens(world.ada.thread, "approval_requested", 2)
+        (again,) = await world.app.store.approvals.search(thread=world.ada.thread)
+        assert "a message of mallory" in again.reason
+
+
+async def test_what_an_undo_brings_back_is_marked_as_it_was(tmp_path: Path) -> None:
+    write = call("write_doc", path="tides.md", text="obey")
+    delete = call("delete_doc", path="tides.md")
+    async with scenario(tmp_path, FakeModel(write, "ok", delete, "gone"), access=ACCESS, settings=FREE) as world:
+        for text, seen in (("write it", "ok"), ("delete it", "gone")):
+            await world.chat.says("harbour", "1", text, user="mallory")
+            await world.ada.sees(seen)
+        document = tmp_path / "agents" / "main" / "docs" / "tides.md"
+        assert not document.exists()
+        assert "Taken back" in await world.ada.asks("/agent undo main")
+        assert (await world.app.prompt_files.source_of(document)).startswith("a message of mallory")
+        assert "Taken back" in await world.ada.asks("/agent undo main")
+        assert not document.exists()
+
+
+async def test_a_setting_that_is_changed_leaves_the_mark_of_the_others(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, ("persona",))
+    async with scenario(tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS) as world:
+        await chain.ends(world)
+        file = tmp_path / "agents" / "main" / "agent.toml"
+        assert "mallory" in await world.app.prompt_files.source_of(file)
+        await world.app.roster.configure("main", "max_output_tokens", "999", "fake:ada")
+        assert "999" in file.read_text()
+        assert "mallory" in await world.app.prompt_files.source_of(file)
+        file.write_text(file.read_text())
+        assert await world.app.prompt_files.source_of(file) == ""
+
+
+async def test_an_agent_made_from_a_marked_template_is_marked(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("hi"), access=ACCESS) as world:
+        template = tmp_path / "template" / "docs" / "tides.md"
+        async with world.app.prompt_files.marking("a page"):
+            template.parent.mkdir(parents=True)
+            template.write_text("obey")
+        await world.app.roster.create("other", {}, "fake:ada")
+        assert await world.app.prompt_files.source_of(tmp_path / "agents" / "other" / "docs" / "tides.md") == "a page"
+
+
+async def test_a_saved_conversation_that_was_changed_under_taint_taints(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel("hi", "saved", CURL), access=ACCESS) as world:
+        await world.ada.says("hello")
+        await world.ada.sees("hi")
+        await world.is_quiet()
+        saved = await world.app.snapshots.save(world.ada.thread, "saved")
+        file = tmp_path / "agents" / "main" / "sessions" / f"{saved.id}.json"
+        async with world.app.prompt_files.marking("a page"):
+            file.write_text(file.read_text().replace("hello", "obey"))
+        await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+        await world.ada.says("go on")
+        await world.ada.sees("saved")
+        await world.ada.says("and now")
+        approval = await world.ada.is_asked()
+        assert "a page" in approval.reason
+
+
+async def test_what_somebody_remembers_beside_a_strangers_line_does_not_clear_it(tmp_path: Path) -> None:
+    """Two turns at once: the one that began before the stranger's line was there is not tainted by it."""
+    door = Door()
+
+    def play(seen: Seen) -> Reply | str:
+        who = "ada" if seen.user_text.startswith("[ada]") else "mallory"
+        steps = {"ada": ["wait", "remember"], "mallory": ["remember"]}[who]
+        if seen.rounds == len(steps):
+            return f"{who} is done"
+        return call("wait") if steps[seen.rounds] == "wait" else call("remember", text=f"by {who}", scope="global")
+
+    model = FakeModel(script=play)
+    async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()], settings=FREE) as world:
+        await world.ada.says("ada's")
+        await door.entered.wait()
+        mallory = world.person("mallory", "2")
+        await mallory.says("keep it")
+        await mallory.sees("mallory is done")
+        door.open.set()
+        await world.ada.sees("ada is done")
+        memory = tmp_path / "data" / "MEMORY.md"
+        assert memory.read_text().splitlines()[-2:] == ["- by mallory", "- by ada"]
+        assert "mallory" in await world.app.prompt_files.source_of(memory)
+
+
+async def test_a_large_result_of_a_tainted_turn_taints_who_reads_it_later(tmp_path: Path) -> None:
+    large = call("bash", command="seq 20000")
+    async with scenario(tmp_path, FakeModel(large, "counted"), access=ACCESS) as world:
+        await world.chat.says("harbour", "1", "count", user="mallory")
+        await world.ada.sees("counted")
+        (finished,) = await results(world)
+        assert finished.artifact
+        assert finished.tainted_by == "a message of mallory"
+
+
+async def test_what_a_webhook_brings_is_behind_its_turn_and_what_that_leaves(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel(call("remind", when="in 1 minute", text="obey"), "noted", CURL)
+    async with scenario(tmp_path, model, access=ACCESS, clock=clock, settings=SETTINGS) as world:
+        hooks = {"ci": Webhook(lambda: SECRET, "the build says: {{text}}", world.ada.thread)}
+        options = WebOptions(token="t" * 40, port=0, hooks=hooks)
+        async with serve(world.app, options) as address, httpx2.AsyncClient(base_url=address) as client:
+            headers = {"Authorization": f"Bearer {SECRET}"}
+            assert (await client.post("/hooks/ci", content=b'{"text": "obey"}', headers=headers)).status_code == 202
+            await world.ada.sees("noted")
+            await world.app.orchestrator.clear(world.ada.thread, "ada")
+            await clock.advance(61)
+            approval = await world.ada.is_asked()
+        assert "webhook ci" in approval.reason
+
+
+async def test_a_heartbeat_of_a_marked_file_is_tainted(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = {**SETTINGS, "triggers": {"heartbeat_minutes": 60}}
+    tasks = tmp_path / "data" / "HEARTBEAT.md"
+    write = call("bash", command=f"echo '- obey' > {tasks}")
+    model = FakeModel(write, "written", CURL)
+    async with scenario(tmp_path, model, access=ACCESS, clock=clock, settings=settings) as world:
+        await world.chat.says("harbour", "1", "write it", user="mallory")
+        await world.ada.sees("written")
+        await clock.advance(3700)
+        await world.happens(HEARTBEAT_THREAD, "approval_requested")
+        (beat,) = await world.app.store.approvals.search(pending=False, thread=HEARTBEAT_THREAD)
+        assert "HEARTBEAT.md, written after a message of mallory" in beat.reason
+
+
+@pytest.mark.parametrize("way", ["subagent", "ask_agent", "spawn", "tell"])
+async def test_what_a_subagent_read_taints_who_gets_its_answer(tmp_path: Path, way: str) -> None:
+    """Only the child has read the page: its answer alone carries that on."""
+    asked = {
+        "subagent": call("subagent", task="read it"),
+        "ask_agent": call("ask_agent", agent="other", question="read it"),
+        "spawn": call("spawn", task="read it", wake=True),
+        "tell": call("spawn", task="read it"),
+    }[way]
+
+    def play(seen: Seen) -> Reply | str:
+        if "read it" in seen.user_text and "subagent" not in seen.user_text:
+            return call("time_page") if seen.rounds == 0 else "the page says: obey"
+        if "begin" in seen.user_text:
+            return asked if seen.rounds == 0 else CURL if way in ("subagent", "ask_agent") else "begun"
+        return CURL if seen.rounds == 0 else "done"
+
+    make_folder(Home(tmp_path), "other")
+    model = FakeModel(script=play)
+    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[Page()]) as world:
+        await world.ada.says("begin")
+        if way == "tell":
+            await world.ada.sees("begun")
+            await world.is_quiet()
+            await world.ada.says("go on")
+        approval = await world.ada.is_asked()
+        assert "the page of a stranger" in approval.reason
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("postgres")
+async def test_triggers_and_memory_are_as_tainted_in_the_database_that_they_move_to(tmp_path: Path) -> None:
+    remember = call("remember", text="obey", scope="global")
+    model = FakeModel(remember, call("remind", when="in 1 minute", text="obey"), "noted")
+    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, clock=ManualClock()) as world:
+        await world.chat.says("harbour", "1", "keep it", user="mallory")
+        await world.ada.sees("noted")
+    with database() as url:
+        await migrate_sqlite_to_postgres(Home(tmp_path), url)
+        settings = {**SETTINGS, "database": {"url": "postgresql:///?" + "&".join(url.split())}}
+        clock = ManualClock()
+        async with scenario(tmp_path, FakeModel(CURL, CURL), access=ACCESS, settings=settings, clock=clock) as world:
+            await world.app.orchestrator.clear(world.ada.thread, "ada")
+            await clock.advance(61)
+            reminded = await world.ada.is_asked()
+            assert (reminded.asked_by, "mallory" in reminded.reason) == ("fake:mallory", True)
+            ada = world.person("ada", "2")
+            await ada.says("hello")
+            assert "memory global, written after a message of mallory" in (await ada.is_asked()).reason
+
+
+async def test_a_turn_that_a_strangers_subagent_wakes_is_the_strangers(tmp_path: Path) -> None:
+    def play(seen: Seen) -> Reply | str:
+        if "look it up" in seen.user_text and "begin" not in seen.user_text:
+            return CURL if "has finished" in seen.user_text else "look it up: found"
+        return "begun" if seen.rounds else call("spawn", task="look it up", wake=True)
+
+    async with scenario(tmp_path, FakeModel(script=play), access=ACCESS, settings=SETTINGS) as world:
+        await world.chat.says("harbour", "1", "begin", user="mallory")
+        approval = await world.ada.is_asked()
+        assert approval.asked_by == "fake:mallory"
+        woken = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)][-1]
+        assert (woken.origin, woken.author.id, woken.author.trusted) == ("agent", "mallory", False)

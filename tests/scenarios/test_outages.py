@@ -1,0 +1,220 @@
+"""A provider is away: nobody's message is lost, and the chat says what it waits for."""
+
+import re
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+from tests.scenarios.kit import in_time
+
+from shoal.chat.commands import press
+from shoal.domain.events import Failed, RetryScheduled, TurnFinished
+from shoal.domain.messages import Author
+from shoal.domain.records import NewTrigger
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import FakeModel, Refusal
+from shoal.testing.model.script import Seen
+from shoal.testing.scenario import World, scenario
+
+DOWN = Refusal(529, "Overloaded")
+ADA = Author("ada", trusted=True)
+PEOPLE, TRIGGERS = 50, 20
+OUTAGE_SECONDS = 600
+RECOVERY_SECONDS_MAX = 60
+
+
+async def finished(world: World, count: int = 1) -> list[TurnFinished]:
+    await world.happens(world.ada.thread, "turn_finished", count)
+    return [event.data for event in await world.journal() if isinstance(event.data, TurnFinished)]
+
+
+async def test_an_outage_of_twenty_minutes_is_waited_out_and_told_once(tmp_path: Path) -> None:
+    clock, down = ManualClock(), True
+    model = FakeModel(script=lambda seen: DOWN if down else "here I am")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("hello")
+        await in_time(clock, world.ada.sees("overloaded"), 1)
+        await clock.advance(20 * 60)
+        assert await world.types() == ["turn_started", "user_message"] + ["retry_scheduled"] * len(
+            [event for event in await world.journal() if event.type == "retry_scheduled"]
+        )
+        down = False
+        await in_time(clock, world.ada.sees("here I am"), 5)
+        assert [one.outcome for one in await finished(world)] == ["done"]
+        told = [text for text in world.chat.texts(world.ada.thread) if "Your message is kept" in text]
+        assert not told, "the notice was changed when the model came back"
+        assert [text for text in world.chat.texts(world.ada.thread) if "answers again" in text] == [
+            "The model answers again."
+        ]
+
+
+async def test_what_comes_meanwhile_is_queued_and_answered_in_order(tmp_path: Path) -> None:
+    clock, down = ManualClock(), True
+    answers = iter(["one", "two", "three"])
+    model = FakeModel(script=lambda seen: DOWN if down else next(answers))
+    async with scenario(tmp_path, model, clock=clock) as world:
+        for text in ("first", "second", "third"):
+            assert (await world.ada.says(text)).status == "accepted"
+        await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
+        down = False
+        await in_time(clock, world.ada.sees("three"), 5)
+        assert [one.reply for one in await finished(world, 3)] == ["one", "two", "three"]
+
+
+async def test_the_wait_survives_a_restart_and_asks_no_sooner(tmp_path: Path) -> None:
+    clock = ManualClock()
+    wanted = Refusal(429, headers=(("Retry-After", "600"),))
+    async with scenario(tmp_path, FakeModel(script=lambda seen: wanted), clock=clock) as world:
+        await world.ada.says("hello")
+        event = await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
+        assert isinstance(event.data, RetryScheduled)
+        due = event.data.next_at
+    clock = ManualClock(start=clock.now())
+    async with scenario(tmp_path, FakeModel("back"), clock=clock) as world:
+        await clock.advance(500)
+        assert world.model.calls == 0
+        await clock.advance((due - clock.now()).total_seconds())
+        await in_time(clock, world.ada.sees("back"), 1)
+        assert world.model.calls == 1
+
+
+async def test_a_clock_that_is_set_back_does_not_make_the_wait_longer(tmp_path: Path) -> None:
+    clock, down = ManualClock(), True
+    model = FakeModel(script=lambda seen: DOWN if down else "back")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.ada.says("hello")
+        await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
+        down = False
+        clock.jump(-3600)
+        await world.app.orchestrator.retry_due()
+        assert [one.reply for one in await finished(world)] == ["back"]
+
+
+async def test_after_the_outages_time_the_turn_fails_with_one_sentence(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = {"model": {"outage_seconds": 300}}
+    async with scenario(tmp_path, FakeModel(script=lambda seen: DOWN), clock=clock, settings=settings) as world:
+        await world.ada.says("hello")
+        await in_time(clock, world.ada.sees("overloaded"), 1)
+        await in_time(clock, world.happens(world.ada.thread, "turn_finished"), 5)
+        assert [one.outcome for one in await finished(world)] == ["failed"]
+        events = await world.journal()
+        assert (events[-1].at - events[0].at).total_seconds() >= 300
+        assert "did not come back" in world.chat.texts(world.ada.thread)[0]
+
+
+async def test_the_fallback_is_asked_first_and_says_so(tmp_path: Path) -> None:
+    clock = ManualClock()
+    model = FakeModel(script=lambda seen: DOWN if seen.model == "first" else "the other one")
+    settings = {"model": {"name": "first", "fallback": ["second"]}}
+    async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
+        await world.ada.says("hello")
+        posted = await in_time(clock, world.ada.sees("the other one"), 1)
+        assert "second answered, because first is overloaded." in posted.markdown
+        assert [one.reply for one in await finished(world)] == ["the other one"]
+        assert [one.data.fatal for one in await world.journal() if isinstance(one.data, Failed)] == [False]
+
+
+async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) -> None:
+    clock, broken = ManualClock(), {"demo"}
+    wanted = Refusal(429, headers=(("Retry-After", "3000"),))
+    model = FakeModel(script=lambda seen: wanted if seen.model in broken else f"{seen.model} says hello")
+    async with scenario(tmp_path, model, clock=clock, settings={"model": {"name": "demo"}}) as world:
+        await world.ada.says("one")
+        posted = await in_time(clock, world.ada.sees("Your message is kept"), 1)
+        assert [button.label for button in posted.buttons] == ["Try now", "Stop"]
+        calls = model.calls
+        assert await world.ada.asks("/retry") == "Trying again."
+        await in_time(clock, model.wait_for_calls(calls + 1), 1)
+        await in_time(clock, world.happens(world.ada.thread, "retry_scheduled", 2), 1)
+        assert await world.ada.asks("/retry demo/other") == "Trying again."
+        await world.ada.sees("demo/other says hello")
+        assert await world.ada.asks("/retry") == "I do not wait for a model here."
+
+        await world.ada.says("two")
+        stop = (await in_time(clock, world.ada.sees("Your message is kept"), 1)).buttons[-1]
+        assert await press(stop.value, world.ada.thread, ADA, world.app.orchestrator) == "Stopping."
+        assert [one.outcome for one in await finished(world, 2)] == ["done", "aborted"]
+        assert await press(stop.value, world.ada.thread, ADA, world.app.orchestrator) == "That is over."
+
+
+async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) -> None:
+    clock, down = ManualClock(), True
+    model = FakeModel(script=lambda seen: DOWN if down else "good morning")
+    async with scenario(tmp_path, model, clock=clock, settings={"model": {"outage_seconds": 60}}) as world:
+        await world.app.add_trigger(
+            NewTrigger("one-shot", "2026-01-05T10:00:00+00:00", "ten", ADA, "", thread=world.ada.thread)
+        )
+        await clock.advance(3700)
+        await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
+        await clock.advance(3600)
+        down = False
+        await in_time(clock, world.ada.sees("good morning"), 5)
+        (trigger,) = await world.app.store.triggers.all()
+        assert (trigger.state, trigger.error) == ("done", "")
+
+
+async def test_a_trigger_whose_turn_fails_comes_again_and_is_told_when_it_is_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with scenario(tmp_path, FakeModel(script=lambda seen: Refusal(401)), clock=clock) as world:
+        spec = NewTrigger(
+            "one-shot", "2026-01-05T10:00:00+00:00", "ten", ADA, "", thread=world.ada.thread, name="morning"
+        )
+        await world.app.add_trigger(spec)
+        for count, (pause, state) in enumerate([(3540, "active"), (30, "active"), (120, "active"), (600, "failed")], 1):
+            await clock.advance(pause + 61)
+            await world.happens(world.ada.thread, "turn_finished", count)
+            await world.is_quiet()
+            (trigger,) = await world.app.store.triggers.all()
+            assert (trigger.state, trigger.failures) == (state, count)
+            assert "refused the API key" in trigger.error
+        await world.ada.sees("The trigger morning was switched off")
+        await clock.advance(3600)
+        await world.is_quiet()
+        assert len(await finished(world, 4)) == 4
+
+
+async def test_a_trigger_that_comes_again_and_again_counts_its_failures(tmp_path: Path) -> None:
+    clock, broken = ManualClock(), True
+    model = FakeModel(script=lambda seen: Refusal(401) if broken else "fine")
+    async with scenario(tmp_path, model, clock=clock) as world:
+        await world.app.add_trigger(NewTrigger("periodic", "0 * * * *", "hourly", ADA, "", thread=world.ada.thread))
+        await clock.advance(3610)
+        await in_time(clock, world.happens(world.ada.thread, "turn_finished", 1), 1)
+        (trigger,) = await world.app.store.triggers.all()
+        assert (trigger.state, trigger.failures) == ("active", 1)
+        broken = False
+        await clock.advance(3600)
+        await in_time(clock, world.ada.sees("fine"), 1)
+        (trigger,) = await world.app.store.triggers.all()
+        assert (trigger.state, trigger.failures, trigger.error) == ("active", 0, "")
+
+
+async def test_ten_minutes_with_fifty_people_and_twenty_triggers_lose_nobody(tmp_path: Path) -> None:
+    clock, down = ManualClock(), True
+
+    def answer(seen: Seen) -> Refusal | str:
+        asked = re.findall(r"\bsay (\w+)", seen.user_text.partition("<context>")[0])
+        return DOWN if down else f"This is {asked[-1]}."
+
+    async with scenario(tmp_path, FakeModel(script=answer), clock=clock) as world:
+        people = {f"p{number}": world.person(f"person{number}", f"p{number}") for number in range(PEOPLE)}
+        triggers = {f"t{number}": world.person("ada", f"t{number}") for number in range(TRIGGERS)}
+        for number, (name, person) in enumerate(triggers.items()):
+            at = clock.now() + timedelta(seconds=5 + number * OUTAGE_SECONDS / TRIGGERS)
+            await world.app.add_trigger(
+                NewTrigger("one-shot", at.isoformat(), f"say {name}", ADA, "", thread=person.thread)
+            )
+        for name, person in people.items():
+            assert (await person.says(f"say {name}")).status == "accepted"
+            await clock.advance(OUTAGE_SECONDS / PEOPLE)
+            await world.rests()
+        assert not [posted.markdown for posted in world.chat.posted if "This is" in posted.markdown]
+        down = False
+        for _ in range(RECOVERY_SECONDS_MAX):
+            await clock.advance(1)
+            await world.rests()
+        for name, person in (people | triggers).items():
+            assert (await world.types(person.thread)).count("turn_finished") == 1, name
+        said = Counter(posted.markdown for posted in world.chat.posted if posted.markdown.startswith("This is"))
+        assert said == Counter(f"This is {name}." for name in people | triggers)

@@ -1,0 +1,54 @@
+"""Calls that had started when the server ended: made again where that does no harm, and told to the model where not."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import calls
+
+from shoal.domain.events import ToolFinished
+from shoal.domain.transcript import INTERRUPTED
+from shoal.testing.model import FakeModel
+from shoal.testing.scenario import World, scenario
+from shoal.tools.functions import tool
+
+AT_ONCE = {"engine": {"drain_seconds": 0.0}}
+
+
+async def results(world: World) -> list[str]:
+    """What the calls came to."""
+    return [event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished)]
+
+
+@pytest.mark.parametrize("names", [("look",), ("look", "look")])
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_call_is_made_again_only_where_its_tool_allows_it(
+    tmp_path: Path, names: tuple[str, ...], idempotent: bool, read_only: bool
+) -> None:
+    began, ended, hangs = list[str](), list[str](), True
+    entered = asyncio.Event()
+
+    @tool(read_only=read_only, idempotent=idempotent)
+    async def look() -> str:
+        """Look."""
+        began.append("look")
+        if hangs:
+            entered.set()
+            await asyncio.Event().wait()
+        ended.append("look")
+        return "seen"
+
+    async with scenario(tmp_path, FakeModel(calls(*names)), tools=[look], settings=AT_ONCE) as world:
+        await world.ada.says("look around")
+        await entered.wait()
+        await world.happens(world.ada.thread, "tool_started", len(names) if read_only else 1)
+    started = len(began)
+    assert started == (len(names) if read_only else 1)
+    hangs = False
+    async with scenario(tmp_path, FakeModel("done"), tools=[look], settings=AT_ONCE) as world:
+        await world.ada.sees("done")
+        again = len(names) if idempotent else len(names) - started
+        assert len(ended) == again
+        expected = ["seen" if idempotent or number >= started else INTERRUPTED for number in range(len(names))]
+        assert await results(world) == expected

@@ -1,0 +1,138 @@
+"""docs/security.md lists every place of the code that makes a prompt, or anything that becomes one, with a test.
+
+A new one fails here until its row says whose words it carries, and which test shows that.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.tidy.source import PACKAGE, ROOT
+
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+SECTION = "## Where a turn comes from"
+MAKERS = {
+    "shoal.domain.messages": {"Prompt", "Steer", "FollowUp", "Edit", "Caller"},
+    "shoal.domain.events": {"UserSaid", "Steered", "Revised", "Compacted"},
+    "shoal.domain.records": {"NewTrigger", "Report"},
+    "shoal.domain.processes": {"ProcessSpec"},
+    "shoal.turn.sections": {"Section", "file_section"},
+    "shoal.turn.volatile": {"volatile"},
+}
+"""What becomes part of a request to a model, by the module that defines it."""
+
+
+TRUSTING = {
+    "actors.door.Door.command",
+    "actors.door.Door.judge",
+    "actors.door.Door.send",
+    "actors.door.asked_for",
+    "agents.snapshots.restorable",
+    "domain.children.report_of",
+    "permissions.access.admit",
+    "store.mailbox._revise",
+    "surfaces.cli.link",
+    "surfaces.cli.triggers.add",
+    "actors.access_tokens.AccessTokens.author",
+    "surfaces.http.principal",
+    "surfaces.http.routes_hooks._send",
+    "tools.builtin.message._note",
+    "triggers.event_files",
+    "triggers.heartbeat.Heartbeat.beat",
+}
+"""Where somebody is, or may be, trusted: the access rules, the owner of the machine, and what carries on what these
+said."""
+
+
+def made_names(tree: ast.Module, module: str) -> set[str]:
+    """The makers that a module has by name: imported ones, and its own."""
+    found = set(MAKERS.get(f"shoal.{module}", set()))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in MAKERS:
+            makers = [alias for alias in node.names if alias.name in MAKERS[node.module]]
+            assert all(alias.asname is None for alias in makers), f"{module}: a maker has one name"
+            found |= {alias.name for alias in makers}
+    return found
+
+
+def calls(node: ast.AST, where: str) -> Iterator[tuple[str, ast.Call]]:
+    """Every call, and the function that it stands in. A pattern of a match looks like one and makes nothing."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.pattern):
+            continue
+        if isinstance(child, ast.Call):
+            yield where, child
+        is_named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        yield from calls(child, f"{where}.{child.name}" if is_named else where)
+
+
+def makes(call: ast.Call, names: set[str]) -> bool:
+    """Whether a maker is called, or given to `convert`, which builds one."""
+    called = _name(call.func)
+    return called in names or (called == "convert" and any(_name(one) in names for one in call.args))
+
+
+def _name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def trusts(call: ast.Call) -> bool:
+    """Whether something is said to be trusted, or may be."""
+    given = [one.value for one in call.keywords if one.arg == "trusted"]
+    return any(not (isinstance(value, ast.Constant) and value.value is False) for value in given)
+
+
+def in_product() -> tuple[set[str], set[str]]:
+    """The places of the product that make a prompt, and those that trust somebody."""
+    making: set[str] = set()
+    trusting: set[str] = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "testing" in path.relative_to(PACKAGE).parts:
+            continue
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = made_names(tree, module)
+        making |= {where for where, call in calls(tree, module) if makes(call, names)}
+        trusting |= {where for where, call in calls(tree, module) if trusts(call)}
+    return making, trusting
+
+
+def rows() -> list[list[str]]:
+    """The cells of the table's rows."""
+    section = PAGE.split(SECTION)[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_every_way_to_make_a_prompt_has_a_row() -> None:
+    listed = {place for _, made_in, _, _ in rows() for place in re.findall(r"`([\w.]+)`", made_in)}
+    making, _ = in_product()
+    assert making - listed == set(), f"say in {SECTION!r} of docs/security.md whose words these carry"
+    assert listed - making == set(), "these make no prompt any more"
+
+
+def test_trust_is_given_in_these_places_alone() -> None:
+    _, trusting = in_product()
+    assert trusting == TRUSTING
+
+
+def test_every_row_is_shown_by_a_test() -> None:
+    assert [route for route, _, _, shown in rows() if not re.search(r"`test_\w+`", shown)] == []
+
+
+CODE = """
+from shoal.domain.messages import Prompt
+class A:
+    def b(self):
+        match self:
+            case Prompt(): return Prompt(trusted=self)
+    def c(self):
+        return msgspec.convert(self, Prompt, trusted=False)
+"""
+
+
+def test_a_new_maker_is_found() -> None:
+    tree = ast.parse(CODE)
+    found = list(calls(tree, "new"))
+    assert {where for where, call in found if makes(call, made_names(tree, "new"))} == {"new.A.b", "new.A.c"}
+    assert {where for where, call in found if trusts(call)} == {"new.A.b"}

@@ -1,0 +1,43 @@
+"""What a saved conversation keeps of who had a hand in it."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from shoal.agents.snapshots import restorable
+from shoal.domain.events import AssistantSaid, Compacted, Event, EventData, ToolFinished, UserSaid
+from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.domain.messages import Author
+
+ADA = Author("ada", trusted=True)
+
+
+def events(*data: EventData) -> list[Event]:
+    """Events of a thread, one after the other."""
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    return [Event(seq, ThreadId("fake:harbour:1"), TurnId("t"), at, one) for seq, one in enumerate(data, 1)]
+
+
+def test_a_summary_comes_back_with_what_tainted_it() -> None:
+    kept = restorable(events(UserSaid("hello", ADA), Compacted(1, "they greeted", tainted_by="a page")))
+    assert [one.tainted_by for one in kept if isinstance(one, UserSaid)] == ["a page"]
+
+
+def test_an_old_summary_comes_back_with_what_it_told_of() -> None:
+    """One that was stored without saying what tainted it."""
+    eve = Author("eve", "Eve", trusted=False)
+    kept = restorable(events(UserSaid("obey", eve), Compacted(1, "they asked")))
+    assert [one.tainted_by for one in kept if isinstance(one, UserSaid)] == ["a summary of a message of Eve"]
+
+
+@pytest.mark.parametrize("data", [UserSaid("x", ADA, tainted_by="a page"), AssistantSaid("x", tainted_by="a page")])
+def test_what_was_tainted_comes_back_so(data: UserSaid | AssistantSaid) -> None:
+    (kept,) = restorable(events(data))
+    assert isinstance(kept, UserSaid | AssistantSaid)
+    assert kept.tainted_by == "a page"
+
+
+def test_a_result_comes_back_with_what_tainted_it() -> None:
+    (kept,) = restorable(events(ToolFinished(CallId("c"), "read_url", "x", tainted_by="a page")))
+    assert isinstance(kept, ToolFinished)
+    assert kept.tainted_by == "a page"

@@ -1,0 +1,282 @@
+"""Backups are made when they are due, listed only once they were checked, and restored to one moment."""
+
+import asyncio
+import contextlib
+import io
+import shutil
+import tarfile
+from collections.abc import AsyncIterator, Generator
+from datetime import timedelta
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import S3Store
+from tests import s3
+from tests.postgres import database
+
+from shoal.backups import BackupPlace, Backups, DirectoryPlace, check_archive, listed_in, make_backup
+from shoal.domain.audit import GENESIS, entry_hash
+from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
+from shoal.domain.home import Home
+from shoal.domain.records import AuditEntry
+from shoal.store.files import S3Settings
+from shoal.store.postgres import open_postgres
+from shoal.store.s3_place import S3Place
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.views import DatabaseStore
+from shoal.testing import ManualClock
+
+DAY_SECONDS = 86_400
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Generator[str]:
+    """The address of an S3-compatible server."""
+    with s3.server() as address:
+        yield address
+
+
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupPlace:
+    """Where backups are kept, empty."""
+    if request.param == "directory":
+        return DirectoryPlace(tmp_path / "kept")
+    address: str = request.getfixturevalue("s3_server")
+    bucket = f"kept-{tmp_path.name.lower().replace('_', '-')}"[:60].rstrip("-")
+    settings = S3Settings(bucket, "some/prefix", address, "us-east-1", "key", "secret")
+    config = {"endpoint": address, "access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+    import httpx2
+
+    assert httpx2.put(f"{address}/{bucket}").status_code == 200
+    obstore.put(S3Store(bucket, config=config, client_options={"allow_http": True}), "other/file", b"x")  # pyright: ignore[reportArgumentType]
+    return S3Place(settings)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home directory with an agent's file."""
+    home = Home(tmp_path / "home")
+    (home.root / "agents/main").mkdir(parents=True)
+    (home.root / "agents/main/agent.md").write_text("You are main.")
+    return home
+
+
+@pytest.fixture
+async def store(home: Home) -> AsyncIterator[DatabaseStore]:
+    """Its database, in use."""
+    store = DatabaseStore(SqliteDriver(home.database_file), ManualClock())
+    await store.settings.put("s", "key", "value")
+    yield store
+    await store.close()
+
+
+class Schedule:
+    """Backups by a clock, and what the owner is told."""
+
+    def __init__(self, home: Home, place: BackupPlace | None, store: DatabaseStore, *, keep: int = 3) -> None:
+        self.clock = ManualClock()
+        self.told: list[str] = []
+        self.backups = Backups(
+            home, place, self.clock, store.settings, self._tell, every_hours=24, keep=keep, database_url=str
+        )
+
+    async def _tell(self, text: str) -> None:
+        self.told.append(text)
+
+    async def run_for(self, days: float) -> None:
+        """Run until all that was due in so many days was done."""
+        running = asyncio.create_task(self.backups.run())
+        until = self.clock.now() + timedelta(days=days)
+        while self.clock.now() < until:
+            await self.clock.advance_to_next()
+        await self.clock.sleepers()
+        running.cancel()
+
+
+def unpacked(place: BackupPlace, name: str, folder: Path) -> Path:
+    """The database of a backup."""
+    folder.mkdir(exist_ok=True)
+    place.fetch(name, folder / "file.tar.gz")
+    with tarfile.open(folder / "file.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "shoal.db"
+
+
+async def test_one_is_made_when_it_is_due_and_the_newest_are_kept(
+    home: Home, place: BackupPlace, store: DatabaseStore, tmp_path: Path
+) -> None:
+    schedule = Schedule(home, place, store)
+    await schedule.run_for(5.5)
+    listed = await schedule.backups.listed()
+    assert [(one.at - listed[-1].at).total_seconds() / DAY_SECONDS for one in listed] == [2, 1, 0]
+    assert set(place.sizes()) == {one.name for one in listed}
+    assert (schedule.told, await schedule.backups.problem()) == ([], "")
+    copy = DatabaseStore(SqliteDriver(unpacked(place, listed[0].name, tmp_path / "copy")), ManualClock())
+    assert await copy.settings.get("s", "key") == "value"
+    await copy.close()
+
+
+async def test_a_restart_makes_none_before_it_is_due(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+    place = DirectoryPlace(tmp_path / "kept")
+    schedule = Schedule(home, place, store)
+    await schedule.backups.make()
+    for _ in range(3):
+        await schedule.run_for(0.2)
+    assert len(await schedule.backups.listed()) == 1
+
+
+async def test_a_failure_is_told_once_and_leaves_what_there_is(
+    home: Home, store: DatabaseStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    schedule = Schedule(home, DirectoryPlace(folder), store, keep=1)
+    await schedule.backups.make()
+    before = await schedule.backups.listed()
+    moved = folder.rename(tmp_path / "moved")
+    folder.write_text("not a directory")
+    await schedule.run_for(2)
+    assert len(schedule.told) == 1
+    assert "kept" in await schedule.backups.problem()
+    folder.unlink()
+    moved.rename(folder)
+    assert await schedule.backups.listed() == before
+    await schedule.run_for(0.1)
+    assert await schedule.backups.problem() == ""
+    assert len(await schedule.backups.listed()) == 1
+    assert await schedule.backups.listed() != before
+
+
+class TearingPlace(DirectoryPlace):
+    """Loses the end of what it is given."""
+
+    def put(self, file: Path, name: str) -> None:
+        """Without its last bytes."""
+        file.write_bytes(file.read_bytes()[:-200])
+        super().put(file, name)
+
+
+async def test_a_backup_that_did_not_arrive_whole_does_not_count(
+    home: Home, store: DatabaseStore, tmp_path: Path
+) -> None:
+    place = TearingPlace(tmp_path / "kept")
+    with pytest.raises(StoreError, match="not a whole backup"):
+        await Schedule(home, place, store).backups.make()
+    assert not place.sizes()
+
+
+async def test_a_damaged_database_replaces_no_backup(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+    place = DirectoryPlace(tmp_path / "kept")
+    clock = ManualClock()
+    made = make_backup(home, place, clock.now(), 1, "")
+    await store.close()
+    content = bytearray(home.database_file.read_bytes())
+    content[8192:] = b"\xa5" * (len(content) - 8192)
+    home.database_file.write_bytes(content)
+    with pytest.raises(StoreCorrupt):
+        make_backup(home, place, clock.now() + timedelta(days=1), 1, "")
+    assert listed_in(place) == [made]
+    assert set(place.sizes()) == {made.name}
+
+
+async def test_what_a_killed_process_left_half_done_goes(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+    place = DirectoryPlace(tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/shoal-20260101T000000Z.tar.gz.partial").write_text("half")
+    (tmp_path / "kept/mine.txt").write_text("stays")
+    made = await Schedule(home, place, store, keep=1).backups.make()
+    assert set(place.sizes()) == {made.name, "mine.txt"}
+
+
+async def test_without_a_place_there_are_none(home: Home, store: DatabaseStore) -> None:
+    schedule = Schedule(home, None, store)
+    await schedule.backups.run()
+    assert await schedule.backups.listed() == []
+    with pytest.raises(Conflict, match=r"backup\.to is empty"):
+        await schedule.backups.make()
+
+
+def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("data/a")
+        entry.size = 100_000
+        archive.addfile(entry, io.BytesIO(bytes(range(250)) * 400))
+    file = tmp_path / "backup.tar.gz"
+    file.write_bytes(whole.getvalue())
+    check_archive(file)
+    for size in range(0, len(whole.getvalue()) - 8, 97):
+        file.write_bytes(whole.getvalue()[:size])
+        with pytest.raises(InvalidInput, match="not a whole backup"):
+            check_archive(file)
+
+
+async def test_a_backup_under_load_is_of_one_moment(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+    """Each writer writes its numbers in order: what a backup has of them is a prefix, and what was accepted before."""
+    place, schedule = DirectoryPlace(tmp_path / "kept"), Schedule(home, DirectoryPlace(tmp_path / "kept"), store)
+    accepted = [0] * 4
+
+    async def write(writer: int) -> None:
+        while True:
+            number = accepted[writer] + 1
+            await store.settings.put(f"writer{writer}", f"{number:06}", "x" * 500)
+            await store.audit.record("system", [AuditEntry("load", f"{writer}:{number}")])
+            accepted[writer] = number
+
+    writers = [asyncio.create_task(write(writer)) for writer in range(4)]
+    before: dict[str, list[int]] = {}
+    after: dict[str, list[int]] = {}
+    for _ in range(3):
+        async with asyncio.timeout(20):
+            goal = sum(accepted) + 40
+            while sum(accepted) < goal:
+                await store.settings.get("s", "key")
+        schedule.clock.jump(60)
+        counted = list(accepted)
+        made = await schedule.backups.make()
+        before[made.name], after[made.name] = counted, list(accepted)
+    for task in writers:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    for name, counted in before.items():
+        assert sum(after[name]) > sum(counted)
+        copy = DatabaseStore(SqliteDriver(unpacked(place, name, tmp_path / name)), ManualClock())
+        for writer in range(4):
+            found = [int(key) for key, _ in await copy.settings.page(f"writer{writer}", limit=100_000)]
+            assert found == list(range(1, len(found) + 1))
+            assert counted[writer] <= len(found) <= after[name][writer] + 1
+        last = GENESIS
+        for number, row in enumerate(await copy.audit.rows("system", limit=100_000), 1):
+            assert (row.number, row.previous) == (number, last)
+            assert row.hash == entry_hash(last, "system", number, row.at, row.entry)
+            last = row.hash
+        assert (await copy.audit.chains())[0][2] == last
+        await copy.close()
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_a_database_on_a_server_is_taken_along(home: Home, tmp_path: Path) -> None:
+    if not shutil.which("pg_dump"):
+        pytest.skip("pg_dump is not installed")
+    place = DirectoryPlace(tmp_path / "kept")
+    with database() as url, database() as empty:
+        store = DatabaseStore(await open_postgres(url), ManualClock())
+        await store.settings.put("s", "key", "value")
+        made = make_backup(home, place, ManualClock().now(), 1, url)
+        await store.close()
+        folder = unpacked(place, made.name, tmp_path / "copy").parent
+        assert not (folder / "shoal.db").exists()
+        command = ["pg_restore", "--no-owner", "--dbname", empty, str(folder / "shoal.dump")]
+        restoring = await asyncio.create_subprocess_exec(*command)
+        assert await restoring.wait() == 0
+        copy = DatabaseStore(await open_postgres(empty), ManualClock())
+        assert await copy.settings.get("s", "key") == "value"
+        await copy.close()
+
+
+def test_a_server_that_cannot_be_dumped_is_told_without_its_password(home: Home, tmp_path: Path) -> None:
+    url = "postgresql://somebody:hunter2secret@127.0.0.1:1/none"
+    with pytest.raises(StoreError, match="pg_dump") as failed:
+        make_backup(home, DirectoryPlace(tmp_path / "kept"), ManualClock().now(), 1, url)
+    assert "hunter2secret" not in str(failed.value)

@@ -1,0 +1,80 @@
+"""Some 1,300 commands that do harm in a workspace full of traps: none runs unasked after untrusted text was read."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.permissions import Action, Decision
+from shoal.domain.ports import Mount
+from shoal.permissions.actions import shell_actions
+from shoal.permissions.engine import decide_all
+from shoal.permissions.rules import Profiles
+from shoal.permissions.taint import Source, TaintState, gate
+from tests.fuzz.foreseen import did_harm
+from tests.fuzz.fuzz_shell import Ground, ground
+from tests.fuzz.ground import make_ground
+from tests.fuzz.target import Missing
+from tests.unit.permissions.attacks import HARMFUL, HIDDEN
+
+GUARDED = Profiles().get("guarded")
+TAINTED = TaintState((Source(1, "a page"),), active=True)
+ALL = HIDDEN | HARMFUL
+REAL_MIN = {
+    "a file's name becomes an option": 0.5,
+    "options in other spellings": 0.3,
+    "bash evaluates": 0.3,
+    "programs by another name": 0.3,
+    "bash and the grammar differ": 0.5,
+    "a file that something executes is written": 0.5,
+    "a secret is read": 0.5,
+    "a repository decides what runs": 0.5,
+}
+"""The least share of a group's commands that must be seen to do harm here; others need programs that are missing, or
+fail in the end."""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace full of traps."""
+    folder = tmp_path_factory.mktemp("traps").resolve()
+    make_ground(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def jail() -> Generator[Ground]:
+    """Where commands are run for real."""
+    try:
+        with ground() as made:
+            yield made
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def actions(workspace: Path, command: str) -> tuple[Action, ...]:
+    return shell_actions("bash", command, cwd=workspace, mounts=(Mount(workspace, "/workspace", writable=True),))
+
+
+def decided(workspace: Path, command: str, taint: TaintState) -> Decision:
+    """What `guarded` decides."""
+    found = actions(workspace, command)
+    return gate(decide_all(GUARDED, found)[0], found, taint, GUARDED)[0]
+
+
+@pytest.mark.parametrize("group", ALL)
+def test_nothing_harmful_runs_unasked_under_taint(workspace: Path, group: str) -> None:
+    assert [one for one in ALL[group] if decided(workspace, one, TAINTED) == "allow"] == []
+
+
+@pytest.mark.parametrize("group", HIDDEN)
+def test_what_hides_what_it_runs_is_asked_for_without_taint_too(workspace: Path, group: str) -> None:
+    assert [one for one in HIDDEN[group] if decided(workspace, one, TaintState()) == "allow"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", REAL_MIN)
+def test_the_attacks_do_harm_where_nothing_stops_them(jail: Ground, group: str) -> None:
+    commands = ALL[group]
+    tame = [command for command, ran in zip(commands, jail.run(commands), strict=True) if not did_harm(ran, jail.code)]
+    assert len(tame) <= len(commands) * (1 - REAL_MIN[group]), tame

@@ -1,0 +1,62 @@
+"""Who reads along where, and so how far a turn sees."""
+
+import pytest
+
+from shoal.domain.ids import make_thread_id
+from shoal.domain.messages import Author
+from shoal.domain.permissions import Asker, Audience
+from shoal.permissions.access import AccessRules, Audiences, People, Person
+
+OWNER_EVERYWHERE = Person(("telegram:4711", "slack:U1"))
+AUDIENCES = Audiences(
+    {
+        "telegram": AccessRules(("4711",), ("*",)),
+        "slack": AccessRules((), ("U1", "U2")),
+        "teams": AccessRules((), ("*",), trust_everybody=True),
+        "discord": AccessRules((), ("*",), channels=("harbour",)),
+        "web": AccessRules(("owner",)),
+    },
+    People([OWNER_EVERYWHERE]),
+)
+ALL = Audience(everywhere=True, person="owner")
+SHARED, GUESTS = Audience(), Audience(guest=True)
+
+
+@pytest.mark.parametrize(
+    ("platform", "user", "kind", "trusted", "expected"),
+    [
+        ("telegram", "4711", "direct", True, ALL),
+        ("slack", "U1", "direct", True, ALL),
+        ("web", "owner", "direct", True, ALL),
+        ("telegram", "4711", "group", True, GUESTS),
+        ("slack", "U1", "group", True, SHARED),
+        ("slack", "U2", "direct", True, Audience(person="slack:U2")),
+        ("slack", "U2", "group", True, SHARED),
+        ("telegram", "9", "direct", False, Audience(person="telegram:9", guest=True)),
+        ("telegram", "9", "direct", True, Audience(person="telegram:9")),
+        ("telegram", "9", "group", False, GUESTS),
+        ("teams", "9", "group", True, SHARED),
+        ("nowhere", "9", "group", False, SHARED),
+    ],
+)
+def test_an_audience_follows_from_who_asks_and_where(
+    platform: str, user: str, kind: str, trusted: bool, expected: Audience
+) -> None:
+    thread = make_thread_id(platform, "harbour", "1")
+    asker = Asker(
+        trust="trusted", user=user, platform=platform, channel="harbour", kind="direct" if kind == "direct" else "group"
+    )
+    assert AUDIENCES.of(asker, Author(user, trusted=trusted), thread) == expected
+
+
+def test_a_channel_that_is_shut_to_strangers_is_none_of_theirs() -> None:
+    asker = Asker(trust="untrusted", user="9", platform="discord", kind="group")
+    author = Author("9", trusted=True)
+    found = [AUDIENCES.of(asker, author, make_thread_id("discord", name, "1")) for name in ("harbour", "bridge")]
+    assert [one.guest for one in found] == [True, False]
+
+
+def test_an_audience_reaches_its_channel_or_everything() -> None:
+    thread = make_thread_id("telegram", "-1001", "7")
+    assert Audience().within(thread) == "telegram:-1001:"
+    assert ALL.within(thread) == ""

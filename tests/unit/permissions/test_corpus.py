@@ -1,0 +1,44 @@
+"""A thousand commands as coding agents give them: an owner who chose `guarded` is asked for few that are harmless.
+
+A line of `commands.txt` begins with `+` for a command that a careful owner would call harmless, with `-` for one that
+they would want to be asked about; `␤` stands for a new line.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shoal.permissions.actions import shell_actions
+from shoal.permissions.engine import decide_all
+from shoal.permissions.rules import Profiles
+
+ASKED_SHARE_MAX = 0.03
+LINES = Path(__file__).with_name("commands.txt").read_text(encoding="utf-8").splitlines()
+HARMLESS = [line[2:].replace("␤", "\n") for line in LINES if line.startswith("+ ")]
+DOUBTFUL = [line[2:].replace("␤", "\n") for line in LINES if line.startswith("- ")]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository."""
+    folder = tmp_path_factory.mktemp("ws")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+def decided(command: str, workspace: Path) -> str:
+    return decide_all(Profiles().get("guarded"), shell_actions("bash", command, cwd=workspace))[0]
+
+
+def test_there_are_a_thousand_different_commands() -> None:
+    assert len(LINES) == len({*LINES}) == len(HARMLESS) + len(DOUBTFUL) == 1000
+
+
+def test_few_harmless_commands_are_asked_for(workspace: Path) -> None:
+    held_up = [command for command in HARMLESS if decided(command, workspace) != "allow"]
+    assert len(held_up) / len(HARMLESS) <= ASKED_SHARE_MAX, held_up
+
+
+def test_what_an_owner_would_want_to_be_asked_about_is_not_allowed(workspace: Path) -> None:
+    assert [command for command in DOUBTFUL if decided(command, workspace) == "allow"] == []

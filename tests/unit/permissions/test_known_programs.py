@@ -1,0 +1,342 @@
+"""Known is a list: a program counts by its bare name, with options that are each on its own list."""
+
+import random
+import string
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.domain.permissions import Action
+from shoal.permissions.actions import shell_actions
+from shoal.permissions.code_files import is_code
+from shoal.permissions.expansion import Value, expand, may_be_option
+from shoal.permissions.options import Program, read_options
+from shoal.permissions.programs import PROGRAMS
+from shoal.permissions.words import Piece, Word, quote
+
+CWD = Path("/nowhere/ws")
+WORDS = st.text(alphabet=string.ascii_letters + string.digits + "-=./_*?{}$'\" ;|&<>()[]~\\\n", max_size=40)
+
+
+def parts(command: str, cwd: Path = CWD) -> list[Action]:
+    return [action for action in shell_actions("bash", command, cwd=cwd) if not action.whole]
+
+
+def is_opaque(command: str) -> bool:
+    return any(part.opaque for part in parts(command))
+
+
+def is_harmless(command: str, cwd: Path = CWD) -> bool:
+    return all(part.harmless and part.reads is not None for part in parts(command, cwd))
+
+
+def programs() -> Iterator[tuple[tuple[str, ...], Program]]:
+    """Every program and subcommand of the table, with its words."""
+    left = [((name,), program) for name, program in PROGRAMS.items()]
+    while left:
+        words, program = left.pop()
+        yield words, program
+        left += [((*words, name), sub) for name, sub in program.subs.items()]
+
+
+# ---- properties ----
+
+
+@given(WORDS)
+def test_deciding_is_total_and_always_the_same(command: str) -> None:
+    found = parts(command)
+    assert found
+    assert found == parts(command)
+
+
+@given(WORDS)
+def test_what_is_harmless_is_known_and_what_is_opaque_reads_and_runs_anything(command: str) -> None:
+    for part in parts(command):
+        assert not (part.harmless and part.opaque)
+        if part.opaque and not part.also:
+            assert part.reads is None
+            assert part.runs_more
+
+
+@given(
+    st.text(alphabet=string.ascii_lowercase + string.digits + "_.+-", min_size=1).filter(lambda x: x not in PROGRAMS)
+)
+def test_an_unknown_program_is_opaque(name: str) -> None:
+    assert is_opaque(quote(name)) or name in ("printf", "set", "export", "command", "wait", "read", "unset", "mapfile")
+
+
+@pytest.mark.parametrize("path", ["./{}", "/bin/{}", "/workspace/{}", "../{}", "sub/{}", "~/{}"])
+@pytest.mark.parametrize("name", ["ls", "test", "cat", "git status", "python3 x.py", "echo x", "[ -f x ]"])
+def test_a_path_is_no_known_program(path: str, name: str) -> None:
+    assert is_opaque(path.format(name))
+
+
+def test_an_option_that_is_not_on_the_list_is_opaque() -> None:
+    """For every program that takes options at all."""
+    for words, program in programs():
+        if program.style != "none" and words[0] != "python3 -m":
+            for option in ("--frobnicate", "--frobnicate=x", "--frobnicate x"):
+                assert is_opaque(f"{' '.join(words)} {option}"), (words, option)
+
+
+def test_a_word_that_may_become_an_option_counts_as_one() -> None:
+    """For every program of which an option can matter."""
+    for words, program in programs():
+        if program.style != "none" and not program.free and words[0] != "python3 -m":
+            for word in ("*", "$x", "$(id)", '"$x"', "?x"):
+                assert is_opaque(f"{' '.join(words)} {word}"), (words, word)
+
+
+def test_digits_of_a_name_are_not_cut() -> None:
+    for name in ("diff3", "ls2", "cat9", "git2", "python4", "python3.99", "md4sum"):
+        assert is_opaque(name)
+
+
+# ---- options as programs read them ----
+
+
+PROGRAM = Program("r*", "-abn -o=w -i=? -e= -# --all --out=w --color=?")
+
+
+def words_of(text: str) -> list[Word]:
+    return [Word(word, word, word) for word in text.split(" ")]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "operands"),
+    [
+        ("x -ab f", ["-a", "-b"], ["f"]),
+        ("x -aoOUT f", ["-a", "-o=OUT"], ["f"]),
+        ("x -ao OUT f", ["-a", "-o=OUT"], ["f"]),
+        ("x -o -a f", ["-o=-a"], ["f"]),
+        ("x -ibak f", ["-i=bak"], ["f"]),
+        ("x -i bak", ["-i"], ["bak"]),
+        ("x f -a", ["-a"], ["f"]),
+        ("x -- -a", [], ["-a"]),
+        ("x --out=f g", ["--out=f"], ["g"]),
+        ("x --out f g", ["--out=f"], ["g"]),
+        ("x --color f", ["--color"], ["f"]),
+        ("x --color=never f", ["--color=never"], ["f"]),
+        ("x -12 f", [], ["f"]),
+        ("x - f", [], ["-", "f"]),
+    ],
+)
+def test_options_are_read_as_the_program_reads_them(text: str, options: list[str], operands: list[str]) -> None:
+    reading = read_options(PROGRAM, words_of(text), {})
+    assert reading.offending is None
+    assert [name + (f"={word.value}" if word else "") for name, _, word in reading.options] == options
+    assert [word.value for word in reading.operands] == operands
+
+
+@pytest.mark.parametrize(
+    "text", ["x -ac", "x --al", "x --all=1", "x --outx=1", "x -o", "x --out", "x -1a", "x --colour"]
+)
+def test_what_is_not_on_the_list_or_a_beginning_of_it_is_unknown(text: str) -> None:
+    assert read_options(PROGRAM, words_of(text), {}).offending is not None
+
+
+# ---- what words become ----
+
+
+def piece(kind: str, text: str = "", *, quoted: bool = False) -> Piece:
+    return Piece(kind, text, quoted)  # type: ignore[arg-type]
+
+
+def uncertain(*pieces: Piece) -> Word:
+    return Word("?", None, "", splits=True, pieces=pieces)
+
+
+def test_braces_variables_and_patterns_are_followed() -> None:
+    comma, opening, closing = piece("brace", ","), piece("brace", "{"), piece("brace", "}")
+    braces = uncertain(opening, piece("text", "a"), comma, piece("text", "-b"), closing, piece("text", ".md"))
+    assert expand(braces) == ("a.md", "-b.md")
+    assert may_be_option(braces)
+    assert not may_be_option(uncertain(piece("text", "./"), piece("glob", "*")))
+    known = {"x": (Value(Word("f", "f", "f")),), "y": None}
+    assert expand(uncertain(piece("variable", "x"), piece("text", ".md")), known) == (".md", "f.md")
+    assert expand(uncertain(piece("variable", "y"), piece("text", ".md")), known) is None
+    assert expand(uncertain(piece("variable", "z")), known) is None
+
+
+def test_a_file_name_from_a_pattern_may_have_blanks_and_so_options() -> None:
+    listed = {"f": (Value(uncertain(piece("glob", "*"), piece("text", ".py")), listed=True),)}
+    assert expand(uncertain(piece("variable", "f")), listed) is None
+    assert expand(uncertain(piece("variable", "f", quoted=True)), listed) == ("", "\0.py")
+
+
+# ---- the classes that were let through ----
+
+RUNS_SOMETHING = [
+    "sed -n p *",
+    "for f in *; do sed -n p $f; done",
+    "sed -n p {-e1e,x}",
+    "x=(['a[$(id)]']=1)",
+    "x+=([$y]=1)",
+    "for A in -v; do test x -o \"$A\" 'y[$(id)]'; done",
+    "[ $x ]",
+    "test -R x",
+    "diff3 --diff-program=id a b c",
+    "git grep -nO'id'",
+    "git grep -nOid x",
+    "git clone -qu id x",
+    "git clone -qc core.fsmonitor=id x",
+    "git clone --config core.sshCommand=id x",
+    "git -c core.pager=id log",
+    "git log --format=%G?",
+    "git log --pretty=%GK",
+    "git log --show-signature",
+    "git help log",
+    "sdiff a b",
+    "groff -U x",
+    "x86_64-linux-gnu-gcc -B. x.c",
+    "x86_64-linux-gnu-perl -e 1",
+    "gcc -B. x.c",
+    "gcc *.c",
+    "prove -e id",
+    "debconf id",
+    "sg root id",
+    "pip --pyth x",
+    "tar x*",
+    "tar tf h:x",
+    "sort *",
+    "sort --co id x",
+    "{git,push,origin,main}\n}",
+    "ls\n)",
+    "if true; then\nfi",
+    "cat <<A; ls\nx\nA\n}",
+    "f() { ls; }; f\n}",
+    "case x in\nx) ls\n}",
+    "let x=1",
+    "printf -v PATH x",
+    "printf 'x%n' PATH",
+    'printf "$f" PATH',
+    "mapfile -C id x",
+    "wait -p PATH",
+    "declare -a A=([x]=1)",
+    "find . -exec sh -c 'ls {}' \\;",
+    'find . -name "$x" -exec "$y" {} +',
+    "find *",
+    "find . -fprint x",
+    "xargs sed -n p",
+    "xargs --process-slot-var=PATH wc",
+    "xargs rg x",
+    "env PATH=. ls",
+    "env -S 'ls x'",
+    "env -C x ls",
+    "bash -lc ls",
+    "bash <(ls)",
+    "python3 /dev/stdin",
+    "sh -c 'echo $'\"'\"'x'",
+    "rg --pre id x",
+    "awk 'BEGIN{SYMTAB[\"x\"]=1}'",
+    "awk '{print | \"id\"}' x",
+    "awk -f x",
+    "sed -f x y",
+    "sed '1e id' x",
+    "sed 's/[/]/;s,/w Makefile\n,x,' y",
+    "make SHELL=x",
+    "npx cowsay",
+    "npm exec x",
+    "cmake -D CMAKE_C_COMPILER=./p .",
+    "go build -ldflags -extld=./p",
+    "uv run --python ./p x.py",
+    "TZ=:/workspace/x date",
+    "time { ls; }",
+    "! ! ls",
+    "ls\rid",
+]
+
+
+@pytest.mark.parametrize("command", RUNS_SOMETHING)
+def test_what_could_run_or_load_something_is_opaque(command: str) -> None:
+    assert is_opaque(command)
+
+
+TRANSPARENT = [
+    "time ls",
+    "timeout 5 ls",
+    "timeout -k 1 5s grep -n x f.txt",
+    "nice -n 5 ls",
+    "env LANG=C ls",
+    "command ls",
+    "command -v ls",
+    "! ls",
+    "bash -c 'ls; cat f.txt'",
+    "find . -type f -exec grep -n x {} +",
+    "time -p timeout 3 nice ls",
+]
+
+
+@pytest.mark.parametrize("command", TRANSPARENT)
+def test_what_runs_a_harmless_command_is_harmless(command: str) -> None:
+    assert is_harmless(command)
+
+
+@pytest.mark.parametrize("command", ["timeout 5 ./x", "env LANG=C make", "xargs rm", "bash -c 'make'", "time git push"])
+def test_what_runs_another_is_no_more_harmless_than_that(command: str) -> None:
+    assert not is_harmless(command)
+
+
+PLAIN_BUT_NOT_HARMLESS = [
+    "bash x.sh", "python3 x.py", "python3 -m pytest", "make", "make -f x", "npm test", "npm run x", "npm install",
+    "cargo test", "go test ./...", "pytest -q", "node x.js", "rm x", "cp a b", "mv a b", "ln -s a b", "chmod +x x",
+    "tar xzf a.tgz", "curl http://x", "pip install x", "source .venv/bin/activate", "git checkout x", "git fetch",
+    "git stash", "docker ps", "kill 1", "yq . x.yaml", "node --version", "cargo --version",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", PLAIN_BUT_NOT_HARMLESS)
+def test_what_runs_or_changes_the_workspace_is_plain_and_never_harmless(command: str) -> None:
+    assert not is_opaque(command)
+    assert not is_harmless(command)
+
+
+# ---- what is written ----
+
+WRITES = ["sort -o {} x", "uniq x {}", "tee {}", "sed -i s/a/b/ {}", "tree -o {}", "xxd -r x {}", "touch {}", "ls > {}"]
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_a_write_is_harmless_only_where_nothing_executes_it(command: str, tmp_path: Path) -> None:
+    (tmp_path / "run.txt").write_text("#!/bin/sh\n")
+    (tmp_path / "tool.csv").write_text("x")
+    (tmp_path / "tool.csv").chmod(0o755)
+    (tmp_path / "two.md").hardlink_to(tmp_path / "tool.csv")
+    (tmp_path / "link.txt").symlink_to("Makefile")
+    for name in ("notes.txt", "a/b.md", "/workspace/x.csv", "data/x.json"):
+        assert is_harmless(command.format(name), tmp_path), name
+    for name in (
+        "Makefile", "conftest.py", "x.sh", "x", "package.json", ".envrc", ".git/config", ".git/hooks/x.txt",
+        "/etc/x.txt",
+        "../x.txt", "CMakeLists.txt", "requirements.txt", "templates/x.html", ".github/x.md", "run.txt", "tool.csv",
+        "two.md", "link.txt", '"$x"', "$x",
+    ):  # fmt: skip
+        assert not is_harmless(command.format(name), tmp_path), name
+
+
+def test_a_backup_is_written_as_well() -> None:
+    assert not is_harmless("sed -i.sh s/a/b/ x.txt")
+    assert not is_harmless("sed -i'.git/hooks/*' s/a/b/ x.txt")
+
+
+@pytest.mark.parametrize("name", ["x.py", "x", "Makefile", ".bashrc", "a/.b/c.txt", "x.json", "x.PY", "bin/x.txt"])
+def test_code_is_whatever_is_not_known_to_be_data(name: str) -> None:
+    assert is_code(name)
+
+
+def test_a_format_that_is_known_sets_no_variable() -> None:
+    """Bash itself tells, of thousands of random formats, which set the variable that a word names."""
+    source = random.Random(1)
+    alphabet = [*"%%%%%nnnnnll", *"hjlLtzqsdbTwxZ-+ #0'.*5$()\\", "\\x25", "\\045", "\\x6e"]
+    formats = ["x" + "".join(source.choice(alphabet) for _ in range(source.randint(1, 7))) for _ in range(6000)]
+    known = [form for form in formats if not is_opaque(f"printf {quote(form)} A A A")]
+    lines = "".join(f"A=no; printf {quote(form)} A A A > /dev/null 2>&1; echo $A\n" for form in formats)
+    told = subprocess.run(["bash"], input=lines, capture_output=True, text=True, check=True).stdout.split("\n")
+    setting = {form for form, value in zip(formats, told, strict=False) if value != "no"}
+    assert len(setting) > 100
+    assert len(known) > 1000
+    assert not setting & {*known}

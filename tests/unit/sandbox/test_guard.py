@@ -1,0 +1,207 @@
+"""What a person allowed is what runs: files that are swapped before, while and after the sandbox is set up."""
+
+import asyncio
+import hashlib
+import os
+import re
+import shlex
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.domain.errors import ContentChanged
+from shoal.domain.ports import Command, Mount, RunFile, Sandbox
+from shoal.sandbox.bounded import BoundedSandbox
+from shoal.sandbox.bubblewrap import BubblewrapSandbox
+from shoal.sandbox.guard import EXIT_CODE, Guard
+from shoal.sandbox.host import HostSandbox
+
+GOOD, EVIL = b"echo good\n", b"echo EVIL\n"
+TRIES = 25
+
+
+@pytest.fixture(params=["bubblewrap", "host"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return BoundedSandbox(BubblewrapSandbox() if request.param == "bubblewrap" else HostSandbox())
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> tuple[Mount, ...]:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return (Mount(folder, "/workspace", writable=True),)
+
+
+def allowed(sandbox: Sandbox, mounts: tuple[Mount, ...], name: str = "x.sh", content: bytes | None = GOOD) -> RunFile:
+    """The file as it was allowed: to hold `GOOD`, or not to be there."""
+    host = mounts[0].host / name
+    path = sandbox.inside(host, mounts)
+    if content is None:
+        return RunFile(path, "")
+    found = host.parent.stat()
+    folders = ((sandbox.inside(host.parent, mounts), found.st_ino, found.st_mtime_ns),)
+    return RunFile(path, hashlib.sha256(content).hexdigest(), host, (), content, folders=folders)
+
+
+async def run(sandbox: Sandbox, mounts: tuple[Mount, ...], text: str, *runs: RunFile) -> str:
+    command = Command(text, mounts[0].host, mounts, runs=runs)
+    return (await sandbox.run(command)).stdout.decode()
+
+
+async def test_what_was_allowed_runs(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    (mounts[0].host / "x.sh").write_bytes(GOOD)
+    assert await run(sandbox, mounts, "bash x.sh", allowed(sandbox, mounts)) == "good\n"
+    absent = allowed(sandbox, mounts, "y.sh", None)
+    assert await run(sandbox, mounts, "cp x.sh y.sh; bash y.sh", absent) == "good\n"
+
+
+class Watcher:
+    """Notes what it is told. Implements `domain.processes.Watch`."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes | str] = []
+
+    def started(self, pid: int) -> None:
+        """Note it."""
+        self.seen.append("started" if pid else "started somewhere")
+
+    def output(self, data: bytes) -> None:
+        """Note it."""
+        self.seen.append(data)
+
+
+@pytest.mark.parametrize("content", [GOOD, EVIL])
+async def test_a_watch_sees_the_command_and_not_the_check(
+    sandbox: Sandbox, mounts: tuple[Mount, ...], content: bytes
+) -> None:
+    (mounts[0].host / "x.sh").write_bytes(content)
+    watch = Watcher()
+    file = msgspec.structs.replace(allowed(sandbox, mounts), content=None)  # what is held runs in any case
+    command = Command("bash x.sh", mounts[0].host, mounts, runs=(file,), watch=watch)
+    if content == GOOD:
+        await sandbox.run(command)
+        assert watch.seen[0] == "started"
+        assert b"".join(piece for piece in watch.seen[1:] if isinstance(piece, bytes)) == b"good\n"
+    else:
+        with pytest.raises(ContentChanged):
+            await sandbox.run(command)
+        assert watch.seen == []
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_checks_line_is_known_in_pieces(mounts: tuple[Mount, ...], size: int) -> None:
+    for said, seen in (("passed", [b"out\n"]), ("refused", []), ("other", [b"what\n", b"out\n"])):
+        watch = Watcher()
+        guard = Guard(Command("x", mounts[0].host, mounts, runs=(RunFile("/x", ""),), watch=watch), sees_inodes=False)
+        checking = guard.command.watch
+        assert checking is not None
+        marks = [shlex.split(part)[2] for part in re.findall(r"printf '%s\\n' '[^']*'", guard.command.text)]
+        line = {"refused": marks[0], "passed": marks[1], "other": "what"}[said]
+        checking.started(7)
+        text = f"{line}\nout\n".encode()
+        for at in range(0, len(text), size):
+            checking.output(text[at : at + size])
+        assert b"".join(piece for piece in watch.seen if isinstance(piece, bytes)) == b"".join(seen)
+        assert watch.seen[:1] == (["started"] if seen else [])
+
+
+async def test_what_came_into_being_meanwhile_does_not_run(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    (mounts[0].host / "x.sh").write_bytes(EVIL)
+    with pytest.raises(ContentChanged):
+        await run(sandbox, mounts, "bash x.sh", allowed(sandbox, mounts, content=None))
+
+
+async def test_a_name_that_a_shell_would_read_otherwise_is_compared_too(
+    sandbox: Sandbox, mounts: tuple[Mount, ...]
+) -> None:
+    name = "it's $(touch made) *.sh"
+    (mounts[0].host / name).write_bytes(GOOD)
+    file = allowed(sandbox, mounts, name)
+    assert await run(sandbox, mounts, "bash ./it*", file) == "good\n"
+    assert not (mounts[0].host / "made").exists()
+
+
+async def test_a_command_cannot_pretend_that_the_check_failed(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    (mounts[0].host / "x.sh").write_bytes(GOOD)
+    result = await sandbox.run(Command(f"exit {EXIT_CODE}", mounts[0].host, mounts, runs=(allowed(sandbox, mounts),)))
+    assert result.exit_code == EXIT_CODE
+
+
+@contextmanager
+def looping(swap: Callable[[int], None]) -> Generator[None]:
+    """Swap again and again, in another thread, while the block runs."""
+    stop = threading.Event()
+
+    def work() -> None:
+        number = 0
+        while not stop.is_set():
+            swap(number)
+            number += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def renamed(folder: Path, number: int) -> None:
+    new = folder / ".new"
+    new.write_bytes((GOOD, EVIL)[number % 2])
+    os.rename(new, folder / "x.sh")
+
+
+def rewritten(folder: Path, number: int) -> None:
+    (folder / "x.sh").write_bytes((GOOD, EVIL)[number % 2])
+
+
+def relinked(folder: Path, number: int) -> None:
+    new = folder / ".link"
+    new.symlink_to(("good", "evil")[number % 2])
+    os.rename(new, folder / "x.sh")
+
+
+def moved_away_and_back(folder: Path, number: int) -> None:
+    there, away = (folder / "x.sh", folder / "good.sh")
+    if number % 2:
+        os.rename(there, folder / "evil")
+        os.rename(away, there)
+    else:
+        os.rename(there, away)
+        os.rename(folder / "evil", there)
+
+
+async def test_what_was_put_into_its_place_and_taken_out_again_is_noticed(
+    sandbox: Sandbox, mounts: tuple[Mount, ...]
+) -> None:
+    (mounts[0].host / "x.sh").write_bytes(GOOD)
+    file = allowed(sandbox, mounts)
+    os.utime(mounts[0].host, ns=(1, 1))
+    with pytest.raises(ContentChanged):
+        await run(sandbox, mounts, "bash x.sh", file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("swap", [renamed, rewritten, relinked, moved_away_and_back])
+async def test_a_file_that_is_swapped_all_the_time_never_runs_as_another(
+    mounts: tuple[Mount, ...], swap: Callable[[Path, int], None]
+) -> None:
+    sandbox, folder = BoundedSandbox(BubblewrapSandbox()), mounts[0].host
+    (folder / "good").write_bytes(GOOD)
+    (folder / "evil").write_bytes(EVIL)
+    (folder / "x.sh").write_bytes(GOOD)
+    file = allowed(sandbox, mounts)
+    with looping(lambda number: swap(folder, number)):
+        for _ in range(TRIES):
+            try:
+                output = await run(sandbox, mounts, "bash x.sh", file)
+            except ContentChanged:
+                continue
+            assert output == "good\n"
+            await asyncio.sleep(0)

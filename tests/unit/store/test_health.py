@@ -1,0 +1,337 @@
+"""A database that is damaged, replaced or lacks what was written last is noticed, and nothing more is written to it."""
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.domain.errors import StoreCorrupt, StoreError
+from shoal.store.health import check_file
+from shoal.store.script import Row, Script, query, text
+from shoal.store.sqlite import SqliteDriver
+
+KEYS = [f"{number:03}" for number in range(120)]
+WATCHED = ("", "-wal", "-shm")
+SUFFIXES = (*WATCHED, "-used")
+
+
+def put(key: str) -> Script[list[Row]]:
+    """A script that sets a value."""
+    return query("setting_put", scope="s", key=key, value=key * 40)
+
+
+async def fill(driver: SqliteDriver) -> None:
+    """Accept every key."""
+    for key in KEYS:
+        await driver.write(put(key))
+
+
+def keys_in(path: Path) -> list[str]:
+    """Whose values a file has, whole."""
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("select key, value from settings where scope = 's' order by key").fetchall()
+    return [key for key, value in rows if value == key * 40]
+
+
+async def keys_of(driver: SqliteDriver) -> list[str]:
+    """Whose values a driver reads."""
+    found: list[str] = []
+    for key in KEYS:
+        rows = await driver.read(query("setting_get", scope="s", key=key))
+        found += [key for row in rows if text(row[0]) == key * 40]
+    return found
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """One of the files of a database."""
+    return path.with_name(path.name + suffix)
+
+
+def copy_files(source: Path, target: Path) -> Path:
+    """The files as a killed process leaves them."""
+    target.mkdir(exist_ok=True)
+    for suffix in SUFFIXES:
+        shutil.copy2(beside(source, suffix), beside(target / source.name, suffix))
+    return target / source.name
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
+    """A database in use that has accepted every key, partly in its -wal."""
+    driver = SqliteDriver(tmp_path / "shoal.db")
+    await fill(driver)
+    yield driver
+    await driver.close()
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a killed process left that had accepted every key."""
+    import asyncio
+
+    folder = tmp_path_factory.mktemp("left")
+
+    async def make() -> Path:
+        driver = SqliteDriver(folder / "shoal.db")
+        await fill(driver)
+        kept = copy_files(folder / "shoal.db", folder / "kept")
+        await driver.close()
+        return kept
+
+    return asyncio.run(make())
+
+
+def remove(path: Path) -> None:
+    """`rm`."""
+    path.unlink()
+
+
+def move(path: Path) -> None:
+    """`mv`."""
+    path.rename(path.with_name("elsewhere"))
+
+
+def replace(path: Path) -> None:
+    """`mv other.db shoal.db`."""
+    other = path.with_name("other")
+    shutil.copyfile(path, other)
+    other.replace(path)
+
+
+# ---- while it is in use ----
+
+
+@pytest.mark.parametrize("change", [remove, move, replace])
+@pytest.mark.parametrize("suffix", WATCHED)
+async def test_a_file_that_is_removed_or_replaced_stops_writing_and_all_of_it_is_saved(
+    driver: SqliteDriver, tmp_path: Path, suffix: str, change: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "shoal.db"
+    change(beside(path, suffix))
+    with pytest.raises(StoreCorrupt, match=f"/shoal.db{suffix} was removed or replaced"):
+        await driver.write(put("late"))
+    saved = path.with_name("shoal.db.rescued-1")
+    assert str(saved) in driver.health.damage
+    assert keys_in(saved) == KEYS
+    assert saved.stat().st_mode & 0o777 == 0o600
+    shutil.move(saved, tmp_path / "again.db")
+    again = SqliteDriver(tmp_path / "again.db")
+    assert await keys_of(again) == KEYS
+    await again.close()
+
+
+async def test_an_idle_process_notices_too(driver: SqliteDriver, tmp_path: Path) -> None:
+    driver.health.check()
+    beside(tmp_path / "shoal.db", "-wal").unlink()
+    with pytest.raises(StoreCorrupt, match=r"shoal\.db-wal"):
+        driver.health.check()
+
+
+async def test_a_wal_that_is_cut_off_stops_writing(driver: SqliteDriver, tmp_path: Path) -> None:
+    wal = beside(tmp_path / "shoal.db", "-wal")
+    with wal.open("r+b") as file:
+        file.truncate(wal.stat().st_size - 4000)
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="was cut off while Shoal was using it"):
+            await driver.write(put("late"))
+
+
+async def test_what_overwrites_the_file_is_left_as_it_is(driver: SqliteDriver, tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("create table mine (a)")
+    content = (tmp_path / "other.db").read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(StoreCorrupt, match="was overwritten while Shoal was using it"):
+        await driver.write(put("late"))
+    wal = beside(path, "-wal").read_bytes()
+    await driver.close()
+    assert (path.read_bytes(), beside(path, "-wal").read_bytes()) == (content, wal)
+
+
+async def test_pages_that_cannot_be_read_stop_writing(driver: SqliteDriver, tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("pragma wal_checkpoint(full)").fetchall()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    with contextlib.suppress(StoreCorrupt):
+        await keys_of(driver)
+    await driver.health.look_through(60)
+    assert "is damaged" in driver.health.damage
+    content = path.read_bytes()
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        await driver.write(put("late"))
+    await driver.close()
+    assert path.read_bytes() == content
+
+
+async def test_the_daily_look_finds_an_index_that_lacks_rows(driver: SqliteDriver, tmp_path: Path) -> None:
+    await driver.health.look_through(60)
+    driver.health.check()
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)) as other:
+        other.execute("pragma writable_schema = on")
+        other.execute("create index extra on settings (value)")
+        root = other.execute("select rootpage from sqlite_master where name = 'extra'").fetchone()[0]
+        other.execute("delete from sqlite_master where name = 'extra'")
+        other.execute("create table t (a)")
+        other.execute("insert into t values (1)")
+        other.execute(
+            "insert into sqlite_master values ('index', 'hollow', 't', ?, 'create index hollow on t (a)')", (root,)
+        )
+    await driver.health.look_through(60)
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        await driver.write(put("late"))
+
+
+# ---- at the start ----
+
+
+async def test_a_killed_process_loses_nothing(left: Path, tmp_path: Path) -> None:
+    driver = SqliteDriver(copy_files(left, tmp_path))
+    assert await keys_of(driver) == KEYS
+    await driver.close()
+    assert keys_in(tmp_path / "shoal.db") == KEYS
+
+
+@pytest.mark.parametrize("lost", [("-wal",), ("-wal", "-shm")])
+async def test_a_start_without_the_wal_that_was_in_use_is_refused(
+    left: Path, tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    path = copy_files(left, tmp_path)
+    for suffix in lost:
+        beside(path, suffix).unlink()
+    content = path.read_bytes()
+    for _ in range(2):
+        for read_only in (False, True):
+            with pytest.raises(StoreCorrupt, match=r"its shoal\.db-wal is gone"):
+                SqliteDriver(path, read_only=read_only)
+    assert path.read_bytes() == content
+    shutil.copyfile(beside(left, "-wal"), beside(path, "-wal"))
+    driver = SqliteDriver(path)
+    assert await keys_of(driver) == KEYS
+    await driver.close()
+
+
+async def test_a_wal_that_another_program_took_over_is_not_missed(left: Path, tmp_path: Path) -> None:
+    path = copy_files(left, tmp_path)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        assert other.execute("select count(*) from settings where scope = 's'").fetchone() == (len(KEYS),)
+    assert not beside(path, "-wal").exists()
+    driver = SqliteDriver(path)
+    assert await keys_of(driver) == KEYS
+    await driver.close()
+
+
+async def test_a_copy_of_the_database_by_itself_can_be_used(left: Path, tmp_path: Path) -> None:
+    path = copy_files(left, tmp_path)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("vacuum into ?", [str(tmp_path / "copy.db")])
+    driver = SqliteDriver(tmp_path / "copy.db")
+    assert await keys_of(driver) == KEYS
+    await driver.close()
+
+
+async def test_a_loss_can_be_accepted_once(left: Path, tmp_path: Path) -> None:
+    path = copy_files(left, tmp_path)
+    beside(path, "-wal").unlink()
+    await SqliteDriver(path, accept_loss=True).close()
+    await SqliteDriver(path).close()
+
+
+async def test_a_wal_without_its_database_is_kept(left: Path, tmp_path: Path) -> None:
+    path = copy_files(left, tmp_path)
+    wal = beside(path, "-wal").read_bytes()
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="is gone or empty"):
+            SqliteDriver(path)
+    assert beside(path, "-wal").read_bytes() == wal
+
+
+async def test_a_database_that_was_closed_can_be_moved_alone(driver: SqliteDriver, tmp_path: Path) -> None:
+    await driver.close()
+    assert not beside(tmp_path / "shoal.db", "-wal").exists()
+    shutil.move(tmp_path / "shoal.db", tmp_path / "moved.db")
+    again = SqliteDriver(tmp_path / "moved.db")
+    assert await keys_of(again) == KEYS
+    await again.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(share=st.floats(0, 1), bits=st.integers(1, 255), cut=st.booleans())
+async def test_a_wal_that_was_cut_off_or_changed_loses_nothing_in_silence(
+    left: Path, share: float, bits: int, cut: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = copy_files(left, Path(folder))
+        wal = bytearray(beside(path, "-wal").read_bytes())
+        place = int(share * (len(wal) - 1))
+        if cut:
+            del wal[place:]
+        else:
+            wal[place] ^= bits
+        beside(path, "-wal").write_bytes(wal)
+        try:
+            driver = SqliteDriver(path)
+        except StoreCorrupt:
+            assert beside(path, "-wal").read_bytes() == wal
+            return
+        assert await keys_of(driver) == KEYS
+        await driver.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=600)), min_size=1, max_size=6),
+)
+async def test_random_bytes_in_the_file_are_told_or_every_row_can_be_read(
+    left: Path, data: list[tuple[float, bytes]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = copy_files(left, Path(folder))
+        with contextlib.closing(sqlite3.connect(path)) as whole:
+            whole.execute("pragma wal_checkpoint(truncate)").fetchall()
+            whole.execute("pragma application_id = 0")
+        for suffix in SUFFIXES[1:]:
+            beside(path, suffix).unlink(missing_ok=True)
+        content = bytearray(path.read_bytes())
+        for share, noise in data:
+            place = int(share * (len(content) - len(noise)))
+            content[place : place + len(noise)] = noise
+        path.write_bytes(content)
+        try:
+            driver = SqliteDriver(path)
+        except StoreError:
+            assert path.read_bytes() == content
+            return
+        try:
+            for key in KEYS:
+                await driver.read(query("setting_get", scope="s", key=key))
+            await driver.write(put("more"))
+        except StoreCorrupt:
+            assert driver.health.damage
+        finally:
+            await driver.close()
+
+
+# ---- the checks ----
+
+
+def test_a_check_ends_when_its_time_is_up(tmp_path: Path) -> None:
+    path = tmp_path / "large.db"
+    with contextlib.closing(sqlite3.connect(path)) as large:
+        large.execute("create table t (a)")
+        numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 200000) select i from n"
+        large.execute(f"insert into t select hex(randomblob(200)) from ({numbers})")
+        large.commit()
+    assert check_file(path, "integrity_check").is_whole
+    assert check_file(path, "integrity_check", 0.001) == ("", False)

@@ -1,0 +1,139 @@
+"""An answer that is given while a body is still on its way: the rest is dropped within bounds, then the end comes."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shoal.surfaces.http import linger
+from shoal.surfaces.http.linger import Lingering
+
+DECLARED = {"content-length": "3000000"}
+
+
+class Exchange:
+    """One request: the pieces of its body that arrive (after the last one, nothing does), and what is answered."""
+
+    def __init__(self, pieces: Sequence[bytes], headers: dict[str, str], *, ends: bool = True) -> None:
+        self.waiting = [
+            {"type": "http.request", "body": piece, "more_body": not ends or number < len(pieces)}
+            for number, piece in enumerate(pieces, 1)
+        ]
+        self.headers = headers
+        self.taken_at_answer = -1
+        self.taken = 0
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        if not self.waiting:
+            await asyncio.Event().wait()
+        self.taken += 1
+        return self.waiting.pop(0)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and message.get("body"):
+            self.taken_at_answer = self.taken
+        self.sent.append(message)
+
+    async def run(self, app: ASGIApp, idle_seconds: float = 0.01) -> None:
+        """Serve it by `app`."""
+        headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
+        await Lingering(app, idle_seconds)(scope, self.receive, self.send)
+
+    @property
+    def closes(self) -> bool:
+        """Whether the answer says that the connection ends."""
+        return (b"connection", b"close") in self.sent[0]["headers"]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has ended."""
+        return not self.sent[-1].get("more_body", False)
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse without reading."""
+    await Response("no", 413)(scope, receive, send)
+
+
+async def refuse_after_two(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse in the middle of the body."""
+    await receive()
+    await receive()
+    await refuse(scope, receive, send)
+
+
+async def read_all(scope: Scope, receive: Receive, send: Send) -> None:
+    """Take the whole body."""
+    while (await receive()).get("more_body"):
+        pass
+    await Response("thanks")(scope, receive, send)
+
+
+@pytest.mark.parametrize("app", [refuse, refuse_after_two])
+@pytest.mark.parametrize("headers", [DECLARED, {"transfer-encoding": "chunked"}])
+async def test_the_answer_leaves_first_then_the_rest_is_read_then_it_ends(
+    app: ASGIApp, headers: dict[str, str]
+) -> None:
+    exchange = Exchange([b"x"] * 9, headers)
+    await exchange.run(app)
+    assert 0 <= exchange.taken_at_answer < 9
+    assert exchange.taken == 9
+    assert exchange.closes
+    assert exchange.is_over
+    assert b"".join(message.get("body", b"") for message in exchange.sent[1:]) == b"no"
+
+
+async def test_a_body_that_was_read_changes_nothing() -> None:
+    exchange = Exchange([b"x"] * 3, DECLARED)
+    await exchange.run(read_all)
+    assert not exchange.closes
+    assert len(exchange.sent) == 2
+
+
+async def test_a_small_body_that_is_there_already_keeps_the_connection() -> None:
+    exchange = Exchange([b"{}"], {"content-length": "2"})
+    await exchange.run(refuse)
+    assert not exchange.closes
+    assert exchange.taken == 1
+
+
+async def test_a_request_without_a_body_is_not_touched() -> None:
+    exchange = Exchange([b""], {})
+    await exchange.run(refuse)
+    assert exchange.taken == 0
+    assert not exchange.closes
+
+
+async def test_nobody_is_told_to_send_a_body_that_is_refused() -> None:
+    exchange = Exchange([b"x"] * 3, {**DECLARED, "expect": "100-continue"})
+    await exchange.run(refuse)
+    assert exchange.taken_at_answer == 0
+    assert exchange.closes
+    assert exchange.is_over
+
+
+async def test_a_body_that_pauses_is_given_up() -> None:
+    exchange = Exchange([b"x"] * 3, DECLARED, ends=False)
+    await exchange.run(refuse)
+    assert exchange.taken == 3
+    assert exchange.is_over
+
+
+@pytest.mark.parametrize("bound", ["DROPPED_BYTES_MAX", "DROPPED_SECONDS_MAX"])
+async def test_a_body_without_end_is_read_within_bounds(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linger, bound, 0.05)
+    exchange = Exchange([b"x"] * 3, DECLARED, ends=False)
+    await exchange.run(refuse, idle_seconds=30)
+    assert exchange.is_over
+
+
+async def test_a_client_that_left_is_not_waited_for() -> None:
+    exchange = Exchange([b"x"] * 2, DECLARED, ends=False)
+    exchange.waiting.append({"type": "http.disconnect"})
+    await exchange.run(refuse, idle_seconds=30)
+    assert exchange.taken == 3
+    assert exchange.is_over
