@@ -370,3 +370,20 @@ async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None
         await world.ada.says("still there?")
         await bob.says("hello")
         await bob.sees("two")
+
+
+async def test_what_conversations_take_in_memory_is_bounded_and_none_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long people talk: beyond the bound the longest idle thread is read from the journal when it goes on."""
+    monkeypatch.setattr("shoal.actors.orchestrator.HELD_TOKENS_MAX", 3000)
+    answers = [f"noted {number}" for number in range(12)]
+    async with scenario(tmp_path, FakeModel(*answers)) as world:
+        people = [world.person(f"p{number}", f"t{number}") for number in range(3)]
+        for number, answer in enumerate(answers):
+            person = people[number % 3]
+            await person.says(f"{number} from {person.name}")
+            await person.sees(answer)
+        assert world.app.orchestrator.active < len(people)
+        asked = [message.text for message in world.model.requests[-1].messages if isinstance(message, UserMessage)]
+        assert [text for number in (2, 5, 8, 11) for text in asked if f"{number} from p2" in text] == asked

@@ -73,6 +73,11 @@ class Actor:
         self._settling: anyio.CancelScope | None = None
         self._hurried = False
 
+    @property
+    def held_tokens(self) -> int:
+        """About what its conversation takes in memory, in tokens of text."""
+        return self.session.held_tokens if self.session is not None else 0
+
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.
 

@@ -55,6 +55,8 @@ RETRY_AGAIN_SECONDS = 60.0
 """When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
 ACTIVE_MAX = 256
 """Threads held in memory; beyond it the longest idle ones are dropped."""
+HELD_TOKENS_MAX = 4_000_000
+"""What the conversations of these threads may take together; beyond it the longest idle ones are dropped too."""
 
 
 class Failing(Protocol):
@@ -360,11 +362,15 @@ class Orchestrator:
                 del self._actors[thread]
 
     def _bound(self) -> None:
-        if len(self._actors) <= ACTIVE_MAX:
+        """Make room for an eighth more when too much is held."""
+        threads, tokens = len(self._actors), sum(actor.held_tokens for actor in self._actors.values())
+        if threads <= ACTIVE_MAX and tokens <= HELD_TOKENS_MAX:
             return
         idle = [actor for actor in self._actors.values() if not actor.running]
-        idle.sort(key=lambda actor: actor.last_used)
-        for actor in idle[: max(1, ACTIVE_MAX // 8)]:
+        for actor in sorted(idle, key=lambda actor: actor.last_used):
+            if threads <= ACTIVE_MAX * 7 // 8 and tokens <= HELD_TOKENS_MAX * 7 // 8:
+                return
+            threads, tokens = threads - 1, tokens - actor.held_tokens
             del self._actors[actor.thread]
 
     async def _share_files(self, message: Prompt) -> None:

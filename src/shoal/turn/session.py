@@ -41,6 +41,9 @@ from shoal.turn.budget import Tally
 from shoal.turn.sections import SystemPrompt
 from shoal.turn.tokens import ESTIMATES, Meter
 
+MESSAGE_TOKENS = 200
+"""What a message takes in memory besides its text, as if it were text."""
+
 
 class Projector(Protocol):
     """Takes the events of a finished turn for the thread's readable files."""
@@ -167,6 +170,11 @@ class Session:
         """What untrusted content may steer the model. An open turn that met any stays tainted until it ends, whatever
         leaves the window meanwhile."""
         return self._taint if self._taint.active else self._turn_taint
+
+    @property
+    def held_tokens(self) -> int:
+        """About what the conversation takes in memory, in tokens of text."""
+        return self.tally.units() + MESSAGE_TOKENS * len(self.transcript.entries)
 
     @property
     def tainted_by(self) -> str:
