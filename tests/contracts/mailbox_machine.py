@@ -145,11 +145,14 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, outcome=st.sampled_from(["done", "limit", "aborted", "failed"]))
     def finish(self, thread: ThreadId, outcome: Outcome) -> None:
-        """End the turn, unless somebody has more to say to it."""
+        """End the turn, unless somebody has stopped it, which is journaled otherwise, or has more to say to it."""
         if (held := self.held(thread)) is None:
             return
         model, lease = held
         committed = self.run(self.store.journal.finish_turn(lease, ending(model.turn, outcome)))
+        if outcome in ("done", "limit") and model.aborting:
+            assert (committed.events, committed.aborting) == ((), True)
+            return
         late = [key for _, key in model.late]
         model.late = []
         if outcome in ("done", "limit") and late:

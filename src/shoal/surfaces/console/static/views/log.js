@@ -143,8 +143,7 @@ export function Log({ view, complete, outgoing, session }) {
     return () => keepEnd.disconnect();
   }, []);
 
-  const scrolled = () => {
-    const box = frame.current;
+  const scrolled = ({ currentTarget: box }) => { // told late, it may come when this is taken away
     stick.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
     if (stick.current && below) setBelow(false);
   };
@@ -156,6 +155,7 @@ export function Log({ view, complete, outgoing, session }) {
   const earlier = async () => {
     heightBefore.current = frame.current.scrollHeight;
     if (view.items.length <= shown && !complete) await session.loadEarlier(view.thread);
+    if (!frame.current) return; // another place was shown meanwhile
     heightBefore.current = frame.current.scrollHeight;
     setShown(shown + ROWS_SHOWN);
   };
