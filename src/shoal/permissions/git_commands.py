@@ -160,7 +160,7 @@ GIT = P(
         }),
         "config": P(":*", "-lz --global --local --system --get --get-all --get-regexp --list --show-origin"
             " --show-scope --name-only --null --bool --int --path --type= --default= --includes", kind="outside",
-                    check="git config"),
+                    style="posix", check="git config"),
         "add": _reads("-nvfAuN --dry-run --verbose --force --all --no-all --update --intent-to-add --refresh"
             " --ignore-errors --ignore-removal --sparse --chmod= --renormalize", free=True),
         "commit": _reads("-aqvsno -u=? -m= -F=r -C= -t=r --all --quiet --verbose --signoff --no-signoff --no-verify"

@@ -62,7 +62,7 @@ HIDDEN: dict[str, list[str]] = {
         "git rebase -x 'factor 7' HEAD~1", "git rebase --exec='factor 7' HEAD~1", "git bisect run factor 7", "git submodule foreach 'factor 7'", "git difftool -yx 'factor 7'",
         "git difftool --extcmd='factor 7' -y", "git filter-branch --tree-filter 'factor 7'", "git archive --remote=. --exec=./p HEAD", "git archive --exec ./p --remote . HEAD",
         "git send-pack --exec=./p . main", "git fetch-pack --exec=./p . main", "git upload-pack .", "git shell -c 'factor 7'", "git daemon", "git instaweb", "git mergetool -t x",
-        "git config alias.x '!factor 7'", "git config core.fsmonitor ./p", "git config --add core.hooksPath traps", "git config --file .git/config core.pager ./p", "git stage -e",
+        "git config alias.x '!factor 7'", "git config core.pager --list", "git config a.b $'-l'", "git config core.fsmonitor ./p", "git config --add core.hooksPath traps", "git config --file .git/config core.pager ./p", "git stage -e",
         "git interpret-trailers --trailer x a.txt", "git credential fill", "git var GIT_PAGER; git -p log", "git am --exec", "git help -m log", "git help -w log", "git hook run pre-commit",
         "git web--browse x", "git for-each-repo --config=x status", "git maintenance run", "git evil", "git st", "git -C evil/alias st", "git -C evil/alias l",
     ],
