@@ -1,7 +1,8 @@
 """A conversation's messages as JSON bytes, grown at the end: what a request adds is encoded once, the rest is copied.
 
 Each message is encoded once and kept beside it (by identity, weakly). Each thread's joined messages are kept too, so
-that a request of a long conversation costs a comparison of tuples, one copy, and its new messages.
+that a request of a long conversation costs a comparison of tuples, one copy, and its new messages. None of that keeps
+the messages of a conversation that was dropped.
 """
 
 import base64
@@ -9,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from shoal.domain.messages import Image, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
 
@@ -61,7 +62,7 @@ class Joined:
     __slots__ = ("before", "buffer", "call_ids", "later", "messages", "role")
 
     def __init__(self) -> None:
-        self.messages: tuple[ModelMessage, ...] = ()
+        self.messages: tuple[ReferenceType[ModelMessage], ...] = ()
         self.buffer = bytearray()
         self.before = 0
         self.role: str = ""
@@ -131,7 +132,7 @@ class Conversations:
             joined.add(self._part(message, images), self.form)
             for call in () if isinstance(message, UserMessage | ToolMessage) else message.tool_calls:
                 joined.call_ids.add(call.id)
-        joined.messages = request.messages
+        joined.messages += tuple(map(ref, new))
         if request.cache_key:
             self._keep(request.cache_key, joined)
         return joined
@@ -140,7 +141,7 @@ class Conversations:
         if joined is None or not joined.messages:
             return messages
         count = len(joined.messages)
-        return messages[count:] if messages[:count] == joined.messages else messages
+        return messages[count:] if tuple(map(ref, messages[:count])) == joined.messages else messages
 
     def _part(self, message: ModelMessage, images: Images) -> Part:
         part = self._parts.get(message)

@@ -110,11 +110,12 @@ def test_each_message_is_encoded_once_whatever_is_asked() -> None:
     assert form.encoded == 100
 
 
-def test_a_forgotten_message_is_forgotten_here_too() -> None:
+@pytest.mark.parametrize("thread", ["", "fake:harbour:ada"])
+def test_a_forgotten_message_is_forgotten_here_too(thread: str) -> None:
     kept = Conversations(CountingForm())
     message = UserMessage("short-lived")
     watch = weakref.ref(message)
-    kept.join(request((message,), key=""), {})
+    kept.join(request((message,), key=thread), {})
     del message
     gc.collect()
     assert watch() is None
