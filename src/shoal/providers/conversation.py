@@ -15,7 +15,10 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from shoal.domain.messages import Image, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
 
 THREADS_MAX = 256
-"""Joined conversations kept; the least recently used is dropped and joined anew when it is needed."""
+"""Joined conversations kept; the least recently used is dropped and joined anew when it is needed.
+
+One whose messages are gone is of no use any more, and is dropped as soon as it is the least recently used.
+"""
 JOINED_BYTES_MAX = 16 * 1024 * 1024
 """The same bound in bytes, over all threads."""
 STABLE_MAX = 64
@@ -90,6 +93,11 @@ class Joined:
             self.later = b""
         self.buffer += form.close(self.role)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the conversation is still there."""
+        return not self.messages or self.messages[-1]() is not None
+
     def ending(self, form: Form) -> bytes:
         """What completes the buffer without changing it."""
         later = b"," + self.later if self.later else b""
@@ -152,9 +160,12 @@ class Conversations:
     def _keep(self, key: str, joined: Joined) -> None:
         self._threads[key] = joined
         self._bytes += len(joined.buffer)
-        while len(self._threads) > THREADS_MAX or (self._bytes > JOINED_BYTES_MAX and len(self._threads) > 1):
-            _, dropped = self._threads.popitem(last=False)
-            self._bytes -= len(dropped.buffer)
+        while len(self._threads) > 1:
+            oldest = next(iter(self._threads.values()))
+            if oldest.is_held and len(self._threads) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
+                return
+            self._threads.popitem(last=False)
+            self._bytes -= len(oldest.buffer)
 
 
 class StableParts:
