@@ -349,20 +349,26 @@ def broken(record: Record) -> list[str]:
 def waits(record: Record) -> list[tuple[float, str, str]]:
     """How long each message waited for its answer, what for, and its name; sorted.
 
-    Where more than one cause is known, the one that comes first in the record of harm counts.
+    Where more than one cause is known, the one that comes first in the record of harm counts. Where none is, the wait
+    begins once the one before it in its thread was answered.
     """
     found: list[tuple[float, str, str]] = []
     for platform in record.platforms:
         accepted = {name: float(fact["at"]) for name, fact in platform.acked("say").items()}
-        seen: dict[str, float] = {}
+        seen: dict[str, tuple[float, float]] = {}
+        free: dict[str, float] = {}
         for fact in platform.facts:
-            name = answer_of(fact.get("text", ""))
-            if name in accepted and name not in seen:
-                seen[name] = float(fact["at"])
-        for name, at in seen.items():
+            text, at = fact.get("text", ""), float(fact["at"])
+            name = answer_of(text) or ("" if text.endswith(WRITING) else fact.get("to", ""))
+            person = name.lstrip("tp").partition(".")[0]
+            if answer_of(text) in accepted and name not in seen:
+                seen[name] = at, free.get(person, 0.0)
+            free[person] = at
+        for name, (at, before) in seen.items():
             met = (what for began, over, what in record.harms if began < at and over > accepted[name])
             cause = next(met, "a question" if platform.people.kind(name) == "guarded" else "calm")
-            found.append((at - accepted[name], cause, name))
+            since = max(accepted[name], before) if cause == "calm" else accepted[name]
+            found.append((at - since, cause, name))
     return sorted(found)
 
 

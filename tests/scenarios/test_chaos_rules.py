@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.chaos.rules import Fact, Platform, Record, broken, broken_chains
+from tests.chaos.rules import Fact, Platform, Record, broken, broken_chains, nobody_waits_long_without_cause
 from tests.chaos.soak import growth, is_flat
 
 from shoal.testing.chat_server import KINDS, Kind, People
@@ -179,6 +179,14 @@ def test_a_sound_run_breaks_no_rule() -> None:
 @pytest.mark.parametrize(("seen", "said"), VIOLATIONS, ids=[said for _, said in VIOLATIONS])
 def test_each_violation_is_seen(seen: Record, said: str) -> None:
     assert any(said in sentence for sentence in broken(seen)), broken(seen)
+
+
+def test_a_message_waits_without_cause_only_once_the_one_before_it_is_answered() -> None:
+    said = [ack("0.0", at=0), ack("0.1", at=0), post("1", "DONE 0 0.0 reef", at=15)]
+    people = People(threads=1, turns=2)
+    for at, sentences in ((30, []), (40, ["0.1 waited 25.0 s for no known cause"])):
+        seen = Platform("fake", [*said, post("2", "DONE 0 0.1 reef", at=at)], people)
+        assert list(nobody_waits_long_without_cause(Record([seen], [], []))) == sentences
 
 
 def test_an_audit_chain_that_was_changed_is_seen() -> None:

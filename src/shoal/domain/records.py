@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.domain.budget import Ceiling
 from shoal.domain.events import Event, EventData, Scope, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Author, Origin, Prompt, Receipt, Usage
@@ -126,7 +127,9 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """One finished model call's use; `usd` is None when the price is unknown. It settles its `reservation`."""
+    """One finished model call's use; `usd` is None when the price is unknown. It settles its `reservation`, and counts
+    against `ceilings` where that has lapsed: the call took longer than it stands, or the wall clock was set.
+    """
 
     id: str
     agent: str
@@ -135,6 +138,7 @@ class Spend(msgspec.Struct, frozen=True):
     usage: Usage
     usd: float | None = None
     reservation: str = ""
+    ceilings: tuple[Ceiling, ...] = ()
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """A conversation's messages as JSON bytes, grown at the end: what a request adds is encoded once, the rest is copied.
 
 Each message is encoded once and kept beside it (by identity, weakly). Each thread's joined messages are kept too, so
-that a request of a long conversation costs a comparison of tuples, one copy, and its new messages.
+that a request of a long conversation costs a comparison of tuples, one copy, and its new messages. None of that keeps
+the messages of a conversation that was dropped.
 """
 
 import base64
@@ -9,12 +10,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from shoal.domain.messages import Image, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
 
 THREADS_MAX = 256
-"""Joined conversations kept; the least recently used is dropped and joined anew when it is needed."""
+"""Joined conversations kept; the least recently used is dropped and joined anew when it is needed.
+
+One whose messages are gone is of no use any more, and is dropped as soon as it is the least recently used.
+"""
 JOINED_BYTES_MAX = 16 * 1024 * 1024
 """The same bound in bytes, over all threads."""
 STABLE_MAX = 64
@@ -61,7 +65,7 @@ class Joined:
     __slots__ = ("before", "buffer", "call_ids", "later", "messages", "role")
 
     def __init__(self) -> None:
-        self.messages: tuple[ModelMessage, ...] = ()
+        self.messages: tuple[ReferenceType[ModelMessage], ...] = ()
         self.buffer = bytearray()
         self.before = 0
         self.role: str = ""
@@ -88,6 +92,11 @@ class Joined:
             self.buffer += b"," + self.later
             self.later = b""
         self.buffer += form.close(self.role)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the conversation is still there."""
+        return not self.messages or self.messages[-1]() is not None
 
     def ending(self, form: Form) -> bytes:
         """What completes the buffer without changing it."""
@@ -131,7 +140,7 @@ class Conversations:
             joined.add(self._part(message, images), self.form)
             for call in () if isinstance(message, UserMessage | ToolMessage) else message.tool_calls:
                 joined.call_ids.add(call.id)
-        joined.messages = request.messages
+        joined.messages += tuple(map(ref, new))
         if request.cache_key:
             self._keep(request.cache_key, joined)
         return joined
@@ -140,7 +149,7 @@ class Conversations:
         if joined is None or not joined.messages:
             return messages
         count = len(joined.messages)
-        return messages[count:] if messages[:count] == joined.messages else messages
+        return messages[count:] if tuple(map(ref, messages[:count])) == joined.messages else messages
 
     def _part(self, message: ModelMessage, images: Images) -> Part:
         part = self._parts.get(message)
@@ -151,9 +160,12 @@ class Conversations:
     def _keep(self, key: str, joined: Joined) -> None:
         self._threads[key] = joined
         self._bytes += len(joined.buffer)
-        while len(self._threads) > THREADS_MAX or (self._bytes > JOINED_BYTES_MAX and len(self._threads) > 1):
-            _, dropped = self._threads.popitem(last=False)
-            self._bytes -= len(dropped.buffer)
+        while len(self._threads) > 1:
+            oldest = next(iter(self._threads.values()))
+            if oldest.is_held and len(self._threads) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
+                return
+            self._threads.popitem(last=False)
+            self._bytes -= len(oldest.buffer)
 
 
 class StableParts:

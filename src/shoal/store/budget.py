@@ -110,9 +110,11 @@ def _breaks(standing: Standing, wanted: Reservation) -> bool:
     return too_dear or 0 < standing.tokens_max < standing.tokens + wanted.tokens
 
 
-def settle(reservation: str, usd: float, tokens: int) -> Script[None]:
-    """Put what a call really used in the place of its reservation; nothing when that has lapsed and was given back."""
+def settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
+    """Put what a call really used in the place of its reservation, or under these if that has lapsed."""
     found = yield from query("reservation_take", id=reservation)
+    for one in () if found else sorted(ceilings):
+        yield from _locked((one.scope, one.day), usd, tokens, one)
     for row in found:
         for key in sorted(_keys.decode(text(row[0]))):
             yield from _locked(key, usd - float(row[1] or 0.0), tokens - number(row[2]), None)
@@ -133,7 +135,9 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
         "usd": spent.usd,
     }
     where = {"id": spent.id, "thread": thread, "turn": turn, "user_id": spent.user, "now": to_micros(at)}
-    if (yield from query("spend_insert", **where, **call)):
+    is_new = yield from query("spend_insert", **where, **call)
+    if is_new:
         yield from query("spend_add", **call)
     if spent.reservation:
-        yield from settle(spent.reservation, spent.usd or 0.0, usage.input_tokens + usage.output_tokens)
+        tokens = usage.input_tokens + usage.output_tokens
+        yield from settle(spent.reservation, spent.usd or 0.0, tokens, spent.ceilings if is_new else ())

@@ -8,6 +8,9 @@ while it is in use                                                              
 -wal removed, cut off or changed between runs    the mark; what -shm knows of the -wal       at the start
 the database removed while its -wal is left      the -wal                                    at the start
 
+A -journal is no damage: a process was killed while it turned a fresh or restored database to the -wal, and the start
+rolls that back.
+
 The mark is `pragma application_id`: a new number for each process that has the database open, 0 once it was closed and
 all of the -wal is in the file. It is read from the file itself, so that it tells what lies there and travels with
 copies. Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`)
@@ -127,6 +130,8 @@ class FileHealth(Health):
             if wal_bytes and not accept_loss:
                 raise StoreCorrupt(f"{self._path} is gone or empty, and {self._wal.name} is left. {_PUT_BACK}")
             return
+        if not wal_bytes and self._path.with_name(f"{self._path.name}-journal").exists():
+            _roll_back(self._path)  # the checks only read, and so could not
         before, salts = _index(self._shm) if wal_bytes else None, _salts(self._wal)
         problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
         if problem:
@@ -412,6 +417,12 @@ _UNREADABLE = frozenset(
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+
+
+def _roll_back(path: Path) -> None:
+    """Have SQLite undo the change that a killed process left half done. Raises sqlite3.Error."""
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+        connection.execute("select count(*) from sqlite_master").fetchone()
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -131,14 +131,15 @@ class Spending:
 
     async def release(self, charge: Charge) -> None:
         """Give back what was set aside for a call that failed."""
-        if self._reservation(charge):
+        if self._bounds_of(charge):
             with anyio.CancelScope(shield=True):
                 await self._budget.release(charge.id)
 
     def spend(self, charge: Charge, route: Route, usage: Usage) -> Spend:
         """The record of a call that was answered; it settles what was set aside."""
         usd = self._models.usd(route, usage)
-        return Spend(charge.id, charge.agent, charge.asker.user, charge.model, usage, usd, self._reservation(charge))
+        bounds, user = self._bounds_of(charge), charge.asker.user
+        return Spend(charge.id, charge.agent, user, charge.model, usage, usd, charge.id if bounds else "", bounds)
 
     async def stream(
         self,
@@ -197,10 +198,6 @@ class Spending:
         found = await self._budget.standings([(bound.scope, bound.day) for bound in bounds])
         scarce = [one for one in found if one.share >= NOTE_SHARE]
         return max(scarce, key=lambda one: one.share).left if scarce else ""
-
-    def _reservation(self, charge: Charge) -> str:
-        """The id under which the cost is set aside; empty without ceilings."""
-        return charge.id if self._bounds_of(charge) else ""
 
     async def _note(self, charge: Charge, standings: tuple[Standing, ...]) -> None:
         for one in standings:

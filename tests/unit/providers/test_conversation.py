@@ -110,11 +110,12 @@ def test_each_message_is_encoded_once_whatever_is_asked() -> None:
     assert form.encoded == 100
 
 
-def test_a_forgotten_message_is_forgotten_here_too() -> None:
+@pytest.mark.parametrize("thread", ["", "fake:harbour:ada"])
+def test_a_forgotten_message_is_forgotten_here_too(thread: str) -> None:
     kept = Conversations(CountingForm())
     message = UserMessage("short-lived")
     watch = weakref.ref(message)
-    kept.join(request((message,), key=""), {})
+    kept.join(request((message,), key=thread), {})
     del message
     gc.collect()
     assert watch() is None
@@ -123,8 +124,9 @@ def test_a_forgotten_message_is_forgotten_here_too() -> None:
 def test_joined_conversations_are_bounded_by_number_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "THREADS_MAX", 3)
     kept = Conversations(CountingForm())
-    for number in range(5):
-        kept.join(request((UserMessage("hi"),), key=str(number)), {})
+    said = [(UserMessage("hi"),) for _ in range(5)]
+    for number, messages in enumerate(said):
+        kept.join(request(messages, key=str(number)), {})
     assert list(kept.kept) == ["2", "3", "4"]
     monkeypatch.setattr(conversation, "JOINED_BYTES_MAX", 5000)
     kept.join(request((UserMessage("x" * 4990),), key="large"), {})
@@ -134,9 +136,22 @@ def test_joined_conversations_are_bounded_by_number_and_by_bytes(monkeypatch: py
 def test_a_dropped_conversation_no_longer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "JOINED_BYTES_MAX", 5000)
     kept = Conversations(CountingForm())
-    for number in range(6):
-        kept.join(request((UserMessage("x" * 2000),), key=str(number)), {})
+    said = [(UserMessage("x" * 2000),) for _ in range(6)]
+    for number, messages in enumerate(said):
+        kept.join(request(messages, key=str(number)), {})
     assert list(kept.kept) == ["4", "5"]
+
+
+def test_what_was_joined_of_a_forgotten_conversation_is_dropped_when_it_is_the_oldest() -> None:
+    kept = Conversations(CountingForm())
+    said = [(UserMessage("hi"),) for _ in range(3)]
+    for number, messages in enumerate(said):
+        kept.join(request(messages, key=str(number)), {})
+    messages = said[2]
+    said.clear()
+    gc.collect()
+    kept.join(request(messages, key="2"), {})
+    assert list(kept.kept) == ["2"]
 
 
 def test_a_history_that_was_compacted_is_written_anew() -> None:

@@ -202,6 +202,24 @@ async def test_a_killed_process_loses_nothing(left: Path, tmp_path: Path) -> Non
     assert keys_in(tmp_path / "shoal.db") == KEYS
 
 
+async def test_a_change_cut_off_before_there_was_a_wal_is_rolled_back(driver: SqliteDriver, tmp_path: Path) -> None:
+    """As a first start is, or the first one after a restore."""
+    await driver.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)) as connection:
+        connection.execute("pragma journal_mode = delete")
+        connection.execute("pragma cache_size = 1")  # so that pages are written before the commit
+        connection.execute("begin")
+        connection.execute("update settings set value = zeroblob(5000)")
+        (tmp_path / "killed").mkdir()
+        for suffix in ("", "-journal"):
+            shutil.copy2(tmp_path / f"shoal.db{suffix}", tmp_path / "killed")
+    again = SqliteDriver(tmp_path / "killed" / "shoal.db")
+    try:
+        assert await keys_of(again) == KEYS
+    finally:
+        await again.close()
+
+
 @pytest.mark.parametrize("lost", [("-wal",), ("-wal", "-shm")])
 async def test_a_start_without_the_wal_that_was_in_use_is_refused(
     left: Path, tmp_path: Path, lost: tuple[str, ...]

@@ -99,6 +99,19 @@ class BudgetRules:
         await store.journal.commit(lease, Commit(TurnId("T1"), (), spend=spend))
         assert await purse.spent("day") == (25, 120)
 
+    async def test_a_spend_whose_reservation_has_lapsed_counts_once(self, store: Store, clock: ManualClock) -> None:
+        """The call took too long, or the wall clock was set meanwhile; what it cost is spent all the same."""
+        purse = Purse(store, clock, day=(1.0, 0), user=(0.5, 0))
+        lease = await opened(store)
+        await purse.reserve("T1:1", 0.5, 5000)
+        await clock.advance(STANDS_SECONDS)
+        await purse.reserve("T1:2", 0.1, 10)
+        assert await purse.spent("day") == (10, 10)
+        spend = Spend("T1:1", "main", "u1", "demo", Usage(100, 20), 0.25, "T1:1", purse.ceilings)
+        for _ in range(2):
+            await store.ledger.record(lease.thread, TurnId("T1"), spend)
+        assert [await purse.spent(scope) for scope in ("day", "user")] == [(35, 130)] * 2
+
     async def test_a_lifted_day_holds_nothing_up_until_it_ends(self, store: Store, clock: ManualClock) -> None:
         """For the day on which the owner said so."""
         purse = Purse(store, clock, total=(0, 10))
