@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.events import Event, EventData, Scope, UserSaid, Verdict
+from shoal.domain.events import Event, EventData, Scope, ToolStarted, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Author, Origin, Prompt, Receipt, Usage
 from shoal.domain.permissions import NO_COVERAGE, Coverage, Trust
@@ -154,8 +154,20 @@ class Report(msgspec.Struct, frozen=True):
     starts_turn: bool = False
 
 
+class Starts(msgspec.Struct, frozen=True):
+    """Calls that start with the message that makes them, and the checks that let them.
+
+    They do so only if the thread is still as it was when they were admitted: its last event is `last_seq`, nobody has
+    stopped the turn, and no steer waits.
+    """
+
+    last_seq: int
+    calls: tuple[ToolStarted, ...]
+    audit: tuple[AuditEntry, ...] = ()
+
+
 class Commit(msgspec.Struct, frozen=True):
-    """What becomes durable together: all of it or nothing.
+    """What becomes durable together: all of it or nothing, but for `starts`, which may be left out.
 
     `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
     `prompts` are system prompts by digest, stored once each. `report` is done by the commit that closes the turn.
@@ -178,6 +190,7 @@ class Commit(msgspec.Struct, frozen=True):
     report: Report | None = None
     retried: bool = False
     trigger: str = ""
+    starts: Starts | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):

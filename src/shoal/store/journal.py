@@ -167,12 +167,13 @@ def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Sc
     return committed
 
 
-def _hold(lease: Lease) -> Script[bool]:
-    """Lock the thread before anything else of it is touched; whether a person has stopped its turn."""
+def _hold(lease: Lease) -> Script[tuple[bool, int]]:
+    """Lock the thread before anything else of it is touched; whether a person has stopped its turn, and the number of
+    its last event."""
     found = yield from query("thread_hold", thread=lease.thread, epoch=lease.epoch)
     if not found:
         raise _stale(lease)
-    return bool(found[0][0])
+    return bool(found[0][0]), number(found[0][1])
 
 
 def _stale(lease: Lease) -> StaleEpoch:
@@ -180,8 +181,14 @@ def _stale(lease: Lease) -> StaleEpoch:
 
 
 def _commit(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
-    if commit.void_approvals:
-        yield from _hold(lease)
+    starts = commit.starts
+    if commit.void_approvals or starts is not None:
+        aborting, last_seq = yield from _hold(lease)
+        if starts is not None and not aborting and last_seq == starts.last_seq:
+            waiting = yield from query("inbox_steers", thread=lease.thread)
+            if all(row[1] != "steer" for row in waiting):
+                events, audit = commit.events + starts.calls, commit.audit + starts.audit
+                commit = msgspec.structs.replace(commit, events=events, audit=audit)
     return (yield from _write(lease, commit, at))
 
 
@@ -299,7 +306,7 @@ def _missed_row(thread: ThreadId, prompt: Prompt) -> dict[str, str]:
 
 
 def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:
-    aborting = yield from _hold(lease)
+    aborting, _ = yield from _hold(lease)
     waiting = yield from query("inbox_steers", thread=lease.thread)
     chosen = [row for row in waiting if row[1] == "steer" or not steers_only]
     if not chosen:
@@ -315,7 +322,7 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
 def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     finished = next(data for data in commit.events if isinstance(data, TurnFinished))
     outcome = finished.outcome
-    aborting = yield from _hold(lease)
+    aborting, _ = yield from _hold(lease)
     if commit.report is not None:
         yield from query("thread_lock", thread=commit.report.thread)
     if outcome in ("done", "limit"):

@@ -3,8 +3,8 @@
 select open_turn from threads where thread = :thread /*pg: for update */;
 
 -- name: thread_hold
--- Lock a thread for the holder of the newest lease, and see whether its turn is to be stopped.
-select aborting from threads where thread = :thread and epoch = :epoch /*pg: for update */;
+-- Lock a thread for the holder of the newest lease, and see whether its turn is to be stopped and where its journal ends.
+select aborting, last_seq from threads where thread = :thread and epoch = :epoch /*pg: for update */;
 
 -- name: thread_lease
 -- Take a thread over; nothing when it has nothing to do.

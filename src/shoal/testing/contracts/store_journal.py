@@ -6,10 +6,10 @@ from contextlib import suppress
 import pytest
 
 from shoal.domain.errors import Conflict, NotFound, StaleEpoch
-from shoal.domain.events import AssistantSaid, Cleared, Compacted, TurnFinished, UserSaid
+from shoal.domain.events import AssistantSaid, Cleared, Compacted, ToolStarted, TurnFinished, UserSaid
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Usage
-from shoal.domain.records import AuditEntry, Commit, Lease, NewApproval, Spend, Step
+from shoal.domain.messages import Abort, ToolCall, Usage
+from shoal.domain.records import AuditEntry, Commit, Lease, NewApproval, Spend, Starts, Step
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import (
@@ -18,11 +18,13 @@ from shoal.testing.contracts.steps import (
     THREAD,
     answer,
     closed,
+    follow_up,
     leased,
     opened,
     opening,
     post,
     prompt,
+    steer,
     types,
 )
 
@@ -42,6 +44,14 @@ def everything(clock: ManualClock) -> Commit:
         prompts=(("sha", b"You are."),),
         settings=(("last", "main", THREAD),),
     )
+
+
+def starting(last_seq: int) -> Commit:
+    """A message that makes a call, which was admitted when this event was the last."""
+    call = ToolCall(CallId("c1"), "bash", "{}")
+    audit = (AuditEntry("action", "tool:bash:ls", "allow"),)
+    starts = Starts(last_seq, (ToolStarted(call.id, call.name, ("tool:bash:ls",)),), audit)
+    return Commit(TurnId("T1"), (AssistantSaid("hi", (call,)),), starts=starts)
 
 
 class JournalRules:
@@ -71,6 +81,7 @@ class JournalRules:
             lambda: store.journal.take_steers(stale, TurnId("T1")),
             lambda: closed(store, stale),
             lambda: store.journal.commit(stale, Commit(TurnId("T1"), void_approvals=True)),
+            lambda: store.journal.commit(stale, starting(last_seq=2)),
             lambda: store.journal.open_turn(stale, prompt("next"), opening("T2", prompt("next"))),
         )
         for attempt in attempts:
@@ -164,6 +175,30 @@ class JournalRules:
         assert await store.audit.rows(THREAD) == []
         await store.journal.commit(lease, answer("T1"))
         assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
+
+    async def test_calls_start_with_their_message_while_nothing_has_happened_to_the_thread(self, store: Store) -> None:
+        """What only waits for the turn's end does not count."""
+        lease = await opened(store)
+        await store.inbox.accept_now(follow_up("later"))
+        committed = await store.journal.commit(lease, starting(last_seq=2))
+        assert [event.type for event in committed.events] == ["assistant_message", "tool_started"]
+        assert committed.events == tuple(await store.journal.events(THREAD, 2))
+        assert [row.entry.action for row in await store.audit.rows(THREAD)] == ["tool:bash:ls"]
+
+    @pytest.mark.parametrize("happening", ["steer", "stop", "event"])
+    async def test_a_message_is_stored_alone_once_something_has_happened(self, store: Store, happening: str) -> None:
+        """Its calls were admitted without knowing of that."""
+        lease = await opened(store)
+        if happening == "steer":
+            await store.inbox.accept_now(steer("wait"))
+        elif happening == "stop":
+            await store.inbox.abort(Abort(THREAD, PERSON))
+        else:
+            await store.journal.append(THREAD, [UserSaid("beside", PERSON, backfill=True)])
+        committed = await store.journal.commit(lease, starting(last_seq=2))
+        assert [event.type for event in committed.events] == ["assistant_message"]
+        assert committed.aborting == (happening == "stop")
+        assert await store.audit.rows(THREAD) == []
 
     async def test_a_prompt_text_is_stored_once(self, store: Store) -> None:
         """However many turns name it."""
