@@ -53,6 +53,24 @@ class JournalView:
         """Take the thread over by raising its epoch; None when it has nothing to do."""
         return await self._driver.write(_lease(thread))
 
+    async def held(self, lease: Lease) -> Lease | None:
+        """The lease as it stands now, where a turn can be opened under it."""
+        found = await self._driver.read(query("thread_held", thread=lease.thread, epoch=lease.epoch))
+        if not found:
+            return None
+        agent, last_seq, window_seq, waiting = found[0]
+        return Lease(
+            thread=lease.thread,
+            epoch=lease.epoch,
+            agent=text(agent),
+            last_seq=number(last_seq),
+            window_seq=number(window_seq),
+            open_turn=TurnId(""),
+            turn_seq=lease.turn_seq,
+            aborting=False,
+            prompt=convert.prompt(waiting),
+        )
+
     async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
         """Take the prompt and append the turn's first events."""
         return await self._driver.write(_open_turn(lease, prompt, commit, self._clock.now()))

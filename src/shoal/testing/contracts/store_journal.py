@@ -71,6 +71,33 @@ class JournalRules:
         assert (lease.open_turn, lease.turn_seq, lease.last_seq, lease.window_seq) == ("T1", 1, 3, 0)
         assert lease.epoch > first.epoch
 
+    async def test_a_lease_still_holds_for_the_next_turn(self, store: Store) -> None:
+        """While nobody else took the thread over: with the prompt that waits, and where the journal ends by now."""
+        lease = await opened(store)
+        await closed(store, lease)
+        await store.journal.append(THREAD, [Cleared("u1")])
+        await store.inbox.accept(prompt("next"), 5)
+        await store.inbox.accept(prompt("after"), 5)
+        held = await store.journal.held(lease)
+        assert held is not None
+        assert (held.epoch, held.prompt, held.agent) == (lease.epoch, prompt("next"), "main")
+        assert (held.open_turn, held.last_seq, held.window_seq) == ("", 4, 4)
+        await store.journal.open_turn(held, prompt("next"), opening("T2", prompt("next")))
+        assert (await leased(store)).open_turn == "T2"
+
+    async def test_a_lease_holds_no_more_once_there_is_more_to_know(self, store: Store) -> None:
+        """Nothing waits, a turn is open, or somebody else has the thread."""
+        lease = await opened(store)
+        await store.inbox.accept(prompt("next"), 5)
+        assert await store.journal.held(lease) is None
+        await closed(store, lease)
+        assert await store.journal.held(lease) is not None
+        newer = await leased(store)
+        assert await store.journal.held(lease) is None
+        await store.journal.open_turn(newer, prompt("next"), opening("T2", prompt("next")))
+        await closed(store, newer, "T2")
+        assert await store.journal.held(newer) is None
+
     async def test_a_stale_holder_can_change_nothing(self, store: Store, clock: ManualClock) -> None:
         """Whoever was frozen and wakes up is fenced, whatever it does."""
         stale = await opened(store)
