@@ -150,7 +150,9 @@ class Actor:
         session = self.session
         if session is None:
             parts = self._parts
-            session = self.session = Session(parts.store.journal, parts.hub, lease, parts.folders, parts.context.meter)
+            session = self.session = Session(
+                parts.store.journal, parts.hub, parts.courier, lease, parts.folders, parts.context.meter
+            )
         else:
             session.renew(lease)
         await session.load()
@@ -333,7 +335,6 @@ class Actor:
 
     async def _project(self, session: Session) -> None:
         events, session.unprojected = session.unprojected, []
-        self._parts.poke_sender(session.chat)
         await self._parts.projector.project(self.thread, events)
         finished = session.open.finished
         if finished is not None:

@@ -27,6 +27,7 @@ from shoal.domain.records import (
     Committed,
     Lease,
     NewApproval,
+    OutboxRow,
     Step,
     StoredStep,
     ThreadInfo,
@@ -35,6 +36,7 @@ from shoal.store import rows as convert
 from shoal.store.appends import append, append_outside, chain, put_post
 from shoal.store.budget import spend
 from shoal.store.children import report
+from shoal.store.outbox import put_claimed
 from shoal.store.script import Driver, Row, Script, number, query, text
 from shoal.store.triggers import note_turn
 
@@ -221,8 +223,7 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     if retry is not None or commit.retried:
         until = None if retry is None else to_micros(retry.next_at)
         yield from query("thread_retry", thread=thread, retry_at=until, now=now)
-    for post in commit.posts:
-        yield from put_post(post, now)
+    claimed = yield from _put_posts(thread, commit, at)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
         raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
     if commit.approval is not None:
@@ -244,7 +245,20 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
         )
     for scope, key, value in commit.settings:
         yield from query("setting_note", scope=scope, key=key, value=value)
-    return committed
+    return msgspec.structs.replace(committed, claimed=claimed) if claimed else committed
+
+
+def _put_posts(thread: ThreadId, commit: Commit, at: datetime) -> Script[tuple[OutboxRow, ...]]:
+    """Enqueue what is to be posted; returns what was claimed with it."""
+    claimed: list[OutboxRow] = []
+    for post in commit.posts:
+        if commit.claim_seconds and post.thread == thread:
+            row = yield from put_claimed(post, at, commit.claim_seconds)
+            if row is not None:
+                claimed.append(row)
+                continue
+        yield from put_post(post, to_micros(at))
+    return tuple(claimed)
 
 
 def _retry(thread: ThreadId, turn: TurnId, request: RetryRequested, at: datetime) -> Script[tuple[Event, ...]]:
@@ -358,7 +372,8 @@ def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed
         yield from note_turn(commit.trigger, lease.thread, finished, at)
     told = (yield from report(commit.report, at)) if commit.report is not None else ()
     waiting = yield from query("inbox_oldest", thread=lease.thread)
-    return Committed(committed.events, prompt=convert.prompt(waiting[0][0]) if waiting else None, told=told)
+    prompt = convert.prompt(waiting[0][0]) if waiting else None
+    return Committed(committed.events, prompt=prompt, told=told, claimed=committed.claimed)
 
 
 def _interrupt_finish(
