@@ -41,7 +41,7 @@ from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
-from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.domain.records import Committed, NewPost, NewTrigger, Trigger
 from shoal.domain.schedule import first_time
 from shoal.domain.web import Fetcher
 from shoal.factories import (
@@ -98,7 +98,7 @@ from shoal.turn.files import FileCache
 from shoal.turn.loop import TurnLoop
 from shoal.turn.model_step import ModelStep
 from shoal.turn.prompt import PromptBuilder, PromptLimits
-from shoal.turn.session import Session
+from shoal.turn.session import Finishing, Session
 from shoal.turn.spending import Spending
 from shoal.turn.tool_step import ToolStep
 from shoal.upkeep import (
@@ -217,6 +217,11 @@ class App:
         sender = self.senders.get(thread_address(thread).platform)
         if sender is not None:
             sender.poke()
+
+    async def enqueue(self, thread: ThreadId, posts: Sequence[NewPost], finishing: Finishing) -> Committed:
+        """See `turn.session.Courier`."""
+        sender = self.senders.get(thread_address(thread).platform)
+        return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
 
     async def settle(self, session: Session) -> None:
         """Tidy a thread up that has nothing to do: summarise what has grown long."""
@@ -399,6 +404,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         limits,
         ReadableFiles(Projections(home), store.journal),
         app.poke_sender,
+        app,
         app.stopping,
         app.settle,
         Backfill(app.adapters, judge, clock, missed).before,

@@ -12,6 +12,9 @@
     an open turn          go on with it: after a crash, a restart or a decision it is the same path
     a waiting prompt      open a turn with it, in one transaction that empties its place in the mailbox
 
+An actor keeps the lease of a turn that has finished: as long as no other worker has taken the thread over, which the
+opening of the next turn finds out, it needs no new one.
+
 Abort: `signal("abort")` cancels the scope around the turn, at whatever await it stands; tools kill their processes
 while they unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
 A drain cancels the task itself instead, and journals nothing: the turn goes on at the next start.
@@ -85,7 +88,7 @@ class Actor:
         """
         self.running = True
         try:
-            lease = await self._parts.store.journal.lease(self.thread)
+            lease = await self._held() or await self._parts.store.journal.lease(self.thread)
             if lease is not None:
                 await self._run(lease)
         except StaleEpoch as error:
@@ -112,6 +115,12 @@ class Actor:
         self._hurried = True
         if self._settling is not None:
             self._settling.cancel()
+
+    async def _held(self) -> Lease | None:
+        """The lease of the last turn, where the next one can be opened under it."""
+        if self.session is None or self.session.lease.open_turn:
+            return None
+        return await self._parts.store.journal.held(self.session.lease)
 
     async def _run(self, lease: Lease) -> None:
         session = await self._activate(lease)
@@ -141,7 +150,9 @@ class Actor:
         session = self.session
         if session is None:
             parts = self._parts
-            session = self.session = Session(parts.store.journal, parts.hub, lease, parts.folders, parts.context.meter)
+            session = self.session = Session(
+                parts.store.journal, parts.hub, parts.courier, lease, parts.folders, parts.context.meter
+            )
         else:
             session.renew(lease)
         await session.load()
@@ -324,7 +335,6 @@ class Actor:
 
     async def _project(self, session: Session) -> None:
         events, session.unprojected = session.unprojected, []
-        self._parts.poke_sender(session.chat)
         await self._parts.projector.project(self.thread, events)
         finished = session.open.finished
         if finished is not None:

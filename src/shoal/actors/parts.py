@@ -15,7 +15,7 @@ from shoal.domain.store import Store
 from shoal.permissions.access import NO_LINKS, Audiences, People
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
-from shoal.turn.session import Projector, Session
+from shoal.turn.session import Courier, Projector, Session
 
 
 class AgentSource(Protocol):
@@ -49,10 +49,11 @@ class Family(Protocol):
 class Parts(msgspec.Struct, frozen=True):
     """Shared by all actors.
 
-    `poke_sender` tells delivery that the outbox has something for a thread; once `stopping`, no further turn is opened.
-    `settle` tidies a thread up that has nothing to do; it may be cancelled at any await. `backfill` journals what was
-    said before a prompt and not seen; `take_files` puts the prompt's attachments in place, `expect_files` begins that.
-    `audiences` tells who reads along; `folders` brings directories to this machine and from it.
+    `poke_sender` tells delivery that the outbox has something for a thread, `courier` takes the end of a turn there.
+    Once `stopping`, no further turn is opened. `settle` tidies a thread up that has nothing to do; it may be cancelled
+    at any await. `backfill` journals what was said before a prompt and not seen; `take_files` puts the prompt's
+    attachments in place, `expect_files` begins that. `audiences` tells who reads along; `folders` brings directories to
+    this machine and from it.
     """
 
     store: Store
@@ -64,6 +65,7 @@ class Parts(msgspec.Struct, frozen=True):
     limits: TurnLimits
     projector: Projector
     poke_sender: Callable[[ThreadId], None]
+    courier: Courier
     stopping: Callable[[], bool]
     settle: Callable[[Session], Awaitable[None]]
     backfill: Callable[[Session, Prompt], Awaitable[None]]

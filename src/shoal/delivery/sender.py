@@ -9,6 +9,10 @@
     sent        all pieces are on the platform       -
     failed      given up, with its error             -
 
+The answer of a turn that runs in the sender's own process is claimed in the transaction that closes the turn, when no
+other post of its thread has to go first, and so is `sending` from the start; where nobody learns how that transaction
+ended, the row is given back before the sender looks on.
+
 Rows of one thread go one after the other; threads go at once, each post when the pacer says. The claim of a row that
 takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
 `row:part`, stable over retries. Where the platform forgets keys soon, a piece whose outcome is unknown is looked for
@@ -20,8 +24,8 @@ be in that thread: the rest of it, its note, and the prompt that it brings.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -42,7 +46,7 @@ from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import REPEATED, Button, OutboundPost, preview_key, turn_of_reply
-from shoal.domain.records import NewPost, OutboxRow
+from shoal.domain.records import Committed, NewPost, OutboxRow
 from shoal.domain.store import Outbox
 
 log = logging.getLogger(__name__)
@@ -110,6 +114,11 @@ class Sender:
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
         self._wall_ahead_seconds = self._wall_ahead()
+        self._expected = 0
+        """Rows that may come claimed from transactions under way."""
+        self._doubtful: dict[str, OutboxRow] = {}
+        """Rows that may have come so without anybody knowing."""
+        self._tasks: anyio.abc.TaskGroup | None = None
         self._put_back: list[datetime] = []
         """When rows are due again; those that others put back are found by looking every QUIET_SECONDS."""
         self._poked = asyncio.Event()
@@ -119,14 +128,45 @@ class Sender:
         """Something was put into the outbox."""
         self._poked.set()
 
+    async def enqueue(self, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]) -> Committed:
+        """Run the transaction that enqueues these posts, and begin at once with those that it claims."""
+        now, is_room = self._clock.monotonic(), self._tasks is not None and self._room() > 0
+        for post in posts:  # enqueued once more: it was not the last time
+            self._doubtful.pop(post.id, None)
+        self._expected += is_room
+        try:
+            committed = await finishing(CLAIM_SECONDS if is_room else 0.0)
+        except BaseException:
+            if is_room:
+                created_at = self._clock.now()
+                self._doubtful |= {post.id: OutboxRow(post.id, post.thread, post, 0, 0, created_at) for post in posts}
+                with suppress(StoreError):
+                    await self._give_back_doubtful()
+            raise
+        finally:
+            self._expected -= is_room
+        for row in committed.claimed:
+            if self._tasks is None:
+                await self._give_back(row)
+            else:
+                self._begin(row, now, self._tasks)
+        if not committed.claimed or len(committed.claimed) < len(posts):
+            self.poke()
+        return committed
+
     async def run(self) -> None:
         """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back."""
         self._ending = Ending()
+        await self._give_back_doubtful()
         await self._outbox.release(self._adapter.platform)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._previews.run, self._pacer)
             with self._ending.watched():
-                await self._look_on(tasks)
+                self._tasks = tasks
+                try:
+                    await self._look_on(tasks)
+                finally:
+                    self._tasks = None
 
     async def _look_on(self, tasks: anyio.abc.TaskGroup) -> None:
         while True:
@@ -136,16 +176,34 @@ class Sender:
     async def _look(self, tasks: anyio.abc.TaskGroup) -> bool:
         """Claim what is due and begin with it; whether more may be due."""
         self._poked.clear()
-        room = min(ROWS_A_CLAIM, ROWS_AT_ONCE_MAX - len(self._at_work))
+        await self._give_back_doubtful()
+        room = min(ROWS_A_CLAIM, self._room())
         slow, now, looked_at = self._slow(), self._clock.monotonic(), self._clock.now()
         platforms = (self._adapter.platform,)
-        rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS, slow) if room or slow else []
+        self._expected += room
+        try:
+            rows = await self._outbox.claim(platforms, room, CLAIM_SECONDS, slow) if room or slow else []
+        finally:
+            self._expected -= room
         self._at_work.update((id, now) for id in slow if id in self._at_work)
-        for row in (row for row in rows if row.id not in self._at_work):
-            self._at_work[row.id] = now
-            tasks.start_soon(self._work_on, row)
+        for row in rows:
+            self._begin(row, now, tasks)
         self._put_back = [at for at in self._put_back if at > looked_at]
         return 0 < room <= len(rows)
+
+    def _room(self) -> int:
+        return ROWS_AT_ONCE_MAX - len(self._at_work) - self._expected
+
+    def _begin(self, row: OutboxRow, claimed_at: float, tasks: anyio.abc.TaskGroup) -> None:
+        if row.id not in self._at_work:
+            self._at_work[row.id] = claimed_at
+            tasks.start_soon(self._work_on, row)
+
+    async def _give_back_doubtful(self) -> None:
+        while self._doubtful:
+            id, row = next(iter(self._doubtful.items()))
+            await self._outbox.give_back(row)
+            self._doubtful.pop(id, None)
 
     def _slow(self) -> list[str]:
         """What is at work for so long that its claim has to be extended; everything when the wall clock, by which
@@ -167,7 +225,7 @@ class Sender:
             await self._give_back(row)
             raise
         finally:
-            is_full = len(self._at_work) >= ROWS_AT_ONCE_MAX
+            is_full = self._room() <= 0
             self._at_work.pop(row.id, None)
             if is_more or is_full:
                 self.poke()

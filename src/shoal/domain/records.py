@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from shoal.domain.budget import Ceiling
-from shoal.domain.events import Event, EventData, Scope, UserSaid, Verdict
+from shoal.domain.events import Event, EventData, Scope, ToolStarted, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Author, Origin, Prompt, Receipt, Usage
 from shoal.domain.permissions import NO_COVERAGE, Coverage, Trust
@@ -158,14 +158,27 @@ class Report(msgspec.Struct, frozen=True):
     starts_turn: bool = False
 
 
+class Starts(msgspec.Struct, frozen=True):
+    """Calls that start with the message that makes them, and the checks that let them.
+
+    They do so only if the thread is still as it was when they were admitted: its last event is `last_seq`, nobody has
+    stopped the turn, and no steer waits.
+    """
+
+    last_seq: int
+    calls: tuple[ToolStarted, ...]
+    audit: tuple[AuditEntry, ...] = ()
+
+
 class Commit(msgspec.Struct, frozen=True):
-    """What becomes durable together: all of it or nothing.
+    """What becomes durable together: all of it or nothing, but for `starts`, which may be left out.
 
     `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
     `prompts` are system prompts by digest, stored once each. `report` is done by the commit that closes the turn.
     `settings` are small durable values that hold from then on, each with its scope and key. The turn waits for its
     model until the time of a `retry_scheduled` among the events; `retried` ends such a wait. `trigger` is the id of the
-    one that began the turn which ends; how the turn went is noted with it.
+    one that began the turn which ends; how the turn went is noted with it. With `claim_seconds`, which only the commit
+    that closes a turn has, the thread's posts are claimed for that long where no other post of it has to go first.
     """
 
     turn: TurnId
@@ -182,19 +195,22 @@ class Commit(msgspec.Struct, frozen=True):
     report: Report | None = None
     retried: bool = False
     trigger: str = ""
+    starts: Starts | None = None
+    claim_seconds: float = 0.0
 
 
 class Committed(msgspec.Struct, frozen=True):
     """The events as stored; others' events may stand before them, which their numbers tell.
 
     `aborting`: a person has stopped the turn, which goes on to its end and nowhere else. After `finish_turn`, `prompt`
-    is the next one waiting, and `told` what was journaled in the parent.
+    is the next one waiting, `told` what was journaled in the parent, and `claimed` the posts that were.
     """
 
     events: tuple[Event, ...]
     aborting: bool = False
     prompt: Prompt | None = None
     told: tuple[Event, ...] = ()
+    claimed: "tuple[OutboxRow, ...]" = ()
 
 
 # ---- artifacts ----
@@ -243,7 +259,8 @@ class Stretch(msgspec.Struct, frozen=True):
 class OutboxRow(msgspec.Struct, frozen=True):
     """A post on its way. `part` is the first piece not yet posted; `attempts` counts the tries of that piece.
 
-    `claims` tells this claim from later ones: what an older holder says of a retry or a failure does not count.
+    `claims` tells this claim from later ones: what an older holder says of a retry or a failure does not count. It is 0
+    for one that was claimed when it was enqueued.
     """
 
     id: str

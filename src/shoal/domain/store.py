@@ -73,6 +73,13 @@ class Journal(Protocol):
         """Take the thread over by raising its epoch. None when it has no open turn and no prompt waits."""
         ...
 
+    async def held(self, lease: Lease) -> Lease | None:
+        """A lease as it stands now, where it is still the newest, no turn is open and a prompt is seen to wait.
+
+        Changes nothing and waits for nobody, so that None only says that a lease has to be taken.
+        """
+        ...
+
     async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
         """Take the prompt out of the mailbox and append the turn's first events. Raises StaleEpoch."""
         ...

@@ -27,6 +27,7 @@ from shoal.domain.records import (
     Committed,
     Lease,
     NewApproval,
+    OutboxRow,
     Step,
     StoredStep,
     ThreadInfo,
@@ -35,6 +36,7 @@ from shoal.store import rows as convert
 from shoal.store.appends import append, append_outside, chain, put_post
 from shoal.store.budget import spend
 from shoal.store.children import report
+from shoal.store.outbox import put_claimed
 from shoal.store.script import Driver, Row, Script, number, query, text
 from shoal.store.triggers import note_turn
 
@@ -52,6 +54,24 @@ class JournalView:
     async def lease(self, thread: ThreadId) -> Lease | None:
         """Take the thread over by raising its epoch; None when it has nothing to do."""
         return await self._driver.write(_lease(thread))
+
+    async def held(self, lease: Lease) -> Lease | None:
+        """The lease as it stands now, where a turn can be opened under it."""
+        found = await self._driver.read(query("thread_held", thread=lease.thread, epoch=lease.epoch))
+        if not found:
+            return None
+        agent, last_seq, window_seq, waiting = found[0]
+        return Lease(
+            thread=lease.thread,
+            epoch=lease.epoch,
+            agent=text(agent),
+            last_seq=number(last_seq),
+            window_seq=number(window_seq),
+            open_turn=TurnId(""),
+            turn_seq=lease.turn_seq,
+            aborting=False,
+            prompt=convert.prompt(waiting),
+        )
 
     async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
         """Take the prompt and append the turn's first events."""
@@ -167,12 +187,13 @@ def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Sc
     return committed
 
 
-def _hold(lease: Lease) -> Script[bool]:
-    """Lock the thread before anything else of it is touched; whether a person has stopped its turn."""
+def _hold(lease: Lease) -> Script[tuple[bool, int]]:
+    """Lock the thread before anything else of it is touched; whether a person has stopped its turn, and the number of
+    its last event."""
     found = yield from query("thread_hold", thread=lease.thread, epoch=lease.epoch)
     if not found:
         raise _stale(lease)
-    return bool(found[0][0])
+    return bool(found[0][0]), number(found[0][1])
 
 
 def _stale(lease: Lease) -> StaleEpoch:
@@ -180,8 +201,14 @@ def _stale(lease: Lease) -> StaleEpoch:
 
 
 def _commit(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
-    if commit.void_approvals:
-        yield from _hold(lease)
+    starts = commit.starts
+    if commit.void_approvals or starts is not None:
+        aborting, last_seq = yield from _hold(lease)
+        if starts is not None and not aborting and last_seq == starts.last_seq:
+            waiting = yield from query("inbox_steers", thread=lease.thread)
+            if all(row[1] != "steer" for row in waiting):
+                events, audit = commit.events + starts.calls, commit.audit + starts.audit
+                commit = msgspec.structs.replace(commit, events=events, audit=audit)
     return (yield from _write(lease, commit, at))
 
 
@@ -196,8 +223,7 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     if retry is not None or commit.retried:
         until = None if retry is None else to_micros(retry.next_at)
         yield from query("thread_retry", thread=thread, retry_at=until, now=now)
-    for post in commit.posts:
-        yield from put_post(post, now)
+    claimed = yield from _put_posts(thread, commit, at)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
         raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
     if commit.approval is not None:
@@ -219,7 +245,20 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
         )
     for scope, key, value in commit.settings:
         yield from query("setting_note", scope=scope, key=key, value=value)
-    return committed
+    return msgspec.structs.replace(committed, claimed=claimed) if claimed else committed
+
+
+def _put_posts(thread: ThreadId, commit: Commit, at: datetime) -> Script[tuple[OutboxRow, ...]]:
+    """Enqueue what is to be posted; returns what was claimed with it."""
+    claimed: list[OutboxRow] = []
+    for post in commit.posts:
+        if commit.claim_seconds and post.thread == thread:
+            row = yield from put_claimed(post, at, commit.claim_seconds)
+            if row is not None:
+                claimed.append(row)
+                continue
+        yield from put_post(post, to_micros(at))
+    return tuple(claimed)
 
 
 def _retry(thread: ThreadId, turn: TurnId, request: RetryRequested, at: datetime) -> Script[tuple[Event, ...]]:
@@ -299,7 +338,7 @@ def _missed_row(thread: ThreadId, prompt: Prompt) -> dict[str, str]:
 
 
 def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:
-    aborting = yield from _hold(lease)
+    aborting, _ = yield from _hold(lease)
     waiting = yield from query("inbox_steers", thread=lease.thread)
     chosen = [row for row in waiting if row[1] == "steer" or not steers_only]
     if not chosen:
@@ -315,7 +354,7 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
 def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     finished = next(data for data in commit.events if isinstance(data, TurnFinished))
     outcome = finished.outcome
-    aborting = yield from _hold(lease)
+    aborting, _ = yield from _hold(lease)
     if commit.report is not None:
         yield from query("thread_lock", thread=commit.report.thread)
     if outcome in ("done", "limit"):
@@ -333,7 +372,8 @@ def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed
         yield from note_turn(commit.trigger, lease.thread, finished, at)
     told = (yield from report(commit.report, at)) if commit.report is not None else ()
     waiting = yield from query("inbox_oldest", thread=lease.thread)
-    return Committed(committed.events, prompt=convert.prompt(waiting[0][0]) if waiting else None, told=told)
+    prompt = convert.prompt(waiting[0][0]) if waiting else None
+    return Committed(committed.events, prompt=prompt, told=told, claimed=committed.claimed)
 
 
 def _interrupt_finish(

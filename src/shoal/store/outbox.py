@@ -235,11 +235,35 @@ def _claim(platforms: Sequence[str], limit: int, span: Sequence[int], held: Sequ
         )
         found += [convert.outbox_row(row) for row in sorted(rows, key=lambda row: number(row[0]))]
     for row in found:
-        if row.post.kind != "edit":
-            where = {"platform": _platform(row.thread), "thread": row.thread}
-            own = preview_key(turn_of_reply(row.id))
-            yield from query("preview_overtake", **where, own=own, part=OVERTAKEN_PART)
+        yield from _overtake(row)
     return found
+
+
+def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[OutboxRow | None]:
+    """Enqueue a post for the sender of this process, which has it at once; None where others have to go first."""
+    row = OutboxRow(post.id, post.thread, post, part=0, attempts=0, created_at=at)
+    rows = yield from query(
+        "outbox_insert_claimed",
+        id=post.id,
+        platform=_platform(post.thread),
+        thread=post.thread,
+        payload=convert.dump(post),
+        claimed_until=to_micros(at + timedelta(seconds=claim_seconds)),
+        now=to_micros(at),
+    )
+    if not rows:
+        return None
+    yield from _overtake(row)
+    return row
+
+
+def _overtake(row: OutboxRow) -> Script[None]:
+    """Note with the preview that the thread may have that a post follows it."""
+    if row.post.kind == "edit":
+        return
+    where = {"platform": _platform(row.thread), "thread": row.thread}
+    own = preview_key(turn_of_reply(row.id))
+    yield from query("preview_overtake", **where, own=own, part=OVERTAKEN_PART)
 
 
 def _posted(row: OutboxRow, part: int, message_id: str, mark: str, now: int) -> Script[bool]:

@@ -101,8 +101,10 @@ class TurnLoop:
             await self._stop(session, said)
         elif isinstance(said, Failed):
             await session.commit(said, steps=steps)
-        elif said.tool_calls or said.stop == "max_tokens":
+        elif said.stop == "max_tokens":
             await session.commit(said, spend=called.spend, steps=steps)
+        elif said.tool_calls:
+            await self._tools.begin(session, said, called.spend, steps)
         else:
             state = session.open
             text = state.reply + said.text if state.answered and state.stop == "max_tokens" else said.text

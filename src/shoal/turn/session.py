@@ -4,7 +4,7 @@ Writes are shielded: an abort takes effect before or after one, never between th
 After one it takes effect at once, so that nothing begins in a turn whose stop was accepted while it was written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Protocol
@@ -53,6 +53,19 @@ class Projector(Protocol):
         ...
 
 
+Finishing = Callable[[float], Awaitable[Committed]]
+"""A transaction that enqueues posts and claims them for so many seconds, or for 0 does not."""
+
+
+class Courier(Protocol):
+    """Carries what a thread posts."""
+
+    async def enqueue(self, thread: ThreadId, posts: Sequence[NewPost], finishing: Finishing) -> Committed:
+        """Run the transaction that enqueues these, with the claim that this process can honour, and see to it that
+        they are posted."""
+        ...
+
+
 class Session:
     """One active thread. Everything in it can be dropped and read again from the journal.
 
@@ -64,6 +77,7 @@ class Session:
     """
 
     __slots__ = (
+        "_courier",
         "_folders",
         "_taint",
         "_turn_taint",
@@ -100,10 +114,12 @@ class Session:
         self,
         journal: Journal,
         hub: LiveHub,
+        courier: Courier,
         lease: Lease,
         folders: Folders = STILL_FOLDERS,
         meter: Meter = ESTIMATES,
     ) -> None:
+        self._courier = courier
         self._folders = folders
         self.journal = journal
         self.hub = hub
@@ -214,8 +230,15 @@ class Session:
         """Close the turn, unless a steer, follow-up or stop came in between: then the turn's state says so."""
         if self.open.origin != "person":  # the key of a trigger's prompt begins with its id
             commit = msgspec.structs.replace(commit, trigger=self.open.message_id.rpartition("@")[0])
+        commit = self._reported(commit)
+
+        async def finishing(claim_seconds: float) -> Committed:
+            return await self.journal.finish_turn(
+                self.lease, msgspec.structs.replace(commit, claim_seconds=claim_seconds)
+            )
+
         with anyio.CancelScope(shield=True):
-            committed = await self.journal.finish_turn(self.lease, self._reported(commit))
+            committed = await self._courier.enqueue(self.chat, commit.posts, finishing)
             self.next_prompt = committed.prompt
             self.steered = False
             self.streamed.clear()

@@ -10,6 +10,10 @@ started, no result (a crash)                     run again if the tool is idempo
 started, its result is not there yet             park: whoever brings it wakes the turn, which runs the call again
 a message for the turn arrived (steer = skip)    this and the rest are skipped, each with a result
 the assistant's message was cut off              this and the rest fail with the reason
+
+The calls of a message that may run at once start in the message's own transaction: they are admitted just before it, on
+what the session knows, and where something has happened to the thread by then only the message is journaled, and its
+calls are reached as ever.
 """
 
 import asyncio
@@ -22,11 +26,11 @@ import msgspec
 from shoal.domain.agents import AgentSpec, TurnLimits
 from shoal.domain.cards import CardState, card_edit, card_post
 from shoal.domain.clock import Clock
-from shoal.domain.events import ApprovalRequested, StatusChanged, ToolFinished
+from shoal.domain.events import ApprovalRequested, AssistantSaid, StatusChanged, ToolFinished
 from shoal.domain.files import STILL_FOLDERS
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolCall
-from shoal.domain.records import Commit, NewPost, Step
+from shoal.domain.records import Commit, NewPost, Spend, Starts, Step
 from shoal.domain.transcript import INTERRUPTED
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
 from shoal.turn.context import ContextBuilder
@@ -62,6 +66,34 @@ class ToolStep:
         self._limits = limits
         self._stop_children = stop_children
         self._push = push
+
+    async def begin(self, session: Session, said: AssistantSaid, spend: Spend | None, steps: tuple[Step, ...]) -> None:
+        """Journal a message with the start of those of its calls that may run at once, and run them."""
+        admitted: list[Admitted] = []
+        try:
+            context = self._context.calls(session)
+            if said.tainted_by == session.tainted_by:  # else the message itself changes what its calls may do
+                admitted = await self._admit_first(session, context, said.tool_calls)
+        finally:  # what was said and paid for is kept, also when the turn was stopped meanwhile
+            audit = tuple(entry for one in admitted for entry in one.audit)
+            starts = Starts(session.transcript.last_seq, tuple(one.started for one in admitted), audit)
+            await session.write(
+                Commit(session.turn, (said,), spend=spend, steps=steps, starts=starts if admitted else None)
+            )
+        if admitted and admitted[0].call.id in session.open.started:
+            await self._run_started(session, admitted, context)
+
+    async def _admit_first(self, session: Session, context: CallContext, calls: tuple[ToolCall, ...]) -> list[Admitted]:
+        """The calls at the front that may run at once, when nothing stands in the way of any of them."""
+        if self._waits(calls[0]):
+            return []
+        admitted: list[Admitted] = []
+        for call in self._together(session, calls):
+            admission = await self._executor.admit(call, context, None)
+            if not isinstance(admission, Admitted):
+                return []
+            admitted.append(admission)
+        return admitted
 
     async def run(self, session: Session, calls: tuple[ToolCall, ...], *, truncated: bool) -> StepOutcome:
         """Give each call its result; `parked` when one waits for a person or for a child."""
@@ -124,6 +156,12 @@ class ToolStep:
             return
         audit = tuple(entry for one in admitted for entry in one.audit)
         await session.write(Commit(session.turn, tuple(one.started for one in admitted), audit=audit))
+        await self._run_started(session, admitted, context)
+
+    async def _run_started(self, session: Session, admitted: Sequence[Admitted], context: CallContext) -> None:
+        if len(admitted) == 1:
+            await self._run_admitted(session, context, admitted[0])
+            return
         self._show(session, ", ".join(one.call.name for one in admitted))
         results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
         there = tuple(result for result in results if isinstance(result, ToolFinished))

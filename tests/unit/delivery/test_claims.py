@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from shoal.delivery import ending
 from shoal.delivery.hub import Hub
 from shoal.delivery.live import Previews
 from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, ROWS_A_CLAIM, Sender
-from shoal.domain.errors import PlatformError
+from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.ids import ThreadId, TurnId, make_thread_id, unopened
 from shoal.domain.posts import REPEATED, WRITING, Button, OutboundPost, Window
-from shoal.domain.records import Fate, NewPost, OutboxRow
-from shoal.store.outbox import OutboxView
+from shoal.domain.records import Committed, Fate, NewPost, OutboxRow
+from shoal.store.outbox import OutboxView, put_claimed
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.chat import LIMITS, FakeChat, Posted
 from shoal.testing.clock import ManualClock
@@ -25,6 +25,7 @@ from shoal.testing.clock import ManualClock
 PAUSE_SECONDS = CLAIM_SECONDS * 0.9
 SLOW = msgspec.structs.replace(LIMITS, windows=(Window(1, PAUSE_SECONDS),))
 PIECES = 4
+ANSWER = NewPost("T1:reply", make_thread_id("fake", "harbour", "1"), "The tide is low.")
 
 
 class Outbox(OutboxView):
@@ -35,6 +36,14 @@ class Outbox(OutboxView):
         self.claimed: list[str] = []
         self.put_back: list[datetime] = []
         self.attempts: list[int] = []
+        self.away = 0
+
+    async def give_back(self, row: OutboxRow) -> None:
+        """Give back, but for so many times."""
+        if self.away:
+            self.away -= 1
+            raise StoreUnavailable("The database is away.")
+        await super().give_back(row)
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
         """Put back and note when it is due."""
@@ -49,6 +58,14 @@ class Outbox(OutboxView):
         rows = await super().claim(platforms, limit, claim_seconds, held)
         self.claimed += [row.id for row in rows]
         return rows
+
+    async def finish(self, claim_seconds: float) -> Committed:
+        """End a turn with the answer ANSWER."""
+        row = await self._driver.write(put_claimed(ANSWER, self._clock.now(), claim_seconds)) if claim_seconds else None
+        if row is None:
+            await self.put(ANSWER)
+            return Committed(())
+        return Committed((), claimed=(row,))
 
 
 class SlowChat(FakeChat):
@@ -117,6 +134,89 @@ async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: Outbox, clo
             await clock.advance(1)
         assert outbox.claimed == ["p"]
         assert len(chat.posted) == 1
+
+
+async def test_the_answer_of_a_turn_goes_out_without_a_look_at_the_outbox(outbox: Outbox, clock: ManualClock) -> None:
+    chat = FakeChat(clock=clock)
+    sender = Sender(chat, outbox, clock)
+    async with sending(sender):
+        await clock.sleepers()
+        await sender.enqueue([ANSWER], outbox.finish)
+        await chat.sees(ANSWER.thread, ANSWER.text)
+        while await outbox.depth():
+            pass
+    assert outbox.claimed == []
+
+
+async def test_a_sender_that_does_not_run_leaves_an_answer_to_others(outbox: Outbox, clock: ManualClock) -> None:
+    await Sender(FakeChat(clock=clock), outbox, clock).enqueue([ANSWER], outbox.finish)
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    assert (row.id, row.maybe_sent) == (ANSWER.id, False)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_next(
+    outbox: Outbox, clock: ManualClock, known: bool
+) -> None:
+    """Whether or not it is known that it was stored."""
+    sender = Sender(FakeChat(clock=clock), outbox, clock)
+    running = asyncio.ensure_future(sender.run())
+    await clock.sleepers()
+
+    async def finish(claim_seconds: float) -> Committed:
+        finished = await outbox.finish(claim_seconds)
+        running.cancel()
+        await asyncio.wait([running])
+        if not known:
+            raise asyncio.CancelledError
+        return finished
+
+    with suppress(asyncio.CancelledError):
+        await sender.enqueue([ANSWER], finish)
+    (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
+    assert not row.maybe_sent
+
+
+@pytest.mark.parametrize("away", [0, 1])
+async def test_an_answer_that_nobody_knows_was_stored_goes_out_once_and_unmarked(
+    outbox: Outbox, clock: ManualClock, away: int
+) -> None:
+    """At once, or when the database is there again."""
+    chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
+    sender = Sender(chat, outbox, clock)
+
+    async def finish(claim_seconds: float) -> Committed:
+        await outbox.finish(claim_seconds)
+        outbox.away = away
+        raise StoreUnavailable("The database went away while it committed.")
+
+    async with sending(sender):
+        await clock.sleepers()
+        with pytest.raises(StoreUnavailable):
+            await sender.enqueue([ANSWER], finish)
+        while await outbox.depth():
+            await clock.advance(1)
+    assert chat.texts(ANSWER.thread) == [ANSWER.text]
+    assert outbox.claimed == [ANSWER.id]
+
+
+async def test_an_answer_waits_where_as_much_as_may_is_at_work(
+    outbox: Outbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.delivery.sender.ROWS_AT_ONCE_MAX", 1)
+    gate = asyncio.Event()
+    chat = SlowChat(gate, clock)
+    sender = Sender(chat, outbox, clock)
+    await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "2"), "short"))
+    async with sending(sender):
+        await chat.asked.wait()
+        await sender.enqueue([ANSWER], outbox.finish)
+        assert await outbox.fate(ANSWER.id) == Fate("pending", "")
+        gate.set()
+        async with asyncio.timeout(10):
+            while await outbox.depth():
+                pass
+    assert outbox.claimed == ["p", ANSWER.id]
 
 
 async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look(

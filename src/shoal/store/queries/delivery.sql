@@ -5,6 +5,14 @@ values (:id, :platform, :thread, :payload, :now, :now)
 on conflict (id) do nothing
 /*pg: returning number */ /*sqlite: ; select last_insert_rowid() where changes() > 0 */;
 
+-- name: outbox_insert_claimed
+-- Enqueue a post once, claimed already, unless another of its thread has to go first.
+insert into outbox (id, platform, thread, payload, state, due_at, created_at)
+select :id, :platform, :thread, :payload, 'sending', :claimed_until, :now
+where not exists (select 1 from outbox where thread = :thread and state in ('pending', 'sending'))
+on conflict (id) do nothing
+/*pg: returning number */ /*sqlite: ; select last_insert_rowid() where changes() > 0 */;
+
 -- name: due
 -- Tell other processes that something became due: a platform's post, or a trigger (nothing to do in one process).
 /*pg: select 1 from pg_notify('shoal_due', :what) */;

@@ -3,8 +3,8 @@
 select open_turn from threads where thread = :thread /*pg: for update */;
 
 -- name: thread_hold
--- Lock a thread for the holder of the newest lease, and see whether its turn is to be stopped.
-select aborting from threads where thread = :thread and epoch = :epoch /*pg: for update */;
+-- Lock a thread for the holder of the newest lease, and see whether its turn is to be stopped and where its journal ends.
+select aborting, last_seq from threads where thread = :thread and epoch = :epoch /*pg: for update */;
 
 -- name: thread_lease
 -- Take a thread over; nothing when it has nothing to do.
@@ -14,6 +14,12 @@ where thread = :thread and (open_turn <> '' or exists (
 /*pg: returning epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting */
 /*sqlite: ; select epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting from threads */
 /*sqlite: where thread = :thread and changes() > 0 */;
+
+-- name: thread_held
+-- What waits for the holder of a thread's newest lease while no turn is open.
+select t.agent, t.last_seq, t.window_seq, i.payload from threads t
+join inbox i on i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'
+where t.thread = :thread and t.epoch = :epoch and t.open_turn = '' order by i.id limit 1;
 
 -- name: thread_advance
 -- Reserve sequence numbers for the holder of the newest lease, and see whether its turn is to be stopped; PostgreSQL

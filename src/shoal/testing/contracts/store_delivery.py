@@ -12,7 +12,7 @@ from shoal.domain.messages import Author
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import OTHER, THREAD, post, prompt
+from shoal.testing.contracts.steps import OTHER, THREAD, ending, opened, post, prompt
 
 CLAIM_SECONDS = 60.0
 RACERS = 8
@@ -94,6 +94,42 @@ class DeliveryRules:
         assert not second.maybe_sent
         await store.outbox.give_back(first)
         assert await claimed(store) == []
+
+    async def test_the_end_of_a_turn_may_claim_its_answer(self, store: Store, clock: ManualClock) -> None:
+        """Then nobody else has it, until the claim is over; it may have been sent by then."""
+        lease = await opened(store)
+        ended = await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))
+        (row,) = ended.claimed
+        assert (row.id, row.post, row.part, row.created_at) == ("T1:reply", ending("T1").posts[0], 0, clock.now())
+        assert await claimed(store) == []
+        await clock.advance(61)
+        (again,) = await claimed(store)
+        assert again == replace(row, maybe_sent=True, claims=1)
+
+    async def test_an_answer_is_not_claimed_with_its_turn_while_another_post_goes_first(self, store: Store) -> None:
+        """One of its own thread; those of others do not count."""
+        await store.outbox.put(post("elsewhere", OTHER))
+        assert (await store.journal.finish_turn(await opened(store), replace(ending("T1"), claim_seconds=60))).claimed
+        lease = await opened(store, "T2")
+        assert not (await store.journal.finish_turn(lease, replace(ending("T2"), claim_seconds=60))).claimed
+        (other,) = await claimed(store)
+        assert other.id == "elsewhere"
+
+    async def test_an_answer_that_was_claimed_with_its_turn_is_given_back(self, store: Store) -> None:
+        """Once: whoever claims it then keeps it."""
+        lease = await opened(store)
+        (row,) = (await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))).claimed
+        await store.outbox.give_back(row)
+        (again,) = await claimed(store)
+        assert not again.maybe_sent
+        await store.outbox.give_back(row)
+        assert await claimed(store) == []
+
+    async def test_an_answer_that_is_claimed_with_its_turn_overtakes_earlier_previews(self, store: Store) -> None:
+        """As it does when it is claimed later."""
+        assert await store.outbox.begin_preview(THREAD, TurnId("T0"))
+        await store.journal.finish_turn(await opened(store), replace(ending("T1"), claim_seconds=60))
+        assert await store.outbox.is_overtaken(THREAD, TurnId("T0"))
 
     async def test_pieces_are_remembered_with_the_platforms_ids(self, store: Store) -> None:
         """A post that was cut in pieces goes on where it stopped."""

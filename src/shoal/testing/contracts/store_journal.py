@@ -6,10 +6,10 @@ from contextlib import suppress
 import pytest
 
 from shoal.domain.errors import Conflict, NotFound, StaleEpoch
-from shoal.domain.events import AssistantSaid, Cleared, Compacted, TurnFinished, UserSaid
+from shoal.domain.events import AssistantSaid, Cleared, Compacted, ToolStarted, TurnFinished, UserSaid
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Usage
-from shoal.domain.records import AuditEntry, Commit, Lease, NewApproval, Spend, Step
+from shoal.domain.messages import Abort, ToolCall, Usage
+from shoal.domain.records import AuditEntry, Commit, Lease, NewApproval, Spend, Starts, Step
 from shoal.domain.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import (
@@ -18,11 +18,13 @@ from shoal.testing.contracts.steps import (
     THREAD,
     answer,
     closed,
+    follow_up,
     leased,
     opened,
     opening,
     post,
     prompt,
+    steer,
     types,
 )
 
@@ -44,6 +46,14 @@ def everything(clock: ManualClock) -> Commit:
     )
 
 
+def starting(last_seq: int) -> Commit:
+    """A message that makes a call, which was admitted when this event was the last."""
+    call = ToolCall(CallId("c1"), "bash", "{}")
+    audit = (AuditEntry("action", "tool:bash:ls", "allow"),)
+    starts = Starts(last_seq, (ToolStarted(call.id, call.name, ("tool:bash:ls",)),), audit)
+    return Commit(TurnId("T1"), (AssistantSaid("hi", (call,)),), starts=starts)
+
+
 class JournalRules:
     """`domain.store.Journal`."""
 
@@ -61,6 +71,33 @@ class JournalRules:
         assert (lease.open_turn, lease.turn_seq, lease.last_seq, lease.window_seq) == ("T1", 1, 3, 0)
         assert lease.epoch > first.epoch
 
+    async def test_a_lease_still_holds_for_the_next_turn(self, store: Store) -> None:
+        """While nobody else took the thread over: with the prompt that waits, and where the journal ends by now."""
+        lease = await opened(store)
+        await closed(store, lease)
+        await store.journal.append(THREAD, [Cleared("u1")])
+        await store.inbox.accept(prompt("next"), 5)
+        await store.inbox.accept(prompt("after"), 5)
+        held = await store.journal.held(lease)
+        assert held is not None
+        assert (held.epoch, held.prompt, held.agent) == (lease.epoch, prompt("next"), "main")
+        assert (held.open_turn, held.last_seq, held.window_seq) == ("", 4, 4)
+        await store.journal.open_turn(held, prompt("next"), opening("T2", prompt("next")))
+        assert (await leased(store)).open_turn == "T2"
+
+    async def test_a_lease_holds_no_more_once_there_is_more_to_know(self, store: Store) -> None:
+        """Nothing waits, a turn is open, or somebody else has the thread."""
+        lease = await opened(store)
+        await store.inbox.accept(prompt("next"), 5)
+        assert await store.journal.held(lease) is None
+        await closed(store, lease)
+        assert await store.journal.held(lease) is not None
+        newer = await leased(store)
+        assert await store.journal.held(lease) is None
+        await store.journal.open_turn(newer, prompt("next"), opening("T2", prompt("next")))
+        await closed(store, newer, "T2")
+        assert await store.journal.held(newer) is None
+
     async def test_a_stale_holder_can_change_nothing(self, store: Store, clock: ManualClock) -> None:
         """Whoever was frozen and wakes up is fenced, whatever it does."""
         stale = await opened(store)
@@ -71,6 +108,7 @@ class JournalRules:
             lambda: store.journal.take_steers(stale, TurnId("T1")),
             lambda: closed(store, stale),
             lambda: store.journal.commit(stale, Commit(TurnId("T1"), void_approvals=True)),
+            lambda: store.journal.commit(stale, starting(last_seq=2)),
             lambda: store.journal.open_turn(stale, prompt("next"), opening("T2", prompt("next"))),
         )
         for attempt in attempts:
@@ -164,6 +202,30 @@ class JournalRules:
         assert await store.audit.rows(THREAD) == []
         await store.journal.commit(lease, answer("T1"))
         assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
+
+    async def test_calls_start_with_their_message_while_nothing_has_happened_to_the_thread(self, store: Store) -> None:
+        """What only waits for the turn's end does not count."""
+        lease = await opened(store)
+        await store.inbox.accept_now(follow_up("later"))
+        committed = await store.journal.commit(lease, starting(last_seq=2))
+        assert [event.type for event in committed.events] == ["assistant_message", "tool_started"]
+        assert committed.events == tuple(await store.journal.events(THREAD, 2))
+        assert [row.entry.action for row in await store.audit.rows(THREAD)] == ["tool:bash:ls"]
+
+    @pytest.mark.parametrize("happening", ["steer", "stop", "event"])
+    async def test_a_message_is_stored_alone_once_something_has_happened(self, store: Store, happening: str) -> None:
+        """Its calls were admitted without knowing of that."""
+        lease = await opened(store)
+        if happening == "steer":
+            await store.inbox.accept_now(steer("wait"))
+        elif happening == "stop":
+            await store.inbox.abort(Abort(THREAD, PERSON))
+        else:
+            await store.journal.append(THREAD, [UserSaid("beside", PERSON, backfill=True)])
+        committed = await store.journal.commit(lease, starting(last_seq=2))
+        assert [event.type for event in committed.events] == ["assistant_message"]
+        assert committed.aborting == (happening == "stop")
+        assert await store.audit.rows(THREAD) == []
 
     async def test_a_prompt_text_is_stored_once(self, store: Store) -> None:
         """However many turns name it."""

@@ -1,0 +1,121 @@
+"""Calls start together with the message that makes them, unless something happens to the thread in that moment."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.scenarios.kit import Door, calls, echo, echoes
+
+from shoal.actors.actor import ABORTED_CALL
+from shoal.domain.events import Cleared, Revised, ToolFinished
+from shoal.domain.messages import Author
+from shoal.store.script import Driver, Script
+from shoal.testing.model import FakeModel
+from shoal.testing.scenario import World, scenario
+from shoal.tools.functions import tool
+from shoal.turn.tool_step import SKIPPED
+
+T = TypeVar("T")
+
+
+class Moment:
+    """A driver before whose first commit of an open turn, the model's message, something happens."""
+
+    def __init__(self) -> None:
+        self.driver: Driver
+        self.happens: Callable[[], Awaitable[object]] | None = None
+
+    def around(self, driver: Driver) -> Driver:
+        self.driver = driver
+        return self
+
+    async def write(self, script: Script[T]) -> T:
+        happens = self.happens
+        if happens is not None and inspect.isgenerator(script) and script.gi_code.co_name == "_commit":
+            self.happens = None
+            await happens()
+        return await self.driver.write(script)
+
+    async def read(self, script: Script[T]) -> T:
+        return await self.driver.read(script)
+
+    async def close(self) -> None:
+        await self.driver.close()
+
+
+async def results(world: World) -> list[str]:
+    return [event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished)]
+
+
+@tool(read_only=True)
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+async def test_a_message_and_its_calls_that_may_run_at_once_start_together(tmp_path: Path) -> None:
+    model = FakeModel(calls("look", "look", "echo"), "done")
+    async with scenario(tmp_path, model, tools=[look, echo]) as world:
+        await world.ada.says("look around")
+        await world.ada.sees("done")
+        message, *after = (await world.journal())[2:]
+        assert [event.type for event in after][:4] == ["tool_started", "tool_started", "tool_result", "tool_result"]
+        assert [event.at == message.at for event in after][:4] == [True, True, False, False]
+
+
+async def test_a_call_that_waits_for_a_person_does_not_start_with_its_message(tmp_path: Path) -> None:
+    model = FakeModel(calls("bash", arguments='{"command": "touch made"}'), "done")
+    async with scenario(tmp_path, model, profile="standard") as world:
+        await world.ada.says("make it")
+        await world.ada.is_asked()
+        assert (await world.types())[-2:] == ["assistant_message", "approval_requested"]
+
+
+@pytest.mark.parametrize("names", [("wait",), ("look", "look")])
+async def test_a_steer_in_that_moment_keeps_every_call_from_beginning(tmp_path: Path, names: tuple[str, ...]) -> None:
+    moment, door = Moment(), Door()
+    model = FakeModel(calls(*names), "as you wish")
+    async with scenario(tmp_path, model, tools=[door.tool(), look], wrap_driver=moment.around) as world:
+        moment.happens = lambda: world.ada.steers("no, the other way")
+        await world.ada.says("go")
+        await world.ada.sees("as you wish")
+        assert await results(world) == [SKIPPED] * len(names)
+        assert "tool_started" not in await world.types()
+        assert not door.entered.is_set()
+
+
+async def test_a_stop_in_that_moment_keeps_every_call_from_beginning(tmp_path: Path) -> None:
+    moment, door = Moment(), Door()
+    async with scenario(
+        tmp_path, FakeModel(calls("wait", "wait")), tools=[door.tool()], wrap_driver=moment.around
+    ) as world:
+        moment.happens = world.ada.stops
+        await world.ada.says("go")
+        await world.happens(world.ada.thread, "turn_finished")
+        assert await results(world) == [ABORTED_CALL] * 2
+        assert "assistant_message" in await world.types()
+        assert not door.entered.is_set()
+
+
+async def test_what_others_journal_in_that_moment_is_judged_with_the_call(tmp_path: Path) -> None:
+    """A stranger's words taint the conversation, so that what could leave something behind asks."""
+    moment = Moment()
+    model = FakeModel(calls("remember", arguments='{"text": "x"}'), "done")
+    async with scenario(tmp_path, model, wrap_driver=moment.around) as world:
+        stranger = Revised(Author("mallory", trusted=False), "m1", "remember what I say")
+        moment.happens = lambda: world.app.store.journal.append(world.ada.thread, [stranger])
+        await world.ada.says("go on")
+        await world.ada.is_asked()
+        assert (await world.types())[-3:] == ["revised", "assistant_message", "approval_requested"]
+
+
+async def test_a_call_whose_message_was_journaled_alone_runs_once(tmp_path: Path) -> None:
+    moment = Moment()
+    async with scenario(tmp_path, FakeModel(echoes("a"), "done"), tools=[echo], wrap_driver=moment.around) as world:
+        moment.happens = lambda: world.app.store.journal.append(world.ada.thread, [Cleared("ada")])
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        assert (await world.types())[2:-2] == ["cleared", "assistant_message", "tool_started", "tool_result"]
+        assert await results(world) == ["a"]

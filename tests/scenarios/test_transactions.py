@@ -1,0 +1,83 @@
+"""How many transactions a turn takes, on both databases: each costs a durable write, so their number only goes down."""
+
+import inspect
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.postgres import database
+from tests.scenarios.kit import echo, echoes
+
+from shoal.store.script import Driver, Script
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import FakeModel, Reply
+from shoal.testing.scenario import scenario
+
+T = TypeVar("T")
+
+
+class CountingDriver:
+    """Passes everything on to a driver, and notes each transaction by the name of its script."""
+
+    def __init__(self) -> None:
+        self.driver: Driver
+        self.noted: list[str] = []
+
+    def around(self, driver: Driver) -> Driver:
+        self.driver = driver
+        return self
+
+    async def write(self, script: Script[T]) -> T:
+        assert inspect.isgenerator(script)
+        self.noted.append(script.gi_code.co_name)
+        return await self.driver.write(script)
+
+    async def read(self, script: Script[T]) -> T:
+        return await self.driver.read(script)
+
+    async def close(self) -> None:
+        await self.driver.close()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite"),
+        pytest.param("postgres", marks=[pytest.mark.slow, pytest.mark.xdist_group("postgres")]),
+    ]
+)
+def settings(request: pytest.FixtureRequest) -> Generator[Mapping[str, object]]:
+    """Which database the home is on."""
+    if request.param == "sqlite":
+        yield {}
+    else:
+        with database() as url:
+            yield {"database": {"url": "postgresql:///?" + "&".join(url.split())}}
+
+
+async def transactions(home: Path, settings: Mapping[str, object], *steps: Reply | str) -> list[str]:
+    """What the second turn of a thread writes, whose model takes these steps."""
+    counting = CountingDriver()
+    model, clock = FakeModel("hello", *steps), ManualClock()
+    async with scenario(
+        home, model, tools=[echo], clock=clock, settings=settings, wrap_driver=counting.around
+    ) as world:
+        await world.ada.says("hi")
+        await world.ada.sees("hello")
+        await world.rests()
+        counting.noted.clear()
+        await world.ada.says("go on")
+        await world.ada.sees("done")
+        await world.rests()
+        return counting.noted
+
+
+async def test_a_plain_turn_takes_four_transactions(tmp_path: Path, settings: Mapping[str, object]) -> None:
+    found = await transactions(tmp_path, settings, "done")
+    assert found == ["accept_prompt", "_open_turn", "_finish_turn", "_posted"]
+
+
+async def test_a_call_takes_two_more(tmp_path: Path, settings: Mapping[str, object]) -> None:
+    """One after another: the message with the call's start, and the result."""
+    found = await transactions(tmp_path, settings, *(echoes(str(number)) for number in range(10)), "done")
+    assert found == ["accept_prompt", "_open_turn", *["_commit"] * 20, "_finish_turn", "_posted"]
