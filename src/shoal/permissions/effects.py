@@ -116,6 +116,8 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     found: dict[str, list[Word]] = {}
     if program.rest:
         found["rest"], operands = operands[len(first) :], operands[: len(first)]
+    if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
+        return None  # a file of further options, wherever it stands
     roles = {*first, middle, *last} - {""}
     if len(roles) > 1 and not all(single(word) for word in operands):
         if roles & {"c", "d"}:
@@ -128,8 +130,6 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
         role = first[number] if number < len(first) else last[-left] if is_last else middle
         if not role or (role == "+" and not word.begins.startswith("+")):
             return None
-        if program.style in ("words", "compiler") and word.begins.startswith("@"):
-            return None  # a file of further options
         found.setdefault(role, []).append(word)
     for _, role, word in reading.options:
         if role == "n" and (word is None or word.value is None or not _PLAIN_NAME.fullmatch(word.value)):

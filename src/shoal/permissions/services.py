@@ -37,7 +37,8 @@ SERVICES: Mapping[str, P] = {
     **dict.fromkeys(("gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "lz4"), P(
         ":*", "-cdfklnqrtvz123456789 -T= -o=w --stdout --decompress --keep --force --best --fast --list --test"
             " --recursive --quiet --verbose --threads=", kind="outside", free=True)),
-    **dict.fromkeys(("zcat", "bzcat", "xzcat"), P("r*", "-qf", free=True)),
+    "zcat": P("r*", "-qf", free=True, check="zcat"),
+    **dict.fromkeys(("bzcat", "xzcat"), P("r*", "-qf", free=True)),
     # ---- the network ----
     "curl": P(":*", "-sSfLkIivOJgGN#460aqRZn -o=w -H= -d= -X= -F= -T=r -A= -e= -u= -b= -c=w -m= -w= -x= -D=w -r= -C="
         " -z= -y= -Y= --silent --show-error --fail --location --insecure --head --include --verbose --remote-name"
