@@ -35,7 +35,8 @@ class Part(msgspec.Struct, frozen=True):
     A `view` is for deny patterns only. A redirection has its `operator` and `target`; one that `keeps` what the file
     holds reads it too: that stays beside what is added, and the command can open the file again by its descriptor.
     `moves` tells how many times the command may have changed its directory before (a negative number: nobody knows
-    where it is), `sure` which of these changes did not fail. `command` is the name of a simple command, `effect` what it does.
+    where it is), `sure` which of these changes did not fail. `command` is the name of a simple command, `effect` what
+    it does.
     """
 
     text: str

@@ -59,6 +59,7 @@ def table_effect(
 ) -> Effect:
     """The effect of a program, or of its subcommand, and what the check that its entry names makes of it."""
     start, above = 1, list[tuple[str, str, Word | None]]()
+    startup = program.startup.split()
     reading = read_options(program, words, variables)
     while program.subs and reading.operands and reading.offending is None:
         start = reading.places[0] + 1
@@ -73,6 +74,8 @@ def table_effect(
     check = checks.get(program.check)
     reading.options[:0] = above
     found = _roles(program, words, reading, variables)
+    if found.naming is None and startup:
+        found = msgspec.structs.replace(found, startup=tuple(map(home_file, startup)))
     return found if check is None or found.naming is not None else check(words, reading, found)
 
 
@@ -102,7 +105,6 @@ def _roles(program: Program, words: Sequence[Word], reading: Reading, variables:
         runs=tuple(by_role.get("c", ())),
         runs_more=program.kind == "code",
         folders=tuple(by_role.get("d", ())),
-        startup=tuple(home_file(name) for name in program.startup.split()),
         commands=(tuple(by_role["rest"]),) if by_role.get("rest") else (),
     )
 

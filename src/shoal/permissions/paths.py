@@ -90,7 +90,9 @@ class CommandPaths:
             places = self._joined(places, effect.folders)
         reads = self._all(effect.reads, places)
         runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
-        harmless = effect.harmless and self._writes_are_harmless(effect, places) and not self._starts_with(effect)
+        started = self._started(effect)
+        runs += started
+        harmless = effect.harmless and self._writes_are_harmless(effect, places) and not started
         if effect.git:
             found = [self._repository(place) for place in places or ()]
             runs += [name for one in found for path in one.files for name in self._seen(path)]
@@ -142,10 +144,10 @@ class CommandPaths:
                 return False
         return True
 
-    def _starts_with(self, effect: Effect) -> bool:
-        """Whether one of the files exists that a program reads at every start."""
+    def _started(self, effect: Effect) -> list[str]:
+        """The files that exist of those that a program takes orders from at every start."""
         names = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
-        return any(host is not None and os.path.lexists(host) for host in map(self._to_host, names))
+        return [name for name in names if (host := self._to_host(name)) is not None and os.path.lexists(host)]
 
     # ---- places and names ----
 
