@@ -136,10 +136,10 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
     for name in names:
         if name in _SILENT:
             continue
-        readable = (name,) if reads and not is_special(name) else () if not reads else None
-        harmless = paths.may_be_written(name, target or "") if not reads else True
+        harmless = reads or paths.may_be_written(name, target or "")
+        readable = (name,) if part.keeps or (reads and not is_special(name)) else () if harmless and not reads else None
         shown = f"{begin}{part.operator} {quote(name)}"
-        actions.append(Action(shown, also=(tool + name,), harmless=harmless, reads=readable if harmless else None))
+        actions.append(Action(shown, also=(tool + name,), harmless=harmless, reads=readable))
     lexical = str(PurePosixPath(os.path.normpath(target or "")))
     if lexical.startswith("/") and lexical not in names and lexical not in _SILENT:
         actions.append(Action(tool + lexical, whole=True))

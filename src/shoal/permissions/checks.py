@@ -16,6 +16,7 @@ from shoal.permissions.scripts import awk_is_plain, jq_reads_more, sed_is_plain,
 from shoal.permissions.words import Word
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_SIGNATURE = re.compile(r"%[-+ ]?G|signature")
 _HELPER = re.compile(r"[A-Za-z0-9+.-]+::")  # git runs git-remote-NAME for NAME::ADDRESS
 _REMOTE = re.compile(r"(?:-[A-Za-z]*f|--file=)?[^/=]*:")
 _TAR_LETTERS = re.compile(r"[cxtvzjJpkhamOPSwru]*f?[cxtvzjJpkhamOPSwru]*")
@@ -71,7 +72,10 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
         if name == "^-c" and (value is None or not INERT.fullmatch(value.partition("=")[0].lower())):
             named = (place + 1 for place, one in enumerate(words) if one.begins.startswith("-c"))
             return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
-        if name in ("--format", "--pretty") and (value is None or "%G" in value or "signature" in value):
+        if name in ("--format", "--pretty") and (value is None or _SIGNATURE.search(value)):
+            return opaque(words, len(words))
+        # Whether an option takes the next word differs by subcommand: what looks like an option may well be one.
+        if word is not None and word in words and word.begins.startswith("-") and name not in ("-m", "--message"):
             return opaque(words, len(words))
     for place, word in zip(reading.places, reading.operands, strict=True):
         if _HELPER.match(word.begins):
@@ -81,7 +85,7 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
         found, reads = msgspec.structs.replace(found, harmless=False), None
     if name == "commit" and not reading.has("-m", "-F", "-C", "--message", "--file", "--reuse-message", "--no-edit"):
-        name = "commit with a template"
+        found = msgspec.structs.replace(found, harmless=False)  # an editor reads settings of its own
     return msgspec.structs.replace(found, git=name, reads=reads)
 
 
@@ -119,8 +123,26 @@ def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 
 def _strings(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`strings @FILE` takes options from the file."""
-    named = all(word.begins and word.begins[0] != "@" for word in reading.operands)
+    """`strings @FILE` takes options from the file, also where the value of an option should be."""
+    named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
+    return found if named else msgspec.structs.replace(found, reads=None)
+
+
+def _tee(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`tee -a FILE` leaves what the file holds beside what it adds."""
+    return msgspec.structs.replace(found, reads=found.writes) if reading.has("-a", "--append") else found
+
+
+def _xxd(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`xxd FILE -r` writes a file called `-r`; `xxd -r FILE OTHER` changes parts of the other."""
+    if reading.places and reading.places != list(range(reading.places[0], len(words))):
+        return opaque(words, len(words))
+    return found if found.reads is None else msgspec.structs.replace(found, reads=(*found.reads, *found.writes))
+
+
+def _zcat(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`zcat NAME` reads `NAME.gz` where there is no such file, unless the name ends like that."""
+    named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
     return found if named else msgspec.structs.replace(found, reads=None)
 
 
@@ -188,6 +210,9 @@ CHECKS: Mapping[str, Check] = {
     "uniq": _uniq,
     "tar": _tar,
     "strings": _strings,
+    "tee": _tee,
+    "xxd": _xxd,
+    "zcat": _zcat,
     "sed": _sed,
     "awk": _awk,
     "jq": _jq,

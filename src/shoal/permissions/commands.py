@@ -32,9 +32,11 @@ _RUNNERS = frozenset(
 class Part(msgspec.Struct, frozen=True):
     """One thing a command does, as the detail of an action (without `tool:NAME:`).
 
-    A `view` is for deny patterns only. A redirection has its `operator` and `target`. `moves` tells how many times the
-    command may have changed its directory before (a negative number: nobody knows where it is), `sure` which of these
-    changes did not fail. `command` is the name of a simple command, `effect` what it does.
+    A `view` is for deny patterns only. A redirection has its `operator` and `target`; one that `keeps` what the file
+    holds reads it too: that stays beside what is added, and the command can open the file again by its descriptor.
+    `moves` tells how many times the command may have changed its directory before (a negative number: nobody knows
+    where it is), `sure` which of these changes did not fail. `command` is the name of a simple command, `effect` what
+    it does.
     """
 
     text: str
@@ -42,6 +44,7 @@ class Part(msgspec.Struct, frozen=True):
     naming: str = ""
     view: bool = False
     operator: str = ""
+    keeps: bool = False
     target: Word | None = None
     moves: int = 0
     sure: tuple[int, ...] = ()

@@ -59,6 +59,7 @@ def table_effect(
 ) -> Effect:
     """The effect of a program, or of its subcommand, and what the check that its entry names makes of it."""
     start, above = 1, list[tuple[str, str, Word | None]]()
+    startup = program.startup.split()
     reading = read_options(program, words, variables)
     while program.subs and reading.operands and reading.offending is None:
         start = reading.places[0] + 1
@@ -73,6 +74,8 @@ def table_effect(
     check = checks.get(program.check)
     reading.options[:0] = above
     found = _roles(program, words, reading, variables)
+    if found.naming is None and startup:
+        found = msgspec.structs.replace(found, startup=tuple(map(home_file, startup)))
     return found if check is None or found.naming is not None else check(words, reading, found)
 
 
@@ -102,7 +105,6 @@ def _roles(program: Program, words: Sequence[Word], reading: Reading, variables:
         runs=tuple(by_role.get("c", ())),
         runs_more=program.kind == "code",
         folders=tuple(by_role.get("d", ())),
-        startup=tuple(home_file(name) for name in program.startup.split()),
         commands=(tuple(by_role["rest"]),) if by_role.get("rest") else (),
     )
 
@@ -116,6 +118,8 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     found: dict[str, list[Word]] = {}
     if program.rest:
         found["rest"], operands = operands[len(first) :], operands[: len(first)]
+    if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
+        return None  # a file of further options, wherever it stands
     roles = {*first, middle, *last} - {""}
     if len(roles) > 1 and not all(single(word) for word in operands):
         if roles & {"c", "d"}:
@@ -128,8 +132,6 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
         role = first[number] if number < len(first) else last[-left] if is_last else middle
         if not role or (role == "+" and not word.begins.startswith("+")):
             return None
-        if program.style in ("words", "compiler") and word.begins.startswith("@"):
-            return None  # a file of further options
         found.setdefault(role, []).append(word)
     for _, role, word in reading.options:
         if role == "n" and (word is None or word.value is None or not _PLAIN_NAME.fullmatch(word.value)):

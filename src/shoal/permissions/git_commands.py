@@ -7,7 +7,7 @@ Left out on purpose: what runs a program (`-O`, `--ext-diff`, `--textconv`, `--e
 from shoal.permissions.options import Program as P  # noqa: N817
 
 _DIFF = (
-    " -puzwbRaDWs -U=? -S= -G= -M=? -C=? -B=? -l= --patch --no-patch --unified= --raw --patch-with-stat --stat=?"
+    " -puzwbRaDWs -U=? -S= -G= -M=? -C=? -B=? -l= --patch --no-patch --unified=? --raw --patch-with-stat --stat=?"
     " --numstat --shortstat --dirstat=? --summary --name-only --name-status --color=? --no-color --color-words=?"
     " --word-diff=? --word-diff-regex= --color-moved=? --no-renames --find-renames=? --find-copies=? --check"
     " --full-index --binary --abbrev=? --diff-filter= --pickaxe-regex --pickaxe-all --relative=? --text"
@@ -20,13 +20,13 @@ _LOG = (
     _DIFF
     + " -n= -L= -# -gitEFPcq --max-count= --skip= --since= --after= --until= --before= --author= --committer= --grep="
     " --all --branches=? --tags=? --remotes=? --oneline --graph --decorate=? --no-decorate --decorate-refs="
-    " --merges --no-merges --first-parent --reverse --date= --format= --pretty=? --abbrev-commit"
+    " --merges --no-merges --first-parent --reverse --date= --format=? --pretty=? --abbrev-commit"
     " --no-abbrev-commit --follow --topo-order --date-order --author-date-order --left-right --cherry"
     " --cherry-pick --cherry-mark --left-only --right-only --full-history --simplify-merges"
     " --simplify-by-decoration --ancestry-path=? --no-walk=? --walk-reflogs --invert-grep --regexp-ignore-case"
     " --extended-regexp --fixed-strings --perl-regexp --all-match --source --boundary --parents --children"
-    " --glob= --exclude= --no-notes --notes=? --mailmap --use-mailmap --relative-date --log-size --min-parents="
-    " --max-parents= --dense --sparse --remove-empty --not --count --objects --show-pulls --encoding= --stdin=!"
+    " --glob= --exclude= --no-notes --notes=? --mailmap --use-mailmap --relative-date --log-size --min-parents=?"
+    " --max-parents=? --dense --sparse --remove-empty --not --count --objects --show-pulls --encoding= --stdin=!"
     " --ignore-missing --diff-merges= --no-diff-merges --expand-tabs=? --no-expand-tabs --no-mailmap"
 )
 _FETCH = (
@@ -71,7 +71,7 @@ GIT = P(
         "shortlog": _reads("-nsec -w=? --numbered --summary --email --committer --group= --since= --until="
             " --no-merges --all --author="),
         "rev-list": _reads(_LOG + " --disk-usage --max-age= --min-age= --header --timestamp --use-bitmap-index"),
-        "diff-tree": _reads("-rtmcz --root --no-commit-id --pretty=? --format=" + _DIFF),
+        "diff-tree": _reads("-rtmcz --root --no-commit-id --pretty=? --format=?" + _DIFF),
         "diff-index": _reads("-m --cached --merge-base" + _DIFF),
         "diff-files": _reads("-0123cq --base --ours --theirs" + _DIFF),
         "range-diff": _reads("--creation-factor= --no-dual-color --left-only --right-only" + _DIFF),
@@ -83,7 +83,7 @@ GIT = P(
             " --function-context --max-depth= --recursive --no-recursive --threads= --and --or --not --all-match"
             " --quiet --max-count=", check="git"),
         "blame": _reads("-bcfnsetwlpM -L= -C=? -S=r --incremental --porcelain --line-porcelain --show-name"
-            " --show-number --show-email --date= --root --show-stats --since= --abbrev= --minimal --reverse"
+            " --show-number --show-email --date= --root --show-stats --since= --abbrev=? --minimal --reverse"
             " --first-parent --ignore-rev= --score-debug --color-lines --color-by-age"),
         "annotate": _reads("-L= -w --porcelain"),
         "ls-files": _reads("-cdmoiskuzvtf -x= -X=r --cached --deleted --modified --others --ignored --stage"
@@ -103,7 +103,7 @@ GIT = P(
             " --show-object-format --local-env-vars --show-ref-format"),
         "merge-base": _reads("-a --all --octopus --independent --is-ancestor --fork-point"),
         "name-rev": _reads("--tags --refs= --exclude= --all --name-only --no-undefined --always"),
-        "describe": _reads("--all --tags --contains --abbrev= --candidates= --exact-match --debug --long --match="
+        "describe": _reads("--all --tags --contains --abbrev=? --candidates= --exact-match --debug --long --match="
             " --exclude= --always --first-parent --dirty=? --broken=?"),
         "show-ref": _reads("-dsqh --head --heads --tags --dereference --hash=? --verify --abbrev=? --quiet"),
         "show-branch": _reads("-arg --all --remotes --current --topo-order --sparse --list --no-name --sha1-name"),
@@ -129,7 +129,7 @@ GIT = P(
             " --force --contains=? --no-contains=? --merged=? --no-merged=? --points-at= --column=? --no-sign"
             " --ignore-case --cleanup="),
         "remote": P(options="-v --verbose", kind="outside", check="git", subs={
-            "show": _changes("-n"), "get-url": _changes("--push --all"), "add": _changes("-ft= -m= -t= --tags"
+            "show": _changes("-n"), "get-url": _changes("--push --all"), "add": _changes("-f -m= -t= --tags"
                 " --no-tags"),
             "remove": _changes(""), "rm": _changes(""), "rename": _changes(""), "set-url": _changes("--push --add"
                 " --delete"),
@@ -146,7 +146,7 @@ GIT = P(
         }),
         "worktree": P(kind="outside", check="git", subs={
             "list": _reads("-vz --porcelain --verbose --expire="), "add": _changes(
-                "-fdqb= -b= -B= --force --detach --checkout --no-checkout --track --no-track --lock --quiet --orphan"),
+                "-fdq -b= -B= --force --detach --checkout --no-checkout --track --no-track --lock --quiet --orphan"),
             "remove": _changes("-f --force"), "prune": _changes("-nv --dry-run --verbose"),
             "lock": _changes("--reason="),
             "unlock": _changes(""), "move": _changes("-f"),

@@ -7,7 +7,6 @@ Here is what the table cannot say: scripts among the words, expressions, command
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 
 from shoal.permissions.checks import CHECKS
 from shoal.permissions.effects import ARGUMENTS, Effect, literal, opaque, scripts_of, table_effect
@@ -27,7 +26,7 @@ _SET_OPTION = re.compile(r"[-+][euxfo]+|pipefail|errexit|nounset|xtrace")
 _UNARY = re.compile(r"-[abcdefghknoprstuwxzGLNOSt]")
 _BINARY = re.compile(r"-(?:eq|ne|lt|le|gt|ge|nt|ot|ef|a|o)|==?|!=|[<>]")
 _SH_DIFFERS = re.compile(r"[\\{}\[\]()!`~]|\$['\"]|&>|\|&|<<|>&(?![12](?:\s|$))|<&")
-_NO_FILE = re.compile(r"-|/dev/|/proc/|$")  # what an interpreter is given instead of a script
+_NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # what an interpreter is given instead of a script
 _SAFE_VALUE = re.compile(r"(?![/:])(?!.*\.\.)[A-Za-z0-9_.,=+@/-]*")
 _CLUSTER_WITH_C = re.compile(r"-[euxl]*c")
 
@@ -82,7 +81,7 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
         return Effect(runs=tuple(reading.operands), runs_more=True)
     script = reading.operands[0] if reading.operands else literal("-")
     named = script.value is not None or bool(expand(script, variables)) or not script.splits
-    if not named or not single(script) or script.value == "inspect" or _NO_FILE.match(script.begins):
+    if not named or not single(script) or script.value in ("inspect", "watch") or _NO_FILE.match(script.begins):
         return opaque(words, reading.places[0] + 1 if reading.places else 1)
     return Effect(runs=(reading.operands[0], *scripts_of(reading)), runs_more=True)
 
@@ -137,7 +136,7 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
         return opaque(words, 1)
     inner = reading.operands or [literal("echo")]
     marks = [word.value for word in reading.values("-I")]
-    if not marks:
+    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # the last of them counts
         inner = [*inner, ARGUMENTS]
     for mark in marks:
         if not mark:
@@ -147,13 +146,14 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
 
 
 def _with_unknown(word: Word, mark: str, pieces: tuple[Piece, ...] = (Piece("unknown"),), begins: str = "") -> Word:
-    """The word with a mark replaced by what is not known; as it is without one."""
-    text = word.begins if word.value is None else word.value
-    if mark not in word.text and mark not in text:
+    """The word with a mark replaced by what is not known; as it is where it has none for sure."""
+    if word.value is None:
+        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # its value may have one
+    if mark not in word.value:
         return word
-    whole = text == mark
+    whole = word.value == mark
     return Word(
-        word.text, None, begins if whole else text.split(mark)[0], pieces=pieces if whole else (Piece("unknown"),)
+        word.text, None, begins if whole else word.value.split(mark)[0], pieces=pieces if whole else (Piece("unknown"),)
     )
 
 
@@ -172,6 +172,7 @@ _FIND_WITH_VALUE = frozenset(
 )
 
 
+_EXEC_MARKS = frozenset({";", "+", "{}"})
 _FIND_OTHERS = frozenset({"-o", "-or", "!", "-not", ",", "-L", "-follow"})
 
 
@@ -184,7 +185,7 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
         paths.append(words[place])
         place += 1
     commands: list[tuple[Word, ...]] = []
-    harmless = True
+    harmless, only_files = True, False
     values = [word.value for word in words]
     known = "-L" not in values and "-follow" not in values
     while place < len(words):
@@ -194,13 +195,14 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
             if not end or any(_may_end_exec(word, variables) for word in words[place + 1 : end]):
                 return opaque(words, place + 1)
             # What find names may be a link, and the command opens what that leads to, unless only files are asked for.
-            plain = any(pair == ("-type", "f") for pair in pairwise(values[:place])) and not _FIND_OTHERS & {*values}
+            plain = only_files and not _FIND_OTHERS & {*values}
             commands.append(_found_by_find(words[place + 1 : end], paths if plain else [ARGUMENTS]))
             place = end
         elif value in _FIND_WITH_VALUE:
             place += 1
             if place == len(words) or not single(words[place]):
                 return opaque(words, place + 1)
+            only_files = only_files or (value == "-type" and words[place].value == "f")
         elif value not in _FIND_PLAIN:
             return opaque(words, place + 1)
         harmless = harmless and value != "-delete"
@@ -227,7 +229,9 @@ def _may_end_exec(word: Word, variables: Variables) -> bool:
     if word.value is not None:
         return False
     texts = expand(word, variables)
-    return not single(word) or (not word.begins if texts is None else ";" in texts)
+    if texts is None:
+        return not single(word) or any(mark.startswith(word.begins) for mark in _EXEC_MARKS)
+    return not single(word) or not _EXEC_MARKS.isdisjoint(texts)
 
 
 def _found_by_find(words: Sequence[Word], paths: Sequence[Word]) -> tuple[Word, ...]:

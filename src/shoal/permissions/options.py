@@ -45,7 +45,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     `free` tells that none of its options, listed or not, runs or writes anything, so that a word which may become an
     option does not matter. `here` programs read the working directory when no operand is a file. With `subs` the first
     operand is a command of its own; with `rest` what follows the operands is another program's command. `startup` are
-    files that it reads at every start where they exist; then nothing is known of it.
+    files that it takes orders from at every start where they exist; then it is not harmless, and runs them.
     """
 
     operands: str = ""

@@ -17,7 +17,7 @@ from shoal.permissions.commands import Part
 from shoal.permissions.effects import Effect
 from shoal.permissions.expansion import ANY, HERE, HOME, REST, SPLIT, expand
 from shoal.permissions.reader import Taken
-from shoal.permissions.repository import Repository, repository_at
+from shoal.permissions.repository import Repository, holds_repository, repository_at
 from shoal.permissions.words import Word
 
 PLACES_MAX = 16
@@ -38,8 +38,6 @@ _INSIDE = ("/workspace/", "/scratch/")
 _OPTION = "/-"
 """What of a new name a pattern could make an option of, in the same command or a later one."""
 _SINKS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
-# These enter the repositories that an index names; `git add` may have put one there in the same command.
-_ENTERING = frozenset({"status", "diff", "diff-files", "diff-index", "describe", "commit with a template", "git"})
 _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
@@ -92,14 +90,17 @@ class CommandPaths:
             places = self._joined(places, effect.folders)
         reads = self._all(effect.reads, places)
         runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
-        harmless = effect.harmless and self._writes_are_harmless(effect, places) and not self._starts_with(effect)
+        started = self._started(effect)
+        runs += started
+        harmless = effect.harmless and self._writes_are_harmless(effect, places) and not started
         if effect.git:
             found = [self._repository(place) for place in places or ()]
-            harmless = harmless and not (self._adds and effect.git in _ENTERING)
             runs += [name for one in found for path in one.files for name in self._seen(path)]
             harmless = harmless and bool(found) and all(one.inert for one in found)
-            tops = [name for one in found if one.top is not None for name in self._seen(one.top)]
-            reads = None if reads is None else (*reads, *tops)
+            # What `git add` puts into the index is entered by many a command after it, and by itself when run again.
+            harmless = harmless and not (self._adds and any(map(holds_repository, {one.top for one in found})))
+            read = [name for one in found for path in one.read for name in self._seen(path)]
+            reads = None if reads is None else (*reads, *read)
         if effect.harmless and not harmless:
             reads = None
         return FileEffects(
@@ -131,8 +132,10 @@ class CommandPaths:
     def _writes_are_harmless(self, effect: Effect, places: Sequence[str] | None) -> bool:
         for word in effect.writes:
             names = self._of_word(word, places)
-            if names is None or not all(
-                name in _SINKS or self.may_be_written(name, word.value or name) for name in names
+            if (
+                names is None
+                or word.value == "-"
+                or not all(name in _SINKS or self.may_be_written(name, word.value or name) for name in names)
             ):
                 return False
         for word in effect.makes:
@@ -141,10 +144,10 @@ class CommandPaths:
                 return False
         return True
 
-    def _starts_with(self, effect: Effect) -> bool:
-        """Whether one of the files exists that a program reads at every start."""
+    def _started(self, effect: Effect) -> list[str]:
+        """The files that exist of those that a program takes orders from at every start."""
         names = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
-        return any(host is not None and os.path.lexists(host) for host in map(self._to_host, names))
+        return [name for name in names if (host := self._to_host(name)) is not None and os.path.lexists(host)]
 
     # ---- places and names ----
 

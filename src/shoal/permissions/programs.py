@@ -81,7 +81,7 @@ BASIC: Mapping[str, P] = {
         " --output-duplicates --width=? --endian=", free=True),
     "hexdump": P("r*", "-bcCdovx -n= -s= -e= --canonical --length= --skip= --no-squeezing", free=True),
     "xxd": P("r w", "-a -b -e -E -i -p -ps -plain -r -revert -u -C -c= -cols= -g= -groupsize= -l= -len= -s= -seek="
-        " -n= -o=", style="compiler", free=True),
+        " -n= -o=", style="compiler", free=True, check="xxd"),
     "strings": P("r*", "-af -n= -t= -e= -# --all --bytes= --radix= --encoding= --print-file-name", check="strings"),
     **dict.fromkeys(("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum"), _DIGEST),
     "shasum": P("r*", "-btp -a= -c=! --algorithm="),
@@ -108,7 +108,7 @@ BASIC: Mapping[str, P] = {
     ),
     **dict.fromkeys(
         ("fd", "fdfind"),
-        P("x r*", "-HIusigFap01q -d= -t= -e= -E= -S= -c= -j= --hidden --no-ignore --unrestricted --case-sensitive"
+        P(": r*", "-HIusigFap01q -d= -t= -e= -E= -S= -c= -j= --hidden --no-ignore --unrestricted --case-sensitive"
             " --ignore-case --glob --fixed-strings --absolute-path --full-path --print0 --max-depth= --min-depth="
             " --exact-depth= --type= --extension= --exclude= --size= --color= --threads= --max-results= --quiet"
             " --changed-within= --changed-before= --owner= --strip-cwd-prefix --no-ignore-vcs --follow=! -L=!"
@@ -177,7 +177,7 @@ BASIC: Mapping[str, P] = {
     # ---- that change files which they name ----
     "mkdir": P("m*", "-pv -m= --parents --mode= --verbose", free=True),
     "touch": P("w*", "-acm -d= -t= -r=r --date= --no-create --reference=r --time=", free=True),
-    "tee": P("w*", "-aip --append --ignore-interrupts --output-error=?", free=True),
+    "tee": P("w*", "-aip --append --ignore-interrupts --output-error=?", free=True, check="tee"),
     "truncate": P("r*", "-co -s= -r= --size= --no-create --reference=", kind="change", free=True),
     "rm": P(":*", "-dfiIrRv --force --interactive=? --recursive --dir --verbose --preserve-root=? --one-file-system",
             kind="change", free=True),
@@ -233,7 +233,7 @@ BASIC: Mapping[str, P] = {
     ),
     "node": P("c :*", "-vch --version --help --check --test --watch --trace-warnings --no-warnings"
         " --enable-source-maps --experimental-strip-types --experimental-vm-modules --experimental-modules"
-        " --stack-trace-limit= --max-old-space-size= --env-file= --inspect=? --test-reporter= --test-name-pattern="
+        " --stack-trace-limit= --max-old-space-size= --env-file=c --inspect=? --test-reporter= --test-name-pattern="
         " --conditions= --unhandled-rejections=", kind="code", style="posix"),
     "ruby": P("c :*", "-wvcWh -I= --version --help --verbose", kind="code", style="posix"),
     "perl": P("c :*", "-wvTtW", kind="code", style="posix"),

@@ -54,7 +54,10 @@ _PLAIN = frozenset(
     heredoc_redirect heredoc_start heredoc_body heredoc_end heredoc_content
     """.split()  # noqa: SIM905
 )
-_SETTING = frozenset({"variable_assignment", "for_statement", "command", "declaration_command", "unset_command"})
+_SETTING = frozenset(
+    {"variable_assignment", "for_statement", "command", "declaration_command", "unset_command", "file_redirect",
+     "heredoc_redirect"}
+)  # fmt: skip
 _COMPOUND_TOKENS = frozenset({"`", "[[", "((", '$"', "!", "|&"})
 _NOT_RESERVED_IN = frozenset({"expansion", "brace_expression", "string", "concatenation"})
 _WORD_LIKE = frozenset({"command_name", "word", "string", "raw_string", "ansi_c_string", "concatenation", "number"})
@@ -141,11 +144,12 @@ class Reader(ABC):
     def _note_setting(self, node: "Node") -> None:
         """Note what a variable is set to, in an assignment or by a loop; what a command sets cannot be known."""
         children = node.children
-        if node.type in ("command", "declaration_command", "unset_command"):
+        if node.type not in ("variable_assignment", "for_statement"):
             words = [
                 self.words.word(child.start_byte, child.end_byte) for child in children if child.type in _WORD_LIKE
             ]
-            # `time -p read X` sets as well, and so may others with a word before; whatever follows counts.
+            # `time -p read X` sets as well, and so may others with a word before; whatever follows counts. The grammar
+            # hangs the `X` of `read < FILE X` on the redirection.
             first = next((place for place, word in enumerate(words) if word.value in _SETTERS), len(words))
             first = -1 if node.type != "command" else first
             self.variables |= dict.fromkeys([word.begins.split("=")[0] for word in words[first + 1 :]], None)

@@ -17,6 +17,7 @@ import msgspec
 CONFIG_BYTES_MAX = 65_536
 INDEX_BYTES_MAX = 67_108_864
 FILES_KEPT_MAX = 256
+FOLDERS_MAX = 1_000
 SETTLED_NS = 2_000_000_000
 
 INERT = re.compile(
@@ -42,12 +43,13 @@ _BARE = ("HEAD", "objects", "refs")
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """What was found, as host paths: the files that decide what git runs, whether they let it run nothing, and the top
-    of the work tree."""
+    """What was found, as host paths: the files that decide what git runs, whether they let it run nothing, the top of
+    the work tree, and the folders that git reads."""
 
     files: tuple[str, ...] = ()
     inert: bool = False
-    top: str | None = None
+    top: str = ""
+    read: tuple[str, ...] = ()
 
 
 def repository_at(
@@ -68,9 +70,20 @@ def repository_at(
         configs += [f"{home}/.gitconfig", f"{home}/.config/git/config"]
         above = (f"{home}/.config", f"{home}/.config/git")
     hooks = f"{common or git_dir}/hooks"
+    read = tuple(path for path in (top, git_dir, common) if path)
     inert = common is not None and all(_config_is_inert(path) for path in configs)
     inert = inert and not any(os.path.islink(path) for path in (*above, *configs, hooks, f"{git_dir}/index"))
-    return Repository((*configs, hooks), inert and not _has_hooks(hooks) and not _has_more(git_dir), top)
+    inert = inert and not os.path.lexists(f"{common}/objects/info/alternates")
+    return Repository((*configs, hooks), inert and not _has_hooks(hooks) and not _has_more(git_dir), top or "", read)
+
+
+def holds_repository(top: str) -> bool:
+    """Whether another repository lies in a work tree, or there are too many folders to tell."""
+    for number, (folder, folders, files) in enumerate(os.walk(top)):
+        if number > FOLDERS_MAX or (folder != top and (".git" in folders or ".git" in files)):
+            return True
+        folders[:] = [name for name in folders if name != ".git"]
+    return False
 
 
 def _find(

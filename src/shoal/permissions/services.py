@@ -37,7 +37,8 @@ SERVICES: Mapping[str, P] = {
     **dict.fromkeys(("gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "lz4"), P(
         ":*", "-cdfklnqrtvz123456789 -T= -o=w --stdout --decompress --keep --force --best --fast --list --test"
             " --recursive --quiet --verbose --threads=", kind="outside", free=True)),
-    **dict.fromkeys(("zcat", "bzcat", "xzcat"), P("r*", "-qf", free=True)),
+    "zcat": P("r*", "-qf", free=True, check="zcat"),
+    **dict.fromkeys(("bzcat", "xzcat"), P("r*", "-qf", free=True)),
     # ---- the network ----
     "curl": P(":*", "-sSfLkIivOJgGN#460aqRZn -o=w -H= -d= -X= -F= -T=r -A= -e= -u= -b= -c=w -m= -w= -x= -D=w -r= -C="
         " -z= -y= -Y= --silent --show-error --fail --location --insecure --head --include --verbose --remote-name"
@@ -48,13 +49,14 @@ SERVICES: Mapping[str, P] = {
         " --range= --retry-all-errors --retry-connrefused --ipv4 --ipv6 --no-buffer --dump-header=w --upload-file=r"
         " --location-trusted --resolve= --limit-rate= --version --cacert= --unix-socket= --url-query=",
               kind="outside",
-              check="reading call"),
+              check="reading call",
+              startup="~/.curlrc ~/.config/curlrc"),
     "wget": P(":*", "-qcrkpmNSLxE46b -O=w -o=w -P= -t= -T= -n= -l= -A= -R= -I= -X= -D= -U= --quiet"
         " --output-document=w --continue --recursive --no-parent --timeout= --tries= --header= --user-agent="
         " --no-check-certificate --spider --server-response --content-disposition --directory-prefix= --show-progress"
         " --no-verbose --level= --mirror --convert-links --page-requisites --adjust-extension --accept= --reject="
         " --timestamping --wait= --max-redirect= --version --no-clobber --progress= --span-hosts --domains=",
-        kind="outside"),
+        kind="outside", startup="~/.wgetrc"),
     **dict.fromkeys(("ping", "traceroute", "tracepath"), _outside("-46nqv -c= -W= -i= -w= -m= -s= -t=")),
     **dict.fromkeys(("dig", "host", "nslookup", "whois"), _outside("-46av -t= -x= -p= --short")),
     **dict.fromkeys(("apt", "apt-get"), P(kind="outside", options="-yqq --yes --quiet --no-install-recommends", subs={
@@ -70,7 +72,7 @@ SERVICES: Mapping[str, P] = {
         ("list", "info", "search", "outdated", "deps", "leaves", "config", "doctor"), _outside("--cask --formula"
             " --versions"))),
     # ---- services: looking is known, changing has to be asked for ----
-    "gh": P(kind="outside", options="-R= --repo= --version", subs={
+    "gh": P(kind="outside", options="-R= --repo= --version", startup="~/.config/gh/config.yml", subs={
         **dict.fromkeys(("pr", "issue", "repo", "release", "run", "workflow", "gist", "label", "cache", "ruleset",
             "project",
                          "search", "milestone"), P(kind="outside", options="-R= --repo=", subs={
@@ -82,12 +84,12 @@ SERVICES: Mapping[str, P] = {
         "auth": P(kind="outside", subs={"status": _outside("-h= --hostname=")}),
         "status": _outside(), "version": _outside(), "help": _outside(),
     }),
-    "glab": P(kind="outside", options="-R= --repo= --version", subs=dict.fromkeys(
+    "glab": P(kind="outside", options="-R= --repo= --version", startup="~/.config/glab-cli", subs=dict.fromkeys(
         ("mr", "issue", "ci", "pipeline", "repo", "release", "label", "job"), P(kind="outside", options="-R= --repo=",
             subs={
             **dict.fromkeys(("list", "view", "status", "diff", "trace", "get", "checkout", "lint"), _outside(_GH_LIST)),
         }))),
-    **dict.fromkeys(("docker", "podman"), P(kind="outside", options="--version -v", subs={
+    **dict.fromkeys(("docker", "podman"), P(kind="outside", options="--version -v", startup="~/.docker", subs={
         **dict.fromkeys(("ps", "images", "info", "version", "stats", "top", "port", "diff", "history", "inspect",
             "search"),
                         _DOCKER_LOOK),
@@ -99,20 +101,21 @@ SERVICES: Mapping[str, P] = {
         "compose": P(kind="outside", options="-f=r -p= --file=r --project-name= --profile=", subs={
             **dict.fromkeys(("ps", "config", "images", "top", "ls", "version"), _DOCKER_LOOK), "logs": _DOCKER_LOGS}),
     })),
-    **dict.fromkeys(("kubectl", "oc"), P(kind="outside", options="-n= --namespace= --context=", subs={
+    **dict.fromkeys(("kubectl", "oc"), P(kind="outside", startup="~/.kube", options="-n= --namespace= --context=",
+        subs={
         **dict.fromkeys(("get", "describe", "logs", "top", "explain", "version", "api-resources", "api-versions",
                          "cluster-info"), _KUBECTL_LOOK),
         "config": P(kind="outside", subs=dict.fromkeys(("current-context", "get-contexts", "get-clusters"),
         _outside())),
     })),
-    "helm": P(kind="outside", options="-n= --namespace=", subs={
+    "helm": P(kind="outside", options="-n= --namespace=", startup="~/.kube ~/.config/helm ~/.local/share/helm", subs={
         **dict.fromkeys(("list", "ls", "status", "history", "get", "show", "search", "version", "env", "lint",
             "template"),
                         _outside("-A -n= -o= -f=r --namespace= --all-namespaces --output= --values=r --set="
                             " --revision= --version=")), }),
     **dict.fromkeys(("terraform", "tofu"), P(kind="outside", options="-version --version", subs={
         **dict.fromkeys(("version", "providers", "output", "show", "graph"), P(
-            ":*", "-json -no-color -raw", kind="outside", style="words")),
+            ":*", "-json -no-color -raw", kind="code", style="words")),
         "fmt": P("c*", "-check -diff -recursive -write= -list=", kind="code", style="words"),
         "validate": P("", "-json -no-color", kind="code", style="words"),
         "state": P(kind="outside", subs=dict.fromkeys(("list", "show"), _outside())),

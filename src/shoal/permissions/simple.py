@@ -243,7 +243,14 @@ class SimpleReader(Reader):
         if operator not in (">&", "<&") or not _DUPLICATES.fullmatch(word.text):
             kind = "<" if operator in ("<", "<&") else ">"
             self.parts.append(
-                Part(word.text, operator=kind, target=word, moves=self.moves, sure=tuple(sorted(self.sure)))
+                Part(
+                    word.text,
+                    operator=kind,
+                    keeps=operator in (">>", "&>>", "<>"),
+                    target=word,
+                    moves=self.moves,
+                    sure=tuple(sorted(self.sure)),
+                )
             )
         return items[1:]
 

@@ -356,7 +356,7 @@ TOOLS: Mapping[str, P] = {
     "tokei": P("r*", "-f -e= -s= --files --exclude= --sort=", kind="outside"),
     "cloc": P("r*", "--by-file --exclude-dir= --include-lang= --vcs= --json --quiet --exclude-ext=", kind="outside"),
     "bat": P("r*", "-pnA -l= -r= --plain --number --show-all --language= --line-range= --style= --paging= --color=",
-             kind="outside"),
+             kind="outside", startup="~/.config/bat/config"),
     "pandoc": P("r*", "-s -o=w -f= -t= -V= -M= --standalone --toc --from= --to= --output=w --metadata= --wrap="
         " --number-sections --variable= --columns=", kind="outside"),
     "openssl": P(kind="outside", subs=dict.fromkeys(("sha1", "sha256", "sha512", "md5", "dgst", "x509", "rand",

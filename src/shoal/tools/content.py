@@ -105,7 +105,7 @@ class ContentReader:
         is_plain = all(action.harmless for action in others)
         if not is_plain or any(action.opaque for action in running):
             for action in others:
-                if action.reads is None and not action.also:
+                if action.reads is None and not any(name.startswith("tool:write:") for name in action.also):
                     look.uncovered("what one of its parts leaves for another to run cannot be foreseen")
                 named += action.reads or ()
         for path in list(dict.fromkeys(named))[:NAMED_MAX]:
@@ -113,7 +113,9 @@ class ContentReader:
         if len(set(named)) > NAMED_MAX:
             look.uncovered(f"it names more than {NAMED_MAX} files to run")
         hiding = [action for action in running if action.runs_more]
-        listing = look.code(hiding) if hiding else None
+        # What a part writes for another to run, or an interpreter is told by a here-document, may name files too.
+        says_more = not is_plain or any(action.opaque and not action.runs for action in hiding)
+        listing = look.code(hiding, actions if says_more else hiding) if hiding else None
         others_digest = self._note(listing) if listing is not None else ""
         coverage = Coverage(tuple(look.files), len(listing or ()), others_digest, look.why)
         return Content(coverage, tuple(look.runs))
@@ -244,10 +246,10 @@ class _Look:
         finally:
             os.close(file)
 
-    def code(self, hiding: Sequence[Action]) -> dict[str, str] | None:
-        """The digests of what these parts may run below the mounts, and links, but the named files; None beyond the
-        limits."""
-        self._said = "\n".join([*(action.text for action in hiding), self._said])
+    def code(self, hiding: Sequence[Action], saying: Sequence[Action]) -> dict[str, str] | None:
+        """The digests of what parts may run below the mounts, and links, and of what others name that are `saying` it,
+        but the named files; None beyond the limits."""
+        self._said = "\n".join([*(action.text for action in saying), self._said])
         self._covers_all = any(_says_little(action, self._mounts) for action in hiding)
         named = {file.path.rpartition(" -> ")[2] for file in self.files}
         found: dict[str, str] = {}

@@ -280,7 +280,7 @@ def _read_by(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[str | N
             named.append(detail)
         elif tool in _GIT_TOOLS:
             named.append(mounts[0].inside)
-        elif tool in _COMMAND_TOOLS and not action.whole and not _only_writes(action):
+        elif tool in _COMMAND_TOOLS and not action.whole and (action.reads or not _only_writes(action)):
             named += (None,) if action.reads is None else (*action.reads, *action.runs)
     return named
 

@@ -26,6 +26,9 @@ HIDDEN: dict[str, list[str]] = {
         "sed -n p *7", "cd traps; git grep one *", "cd traps; git log *", "cd traps; git diff *",
         "cd traps; git show *", "f() { sed -n p $1; }; f -frun.sed", "f() { sed \"$@\"; }; f -frun.sed a.txt", "sed -n p ~+/*", "cd traps && date *",
         "sed -n ${A-p} -frun.sed a.txt", "IFS=x; A=-nx-frun.sed; sed $A a.txt", "A='-n -frun.sed'; sed $A a.txt", "sed p {a,-frun}.sed",
+        "A=a.txt; read < names.txt A; sed -n p \"$A\" a.txt", "A=a.txt; mapfile < names.txt A; sed -n p \"$A\" a.txt", "A=a.txt; read 2>&- A < names.txt; sed -n p \"$A\" a.txt",
+        "A=a.txt; { time read < names.txt A; }; sed -n p \"$A\" a.txt", "A=a.txt; read <<E A\n-frun.sed\nE\nsed -n p \"$A\" a.txt", "ls | xargs -d '\\n' -I{} -n1 sed -n p a.txt",
+        "ls | xargs -d '\\n' -I{} -L1 sed -n p a.txt", "A={}; ls | xargs -d '\\n' -I{} sed -n p \"$A\" a.txt", "ls | xargs -d '\\n' -Ib.txt sed -n p b* a.txt",
     ],
     "options in other spellings": [
         "sed -e'1e factor 7' a.txt", "sed -ne '1e factor 7' a.txt", "sed -nfrun.sed a.txt", "sed -n -f run.sed a.txt", "sed --expr='1e factor 7' a.txt",
@@ -65,6 +68,11 @@ HIDDEN: dict[str, list[str]] = {
         "git config alias.x '!factor 7'", "git config core.pager --list", "git config a.b $'-l'", "git config core.fsmonitor ./p", "git config --add core.hooksPath traps", "git config --file .git/config core.pager ./p", "git stage -e",
         "git interpret-trailers --trailer x a.txt", "git credential fill", "git var GIT_PAGER; git -p log", "git am --exec", "git help -m log", "git help -w log", "git hook run pre-commit",
         "git web--browse x", "git for-each-repo --config=x status", "git maintenance run", "git evil", "git st", "git -C evil/alias st", "git -C evil/alias l",
+        "git log -p --unified --output=x.sh", "git diff --unified --output=x.sh", "git diff --no-index --unified --output=x.sh a.txt b.txt", "git log --min-parents --output=x.sh",
+        "git show --format --output=x.sh", "git rev-list --decorate-refs --output=x.sh HEAD", "git log -S -S --output=x.sh", "git stash show -S -S --output=x.sh", "git log --format='%+G?'",
+        "git log --format='% G?'", "git show --pretty=%-GK", "git log --pretty='tformat:%h%+GS'", "A={}; find sub -exec echo \"$A\" + -exec factor 7 ';'",
+        "A=+; find sub -exec cat {} \"$A\" -exec factor 7 ';'", "A=';'; find sub -exec cat \"$A\" -exec factor 7 ';'", "xxd a.txt -r", "xxd a.txt -c.x", "xxd a.txt -o.sh",
+        "gcc -o @options x.c", "gcc -D @options x.c", "bash +x notes.md", "bash +e -- notes.md", "sh +x notes.md", "tsx watch notes.md",
     ],
     "bash evaluates": [
         "x=(['a[$(factor 7)]']=1)", "x=([a[$(factor 7)]]=1)", "read x < expression; A=([x]=1)", "read x < expression; A=([$x]=1)", "read x < expression; A+=([x]=1)",
@@ -149,6 +157,7 @@ HARMFUL: dict[str, list[str]] = {
         "cd .git && echo x > config", "cd sub; cd ..; echo x > x.sh", "cd .git/hooks; echo x > pre-commit", "cd to-git; echo x > config", "pushd .git; echo x > config", "ln -s Makefile y.txt; echo x > y.txt", "ln Makefile y.txt; echo x > y.txt", "ln -s .git y; echo x > y/config", "ln -s x.sh y.txt; sed -i p y.txt", "ln -s x.sh y.md && tee y.md < a.txt",
         "mv .git y; echo x > y/config; mv y .git", "mkdir y; mv x.sh y/a.txt; echo x > y/a.txt; mv y/a.txt x.sh", "script x.sh", "time -o x.sh ls", "\\time -o x.sh ls", "nohup ls > x.sh", "mktemp x.shXXX", "mktemp --suffix=.sh -p .", "rm .git/config", "rm -rf .git", "rm x.sh", "find . -name '*.sh' -delete", "find . -fprint x.sh", "find . -fls x.sh",
         "find . -fprintf x.sh %p", "find . -maxdepth 0 -fprint0 .envrc", "git branch -m main x", "base64 -d a.txt > tool", "echo x > sub/../x.sh", "echo x > ./x.sh", "echo x > /workspace/x.sh", "echo x > /workspace/./.envrc", "echo x > /proc/self/cwd/x.sh", "echo x > /proc/self/root/workspace/x.sh", "echo x > /dev/fd/../../workspace/x.sh",
+        "tee - < a.txt", "sort -o - a.txt", "tee -a - < a.txt",
     ],
     "a secret is read": [
         "cd only/wc; wc -l *", "cd only/wc; du *", "cd only/grep; grep one *", "cd only/digest; md5sum *", "cd only/diff; diff *", "cd only/strings; strings *", "cd only/jq; jq . *", "cd only/touch; date *",
@@ -167,6 +176,9 @@ HARMFUL: dict[str, list[str]] = {
         "bash -c 'cat .env'", "bash -c 'cat $1' x .env", "bash -c 'cat \"$@\"' x .env", "sh -c 'cat .env'", "timeout 1 cat .env", "nice cat .env", "env cat .env", "command cat .env", "time cat .env", "! cat .env", "{ cat .env; }", "(cat .env)", "if cat .env; then :; fi", "f() { cat .env; }; f", "f() { cat $1; }; f .env", "f() { cat \"$@\"; }; f .env", "A=(.env); cat ${A[@]}",
         "A=(.e*); cat ${A[0]}", "set -- .env; cat $1", "cat ${A:-.env}", "cat ${A-.env}", "cat \"${A:=.env}\"", "A=.envx; cat ${A%x}", "A=x.env; cat ${A#x}", "A=.exv; cat ${A/x/n}", "A=.ENV; cat ${A,,}", "cat $(echo .env)", "cat `echo .env`", "cat $(printf .env)", "cat \"$(ls -d .e*)\"", "read A < list0; cat $A", "column .env", "look TOKEN .env", "shuf .env", "split -l1 .env y", "rg . .env",
         "rg --hidden TOKEN", "rg -uu TOKEN", "rg -. TOKEN", "rg -f .env x", "fd -H env -x cat", "expand .env", "od .env", "cat -- .env", "cat -n -- .env", "cat a.txt - .env", "cat a.txt .env -n", "less .env", "more .env", "view .env", "curl file:///workspace/.env", "perl -pe 1 .env", "node -p 'x'", "tee /dev/stderr < .env", "pr .env", "ul .env", "col < .env", "iconv .env", "ptx .env",
+        "echo .env | xargs -I{} -L1 cat", "A=%; echo .env | xargs -I% cat $A", "A=%; echo .env | xargs -I% cat \"$A\"", "echo .env | xargs -Ib.txt cat b*",
+        "A={}; find . -name .env -exec cat \"$A\" ';'", "find sub -exec echo -type f ';' -exec cat {}/.env ';'", "strings -n @only/strings/options a.txt",
+        "strings -t @only/strings/options a.txt",
     ],
     "a repository decides what runs": [
         "git -C evil/fsmonitor status", "cd evil/fsmonitor && git status", "cd evil; git -C fsmonitor status", "git -C evil -C fsmonitor status", "(cd evil/fsmonitor; git diff)", "pushd evil/fsmonitor; git diff", "pushd evil/external && git diff", "cd evil/external; cd -; cd -; git diff", "command cd evil/external; git diff", "builtin cd evil/external; git diff",
@@ -180,6 +192,10 @@ HARMFUL: dict[str, list[str]] = {
         "env --chdir=evil/external git diff", "unset GIT_CONFIG_COUNT; git -C evil/fsmonitor status", "export GIT_CONFIG_COUNT=0; git -C evil/fsmonitor status", "GIT_CONFIG_COUNT=0 git -C evil/fsmonitor status", "CDPATH=evil; cd external; git diff", "time -p cd evil/external; git diff", "time -- cd evil/external; git diff", "time -p -- cd evil/external; git diff", "command time cd evil/external; git diff", "cd evil/external & git diff; wait", "cd evil/external || git diff; git diff", "! cd evil/external; git diff", "time cd evil/external; git diff",
         "if cd evil/external; then git diff; fi", "while cd evil/external; do git diff; break; done", "case x in x) cd evil/external;; esac; git diff", "f() { cd evil/external; }; f; git diff", "f() { git diff; }; cd evil/external; f", "{ cd evil/external; }; git diff", "cd evil/external 2> /dev/null; git diff", "cd -P evil/external; git diff", "cd -- evil/external; git diff", "cd -L -- evil/external; git diff",
         "cd door/../evil/external; git diff", "timeout 5 git -C evil/external diff", "nice git -C evil/external diff", "echo x | xargs git -C evil/external diff --", "bash -c 'cd evil/external; git diff'", "bash -c 'cd $1; git diff' x evil/external", "git --work-tree=evil/external --git-dir=evil/external/.git diff", "git help log", "git log --show-signature", "git log --format=%GK", "git log --pretty=format:'%H %GS'", "git show -s --pretty=tformat:%GG",
+        "git add evil/fsmonitor; git add -u", "git add evil/fsmonitor; git add .", "git add evil/fsmonitor; git commit -qam x", "git add evil/fsmonitor; git commit -m x --dry-run",
+        "git add evil/fsmonitor; git commit --short -m x", "git add evil/fsmonitor && git commit -qm x && git add -A", "for i in 1 2; do git add -A; done",
+        "for f in evil/fsmonitor .; do git add $f; done", "find evil -maxdepth 1 -exec git add -A ';'", "echo 1 2 | xargs -n1 git add -A", "env -u GIT_EDITOR git commit --amend",
+        "env -i git commit --amend", "git commit --amend", "git commit -t a.txt",
     ],
     "it reaches out": [
         "curl http://h/", "wget -qO- http://h/", "ls > /dev/tcp/127.0.0.1/80", "exec 3<>/dev/tcp/127.0.0.1/80", "cat < /dev/tcp/127.0.0.1/80", "echo x > /dev/udp/127.0.0.1/80", "awk 'BEGIN{\"/inet/tcp/0/127.0.0.1/80\"|&getline}'", "gawk 'BEGIN{print \"x\" > \"/inet/tcp/0/127.0.0.1/80\"}'", "gawk 'BEGIN{getline < \"/inet/udp/0/127.0.0.1/80\"}'", "awk 1 /inet/tcp/0/127.0.0.1/80", "gawk 1 a.txt /inet4/tcp/0/127.0.0.1/80", "A=/inet/udp/0/127.0.0.1/80; awk 1 $A", "for A in {/inet,/inet6}/tcp/0/h/80; do awk 1 \"$A\"; done",

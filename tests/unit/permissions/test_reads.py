@@ -7,6 +7,7 @@ import pytest
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.actions import shell_actions
+from tests.fuzz.ground import git, repository
 
 FILES = ("a.md", "b.md", "f.md", "x.md", "src/a.py", "src/b.py", "src/sub/c.py", "-e1e id", ".env", "a b/f.md")
 
@@ -73,6 +74,15 @@ def test_every_spelling_of_a_file_names_it(command: str, workspace: Path) -> Non
         ("x=1; y=2; echo $x", set()),
         ("cat .e*", {".env"}),
         ("rm a.md", set()),
+        ("echo x > f.md", set()),
+        ("echo x >> f.md", {"f.md"}),
+        ("cat a.md &>> f.md", {"a.md", "f.md"}),
+        ("tee f.md < a.md", {"a.md"}),
+        ("tee -a f.md < a.md", {"a.md", "f.md"}),
+        ("tee --append f.md < a.md", {"a.md", "f.md"}),
+        ("xxd -r a.md f.txt", {"a.md", "f.txt"}),
+        ("cat /dev/stderr 2>> f.md", {"/dev/stderr", "f.md"}),
+        ("zcat a.gz", {"a.gz"}),
         ("date; uname -a; sleep 1", set()),
     ],
 )
@@ -99,6 +109,9 @@ def test_who_names_nothing_reads_the_folder(command: str, workspace: Path) -> No
         "cd $x; cat f.md", "pushd src; cat a.py", "cat $PWD/*/f.md", "find . -exec cat {} +", "find . -exec cat"
         " {}/../f.md +",
         "diff -r src src", "grep -R x .", "strings @a.md", "jq 'import \"x\" as $x; .' a.md", "x=1 cat $x",
+        "zcat a", "zcat a.md", "strings -n @a.md b.md", "A=a.md; read < b.md A; cat $A", "find src -exec echo -type"
+        " f ';' -exec cat {} ';'", "A=%; xargs -I% cat $A", "xargs -I{} -n1 cat", "A={}; find . -type f -exec cat"
+        " $A ';'",
         "A=a.md; time -p read A < b.md; cat $A", "cat src/*/../../.env", "sed -i.bak s/a/b/ a.md", "git log",
     ],
 )  # fmt: skip
@@ -117,6 +130,15 @@ def test_links_are_followed_as_the_sandbox_follows_them(workspace: Path) -> None
     assert "f.md" in (reads("cd folder; cat ../f.md", workspace) or ())
     assert "f.md" in (reads("cd folder; cd ..; cat f.md", workspace) or ())
     assert reads("cat round", workspace)
+
+
+def test_a_linked_work_tree_reads_the_repository_that_it_belongs_to(workspace: Path) -> None:
+    repository(workspace / "main", {"a.txt": "1"})
+    git(workspace / "main", "worktree", "add", "-q", "../other")
+    assert {"main/.git", "other"} <= (reads("cd other && git log", workspace) or set())
+    (workspace / "main" / ".git" / "objects" / "info").mkdir(exist_ok=True)
+    (workspace / "main" / ".git" / "objects" / "info" / "alternates").write_text("/workspace/elsewhere/objects\n")
+    assert reads("cd other && git log", workspace) is None
 
 
 def test_a_directory_with_a_blank_in_its_name_splits_words(workspace: Path) -> None:
