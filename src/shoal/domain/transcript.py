@@ -217,12 +217,13 @@ def _by(author: Author, text: str) -> str:
     return untrusted_block(author.id, said)
 
 
-def _describe(attachment: Attachment, author: Author) -> str:
+def _describe(attachment: Attachment, said: UserSaid) -> str:
     where = ": ".join(part for part in (attachment.path, attachment.error) if part) or "not downloaded"
     told = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
     if attachment.excerpt:
         told = f"{told}\n{attachment.excerpt}"
-    return told if author.trusted else untrusted_block(author.id, told)
+    source = said.tainted_by if said.author.trusted else said.author.id
+    return untrusted_block(source, told) if source or not said.author.trusted else told
 
 
 def _revision(revised: Revised) -> str:
@@ -242,7 +243,7 @@ def _after_untrusted(said: UserSaid) -> list[str]:
 
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    attached = (_describe(attachment, said.author) for attachment in said.attachments)
+    attached = (_describe(attachment, said) for attachment in said.attachments)
     parts = [*revised, *_after_untrusted(said), _by(said.author, text), *attached]
     if context:
         parts.append(context)
