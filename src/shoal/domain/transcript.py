@@ -170,7 +170,10 @@ class Transcript:
 
     def _add_note(self, seq: int, note: UserSaid) -> None:
         """What came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run."""
-        self._notes.append(Entry(seq, self.turn, UserMessage(_by(note.author, note.text))))
+        said = _by(note.author, note.text)
+        if note.tainted_by and note.author.trusted:
+            said = untrusted_block(note.tainted_by, said)
+        self._notes.append(Entry(seq, self.turn, UserMessage(said)))
         if self._open is None:
             self._put_notes()
 
