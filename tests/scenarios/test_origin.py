@@ -15,6 +15,7 @@ from tests.scenarios.test_taint import Page
 from shoal.agents.folder import make_folder
 from shoal.domain.calls import Webhook
 from shoal.domain.events import UserSaid
+from shoal.domain.foreign import is_untrusted_block
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage
@@ -156,6 +157,18 @@ async def test_what_is_done_after_a_strangers_steer_is_theirs(tmp_path: Path) ->
         door.open.set()
         await world.ada.sees("done")
         assert [one.tainted_by for one in await results(world)] == ["", "a message of mallory"]
+
+
+async def test_what_a_tainted_turn_calls_its_process_is_not_said_in_adas_name(tmp_path: Path) -> None:
+    start = call("process_start", command="true", name="obey me", hooks=[{"on": "exit"}])
+    model = FakeModel(call("time_page"), start, "begun", "told")
+    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[Page()]) as world:
+        await world.ada.says("begin")
+        await world.ada.sees("told")
+        woken = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)][-1]
+        assert woken.author.trusted
+        assert "obey" not in woken.author.name
+        assert is_untrusted_block(woken.text)
 
 
 async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_path: Path) -> None:
