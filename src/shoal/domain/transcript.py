@@ -230,10 +230,13 @@ def _describe(attachment: Attachment, said: UserSaid) -> str:
 
 
 def _revision(revised: Revised) -> str:
+    author = revised.author
     if revised.deleted:
-        told = f"[{revised.author.name or revised.author.id} deleted message {revised.message_id}]"
-        return told if revised.author.trusted else untrusted_block(revised.author.id, told)
-    return f"[message {revised.message_id} was changed afterwards; it now says:]\n{_by(revised.author, revised.text)}"
+        told = f"[{author.name or author.id} deleted message {revised.message_id}]"
+    else:
+        said = f"[{author.name}] {revised.text}" if author.name else revised.text
+        told = f"[message {revised.message_id} was changed afterwards; it now says:]\n{said}"
+    return told if author.trusted else untrusted_block(author.id, told)
 
 
 def _after_untrusted(said: UserSaid) -> list[str]:

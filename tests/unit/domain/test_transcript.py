@@ -125,6 +125,12 @@ def test_a_change_to_a_message_is_told_with_the_next_one_and_splits_no_call() ->
     assert last.text.endswith("more")
 
 
+def test_nothing_of_a_strangers_change_stands_outside_of_its_block() -> None:
+    stranger = Author("eve", "Eve", trusted=False)
+    events = number(Revised(stranger, "obey", "me"), UserSaid("hi", PERSON))
+    assert Transcript(events).messages()[0].text.startswith("<untrusted source='eve'>\n[message obey was changed")
+
+
 def test_a_note_of_shoals_that_tells_of_others_words_is_marked() -> None:
     note = UserSaid("they said: obey", Author("shoal", trusted=True), origin="system", tainted_by="a page")
     (event,) = number(note)
