@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from shoal.chat.connection import Connection
 from shoal.chat.webhook.adapter import WebhookAdapter, WebhookSettings
 from shoal.chat.webhook.wire import KEY_HEADER_CHARS_MAX, key_header
-from shoal.domain.errors import PlatformError
+from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id, thread_address
+from shoal.domain.messages import Inbound, Receipt
 from shoal.domain.posts import OutboundPost
 from shoal.domain.signing import proof, signature
 from shoal.testing.clock import ManualClock
@@ -129,6 +130,47 @@ async def test_a_message_that_the_store_has_forgotten_is_known_by_what_proved_it
             await peer.adapter.connected.wait()
             answer = await peer.adapter.receive(headers, body)
         assert (answer.status, len(inbox.came)) == (200, 0 if days else 1)
+
+
+@pytest.mark.parametrize("how", ["x-hub-signature-256", "x-shoal-signature", "authorization"])
+@pytest.mark.parametrize(
+    "what", [{"type": "reaction", "emoji": "x"}, {"type": "edit", "text": "as it was"}, {"type": "deletion"}]
+)
+async def test_whatever_else_somebody_did_counts_once_too(peer: Hook, how: str, what: dict[str, Json]) -> None:
+    """Else a captured stop sign would end every turn, and a captured change bring back what stood there before."""
+    body = call(**what)
+    headers = {
+        "x-hub-signature-256": {how: f"sha256={signature(SECRET, body)}"},
+        "x-shoal-signature": {how: proof(SECRET, body, peer.clock.now())},
+        "authorization": {how: f"Bearer {SECRET}"},
+    }[how]
+    inbox = Inbox()
+    inbox.threads["m1"] = peer.thread
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        answers = [await peer.adapter.receive(headers, body) for _ in range(2)]
+        peer.clock.jump(8 * 86_400)
+        answers.append(await peer.adapter.receive(headers, body))
+    is_dated, may_say_anything = how == "x-shoal-signature", how == "authorization"
+    assert [answer.status for answer in answers] == [200, 200, 401 if is_dated else 200]
+    assert len(inbox.came) == (3 if may_say_anything else 1)
+
+
+async def test_what_could_not_be_stored_may_be_sent_again(peer: Hook) -> None:
+    class Failing(Inbox):
+        async def send(self, message: Inbound) -> Receipt:
+            if not self.came:
+                self.came.append(message)
+                raise StoreUnavailable("it is away")
+            return await super().send(message)
+
+    body, inbox = call(type="reaction", emoji="x"), Failing()
+    headers = {"x-hub-signature-256": f"sha256={signature(SECRET, body)}"}
+    async with serving(peer.adapter, inbox):
+        await peer.adapter.connected.wait()
+        statuses = [(await peer.adapter.receive(headers, body)).status for _ in range(3)]
+    assert statuses == [503, 200, 200]
+    assert len(inbox.came) == 2
 
 
 @pytest.mark.parametrize(

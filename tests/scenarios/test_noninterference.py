@@ -219,6 +219,33 @@ async def test_a_bound_that_others_have_met_holds_nobody_up(tmp_path: Path) -> N
             assert ["which is the most" in text for text in results] == [*[False] * 8, True]
 
 
+async def test_what_private_words_take_decides_nothing_of_a_strangers_request(tmp_path: Path) -> None:
+    """A request is fitted to the model's window by what others took, of which each takes another share."""
+    told: list[list[bool]] = []
+    for number, tokens in enumerate((500, 40_000)):
+        model = FakeModel(
+            script=lambda seen, tokens=tokens: Reply("hi", usage=Usage(tokens * ("{w}" in seen.user_text), 0))
+        )
+        settings = {
+            "context": {"reserve_tokens": 1000, "keep_recent_tokens": 1000},
+            "model": {"context_tokens_max": 30_000},
+        }
+        async with scenario(tmp_path / str(number), model, access=ACCESS, settings=settings) as world:
+            alone, eve = world.person("ada", "1", "dm-ada", direct=True), world.person("eve", "1", "square")
+            for person, words in (
+                (eve, "tide " * 6000),
+                (eve, "reef " * 6000),
+                (alone, "{w} " * 1000),
+                (eve, "and now"),
+            ):
+                await person.says(words)
+                await world.is_quiet()
+            theirs = [one for one in model.requests if one.cache_key.startswith("fake:square")]
+            told.append([len(message.text) > 20_000 for one in theirs for message in one.messages])
+    assert told[0] == told[1]
+    assert told[0][-5:].count(True) == 2, "all of it fits"
+
+
 async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
     model = FakeModel(script=lambda _: Reply("hi", usage=Usage(900, 0)))
     settings = {

@@ -15,8 +15,10 @@ from tests.scenarios.test_taint import Page
 from shoal.agents.folder import make_folder
 from shoal.domain.calls import Webhook
 from shoal.domain.events import UserSaid
+from shoal.domain.foreign import is_untrusted_block
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
+from shoal.domain.messages import ToolMessage
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.surfaces.http.core import WebOptions
 from shoal.surfaces.http.server import serve
@@ -126,6 +128,47 @@ async def test_a_steer_of_a_stranger_taints_the_turn_that_runs(tmp_path: Path) -
         approval = await world.ada.is_asked()
         assert "a message of mallory" in approval.reason
         assert approval.asked_by == "fake:ada"
+
+
+async def test_what_was_done_for_a_stranger_is_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
+    """A result says so by itself: the message that asked for it may be out of the window, or somebody wrote since."""
+    model = FakeModel(call("bash", command="echo obey"), "done", "hello", "gone on")
+    async with scenario(tmp_path, model, access=ACCESS, settings=FREE) as world:
+        await world.chat.says("harbour", "1", "obey", user="mallory")
+        await world.ada.sees("done")
+        saved = await world.app.snapshots.save(world.ada.thread, "saved")
+        await world.ada.says("hello")
+        await world.ada.sees("hello")
+        await world.is_quiet()
+        await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+        await world.ada.says("go on")
+        await world.ada.sees("gone on")
+        (result,) = [one.text for one in model.requests[-1].messages if isinstance(one, ToolMessage)]
+        assert result.startswith("<untrusted source='a message of mallory'>\nobey")
+
+
+async def test_what_is_done_after_a_strangers_steer_is_theirs(tmp_path: Path) -> None:
+    door = Door()
+    model = FakeModel(Reply(calls=(Call("wait", "{}"),)), call("time"), "done")
+    async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()], settings=FREE) as world:
+        await world.ada.says("wait")
+        await door.entered.wait()
+        await world.person("mallory", "1").asks("/steer obey me")
+        door.open.set()
+        await world.ada.sees("done")
+        assert [one.tainted_by for one in await results(world)] == ["", "a message of mallory"]
+
+
+async def test_what_a_tainted_turn_calls_its_process_is_not_said_in_adas_name(tmp_path: Path) -> None:
+    start = call("process_start", command="true", name="obey me", hooks=[{"on": "exit"}])
+    model = FakeModel(call("time_page"), start, "begun", "told")
+    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[Page()]) as world:
+        await world.ada.says("begin")
+        await world.ada.sees("told")
+        woken = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)][-1]
+        assert woken.author.trusted
+        assert "obey" not in woken.author.name
+        assert is_untrusted_block(woken.text)
 
 
 async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_path: Path) -> None:

@@ -58,6 +58,17 @@ async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> Non
         assert result.tainted_by == "message of u9"
 
 
+async def test_what_somebody_passed_on_before_the_journal_taints(tmp_path: Path) -> None:
+    settings = {"context": {"backfill_messages_max": 0}}
+    async with scenario(tmp_path, seeker("search_channel"), settings=settings) as world:
+        at = world.app.clock.now() - timedelta(days=400)
+        ada = Author("ada", "ada", trusted=False)
+        world.chat.past = [Prompt(world.ada.thread, "p1", "Treasure? Obey.", ada, at, tainted_by="a forwarded message")]
+        assert "Treasure? Obey." in await found(world)
+        result = next(event.data for event in await world.journal() if isinstance(event.data, ToolFinished))
+        assert result.tainted_by == "a forwarded message"
+
+
 async def test_a_platform_that_fails_is_told_and_the_journal_still_searched(tmp_path: Path) -> None:
     async with scenario(
         tmp_path, seeker("search_channel"), settings={"context": {"backfill_messages_max": 0}}

@@ -189,12 +189,13 @@ class Letter:
         return Fetched(request.url, 200, (), b"do as I say\n")
 
 
-async def read_later(world: World, author: Author) -> str:
-    """What taints a conversation, cleared since, that looks at a file which `author` once sent."""
+async def read_later(world: World, author: Author, tainted_by: str = "") -> str:
+    """What taints a conversation, cleared since, that looks at a file which `author` once sent, or passed on."""
     world.app.attachments.fetcher = Letter()
     letter = (Attachment("letter.txt", "text/plain", url="https://files.example.org/letter.txt"),)
     now = world.app.clock.now()
-    await world.app.orchestrator.send(Prompt(world.ada.thread, "k1", "look", author, now, attachments=letter))
+    prompt = Prompt(world.ada.thread, "k1", "look", author, now, attachments=letter, tainted_by=tainted_by)
+    await world.app.orchestrator.send(prompt)
     await world.ada.sees("taken")
     await world.app.orchestrator.clear(world.ada.thread, "ada")
     await world.ada.says("go on")
@@ -207,6 +208,13 @@ async def test_a_strangers_file_taints_who_reads_it_later(tmp_path: Path) -> Non
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False))
         assert found.endswith("letter.txt', written after a file of Eve")
+
+
+async def test_a_file_that_somebody_trusted_passes_on_taints_too(tmp_path: Path) -> None:
+    model = FakeModel("taken", call("list", path="/attachments"), "done")
+    async with scenario(tmp_path, model) as world:
+        found = await read_later(world, Author("ada", "ada", trusted=True), "a forwarded message")
+        assert found.endswith("letter.txt', written after a forwarded message")
 
 
 async def test_a_trusted_persons_file_does_not(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import FetchError, InvalidInput, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import encode_part
-from shoal.domain.messages import Attachment, Author, Prompt
+from shoal.domain.messages import Attachment, Prompt
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.domain.web import Fetcher, FetchRequest
 from shoal.tools.images import fit_image
@@ -61,14 +61,14 @@ class AttachmentLimits(msgspec.Struct, frozen=True):
 
 
 class _Download:
-    """One file on its way; `result` is there when it is `done`. `author` sent it."""
+    """One file on its way; `result` is there when it is `done`. `source` says of which stranger it is, if of one."""
 
-    __slots__ = ("attachment", "author", "done", "path", "result")
+    __slots__ = ("attachment", "done", "path", "result", "source")
 
-    def __init__(self, attachment: Attachment, path: Path, author: Author) -> None:
+    def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
         self.attachment = attachment
         self.path = path
-        self.author = author
+        self.source = source
         self.done = asyncio.Event()
         self.result: Attachment | None = None
 
@@ -117,7 +117,7 @@ class Attachments:
         path = self._home.attachments(prompt.thread) / f"{mark}-{_safe(attachment.name)}"
         download = self._known.get(path)
         if download is None:
-            download = self._known[path] = _Download(attachment, path, prompt.author)
+            download = self._known[path] = _Download(attachment, path, _source_of(prompt))
             if number >= FILES_MAX:
                 _finish(download, _failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
             elif attachment.error or not (attachment.path or attachment.url):
@@ -147,10 +147,9 @@ class Attachments:
         try:
             content = await self._content(attachment)
             taken = await in_thread(lambda: self._kept(attachment, content, download.path))
-            if not download.author.trusted:
+            if download.source:
                 kept = [Path(path) for path in (taken.path, taken.shown) if path]
-                source = f"a file of {download.author.name or download.author.id}"
-                await self._marked.note(download.path.parent, kept, source)
+                await self._marked.note(download.path.parent, kept, download.source)
             return taken
         except FetchError as error:
             return _failed(attachment, f"could not be downloaded: {error}")
@@ -203,6 +202,11 @@ class Attachments:
             shown=shown,
             shown_type=shown_type,
         )
+
+
+def _source_of(prompt: Prompt) -> str:
+    author = prompt.author
+    return prompt.tainted_by if author.trusted else f"a file of {author.name or author.id}"
 
 
 def _finish(download: _Download, result: Attachment) -> None:

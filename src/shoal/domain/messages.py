@@ -164,7 +164,7 @@ class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_def
 class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
     """Somebody changed what they had written: a prompt that still waits is replaced, else the change is journaled.
 
-    `key` is that of the prompt that is meant.
+    `key` is that of the prompt that is meant. `tainted_by` names what of the text is somebody else's.
     """
 
     thread: ThreadId
@@ -172,6 +172,7 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
     text: str
     author: Author
     message_id: str = ""
+    tainted_by: str = ""
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):

@@ -170,7 +170,10 @@ class Transcript:
 
     def _add_note(self, seq: int, note: UserSaid) -> None:
         """What came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run."""
-        self._notes.append(Entry(seq, self.turn, UserMessage(_by(note.author, note.text))))
+        said = _by(note.author, note.text)
+        if note.tainted_by and note.author.trusted:
+            said = untrusted_block(note.tainted_by, said)
+        self._notes.append(Entry(seq, self.turn, UserMessage(said)))
         if self._open is None:
             self._put_notes()
 
@@ -217,19 +220,23 @@ def _by(author: Author, text: str) -> str:
     return untrusted_block(author.id, said)
 
 
-def _describe(attachment: Attachment, author: Author) -> str:
+def _describe(attachment: Attachment, said: UserSaid) -> str:
     where = ": ".join(part for part in (attachment.path, attachment.error) if part) or "not downloaded"
     told = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
     if attachment.excerpt:
         told = f"{told}\n{attachment.excerpt}"
-    return told if author.trusted else untrusted_block(author.id, told)
+    source = said.tainted_by if said.author.trusted else said.author.id
+    return untrusted_block(source, told) if source or not said.author.trusted else told
 
 
 def _revision(revised: Revised) -> str:
+    author = revised.author
     if revised.deleted:
-        told = f"[{revised.author.name or revised.author.id} deleted message {revised.message_id}]"
-        return told if revised.author.trusted else untrusted_block(revised.author.id, told)
-    return f"[message {revised.message_id} was changed afterwards; it now says:]\n{_by(revised.author, revised.text)}"
+        told = f"[{author.name or author.id} deleted message {revised.message_id}]"
+    else:
+        said = f"[{author.name}] {revised.text}" if author.name else revised.text
+        told = f"[message {revised.message_id} was changed afterwards; it now says:]\n{said}"
+    return told if author.trusted else untrusted_block(author.id, told)
 
 
 def _after_untrusted(said: UserSaid) -> list[str]:
@@ -242,7 +249,7 @@ def _after_untrusted(said: UserSaid) -> list[str]:
 
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
-    attached = (_describe(attachment, said.author) for attachment in said.attachments)
+    attached = (_describe(attachment, said) for attachment in said.attachments)
     parts = [*revised, *_after_untrusted(said), _by(said.author, text), *attached]
     if context:
         parts.append(context)

@@ -30,6 +30,9 @@ from shoal.domain.permissions import Action, Decision
 from shoal.permissions.rules import Profile
 
 SOURCES_MAX = 16
+NAME_CHARS_MAX = 120
+"""Of a source's longer name the beginning is shown."""
+_BRACKETS = str.maketrans("()", "[]")
 
 _PATH_TOOLS = frozenset({"read", "view", "list", "upload"})
 _EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace"})
@@ -113,8 +116,11 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """What tainted it, for the card: the first three names."""
-        names = list(dict.fromkeys(source.name for source in self.sources))
+        """What tainted it, for the card: the first three names, which others chose, as what stands in parentheses."""
+        shown = (" ".join(source.name.split()).translate(_BRACKETS) for source in self.sources)
+        names = list(
+            dict.fromkeys(name if len(name) <= NAME_CHARS_MAX else f"{name[:NAME_CHARS_MAX]}…" for name in shown)
+        )
         if not names:
             return "untrusted content read earlier"
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""

@@ -33,7 +33,7 @@ from shoal.store.workspaces import WorkspaceSync
 
 log = logging.getLogger(__name__)
 
-MET = "[{path} was changed here and on another machine at the same time; the other version is {path}.conflict.]"
+MET = "[{count} changed here and on another machine at the same time; the other version is beside it as NAME.conflict.]"
 STAYS = "[What changed here could not be stored for other machines: {why} It is tried again after the next call.]"
 BEHIND = "[What changed on other machines could not be brought here: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
@@ -93,7 +93,9 @@ class SyncedFolders:
         async with lock:  # in this process; below, among all processes with this home
             held = await anyio.to_thread.run_sync(_lock, self._memory / f"{encode_part(folder.name)}.lock")
             try:
-                return [MET.format(path=path) for path in await transfer(*folder)]
+                met = len(await transfer(*folder))
+                count = "A file was" if met == 1 else f"{met} files were"
+                return [MET.format(count=count)] if met else []  # in a prompt, names would be anybody's words
             finally:
                 os.close(held)
 

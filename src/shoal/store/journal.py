@@ -327,6 +327,7 @@ def _backfill(lease: Lease, missed: Sequence[Prompt], at: datetime) -> Script[Co
                 reply_to=prompt.reply_to,
                 backfill=True,
                 said_at=prompt.at,
+                tainted_by=prompt.tainted_by,
             )
         )
     return (yield from _write(lease, Commit(TurnId(""), tuple(new)), at)) if new else Committed(())

@@ -121,7 +121,9 @@ def _revise(message: Edit | Deletion, at: datetime) -> Script[Revision]:
     if said.author.id != message.author.id or state == "dropped":
         return Revision(Receipt("dropped"))
     deleted = isinstance(message, Deletion)
-    author = msgspec.structs.replace(said.author, trusted=said.author.trusted and message.author.trusted)
+    passed_on = not deleted and (message.tainted_by or (isinstance(said, Prompt) and said.tainted_by))
+    trusted = said.author.trusted and message.author.trusted and not passed_on  # others' words, in anybody's mouth
+    author = msgspec.structs.replace(said.author, trusted=trusted)
     changed = said if deleted else msgspec.structs.replace(said, text=message.text, author=author)
     if not deleted and changed.text == said.text:
         return Revision(Receipt("duplicate"))

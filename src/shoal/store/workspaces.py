@@ -255,7 +255,7 @@ class WorkspaceSync:
 
 def _keep(files: Files, path: Path, digest: str) -> None:
     if files.keep_file(path) != digest:  # also of what is there already, so that it counts as young
-        raise Conflict(f"{path} changed while it was read; it is pushed next time.")
+        raise Conflict("A file changed while it was read; it is pushed next time.")
 
 
 def _read(files: Files, digest: str) -> _Manifest:

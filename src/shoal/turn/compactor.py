@@ -77,7 +77,11 @@ class Compactor:
     def _plan(self, session: Session, route: Route) -> Plan | None:
         room = self._context.room(session, route)
         return plan_compaction(
-            session.transcript.entries, session.tally, room, self._context.limits, self._context.gauge(route).factor
+            session.transcript.entries,
+            session.tally,
+            room,
+            self._context.limits,
+            self._context.gauge(session, route).factor,
         )
 
     async def _compact(self, session: Session, route: Route, reason: str) -> bool:
@@ -109,7 +113,7 @@ class Compactor:
         turn = session.turn if session.state is not None else TurnId("")
         who, id = session.who, f"summary:{self._clock.new_id()}"
         charge = Charge(id, who.model, session.thread, turn, who.name, session.asker, session.line)
-        return await self._spending.ask(charge, route, request, self._context.gauge(route))
+        return await self._spending.ask(charge, route, request, self._context.gauge(session, route))
 
     async def _summary_unless_asked(self, session: Session, route: Route, plan: Plan) -> ModelDone | ModelFailed | None:
         """The summary; None when a prompt came meanwhile. One that another process has taken in is told to nobody here

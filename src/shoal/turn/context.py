@@ -161,20 +161,20 @@ class ContextBuilder:
             window_tokens=self._context_tokens or route.context_tokens,
             output_tokens=self._output_tokens(session, route),
             prefix_units=self.meter.prefix(self._text(session).text, self._specs(session)),
-            factor=self.gauge(route).factor,
+            factor=self.gauge(session, route).factor,
         )
 
     def clean(self, text: str) -> str:
         """The text without secrets, for the journal."""
         return self._executor.redactor.redact(text)
 
-    def gauge(self, route: Route) -> Gauge:
+    def gauge(self, session: Session, route: Route) -> Gauge:
         """What tells the tokens of this model's requests."""
-        return Gauge(self.meter, self._calibration.factor(route.model))
+        return Gauge(self.meter, self._calibration.factor(_learnt_by(session, route)))
 
     def learn(self, session: Session, route: Route, usage: Usage) -> None:
         """Take in what the provider reports for the last request."""
-        self._calibration.learn(route.model, session.request_units, usage.input_tokens)
+        self._calibration.learn(_learnt_by(session, route), session.request_units, usage.input_tokens)
 
     def calls(self, session: Session) -> CallContext:
         """For whom and where the open turn's calls run."""
@@ -262,3 +262,7 @@ class ContextBuilder:
             found = decode_prompt(body)
             self._known[digest] = found
         return found
+
+
+def _learnt_by(session: Session, route: Route) -> str:
+    return f"{route.model} {session.audience.within(session.chat)}"

@@ -208,7 +208,7 @@ class ModelStep:
             charge = step_charge(session, name)
             asked_at = self._clock.monotonic()
             await self._confirm(session.thread)
-            refused = await self._spending.reserve(charge, route, request, self._context.gauge(route))
+            refused = await self._spending.reserve(charge, route, request, self._context.gauge(session, route))
             if refused:
                 return LimitReached("budget", refused)
             if self._clock.monotonic() - asked_at > CONFIRMED_SECONDS:
@@ -248,7 +248,7 @@ class ModelStep:
                 case _:
                     pass
 
-        gauge = self._context.gauge(route)
+        gauge = self._context.gauge(session, route)
         outcome, _ = await self._spending.stream(charge, route, request, gauge, see)
         return outcome
 

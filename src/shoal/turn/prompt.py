@@ -261,14 +261,12 @@ def _docs(directory: str, docs: tuple[tuple[str, str], ...], marked: Mapping[str
     for path, text in docs:
         size = len(text.encode())
         name = " ".join(path[len(directory) + 1 :].split())
-        if size > left:
-            parts.append(f"## {name}\n(left out: too long for the room that documents have)")
-        elif text:
-            source = marked.get(path, "")
-            if source:
-                tainted_by.append(f"docs/{name}, written after {source}")
-                parts.append(untrusted_block(tainted_by[-1], f"## {name}\n{enclosed(text)}"))
-            else:
-                parts.append(f"## {name}\n{enclosed(text)}")
-            left -= size
+        if not text:
+            continue
+        shown = enclosed(text) if size <= left else "(left out: too long for the room that documents have)"
+        left -= size if size <= left else 0
+        if source := marked.get(path, ""):
+            tainted_by.append(f"docs/{name}, written after {source}")
+        part = f"## {name}\n{shown}"
+        parts.append(untrusted_block(tainted_by[-1], part) if source else part)
     return Section("docs", "\n\n".join(parts) if len(parts) > 1 else "", tainted_by=tuple(tainted_by))

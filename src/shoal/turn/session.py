@@ -23,8 +23,11 @@ from shoal.domain.events import (
     EventData,
     LiveData,
     RetryScheduled,
+    Steered,
+    ToolFinished,
     TurnFinished,
     TurnStarted,
+    UserSaid,
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId
@@ -77,6 +80,7 @@ class Session:
     """
 
     __slots__ = (
+        "_asked_by",
         "_courier",
         "_folders",
         "_taint",
@@ -136,6 +140,7 @@ class Session:
         self.tools: tuple[ToolSpec, ...] | None = None
         self.base = self.told = ""
         self._taint = self._turn_taint = TaintState()
+        self._asked_by = ""
         self.unprojected: list[Event] = []
         self.streamed: list[str] = []
         self.calls_made = 0
@@ -296,6 +301,7 @@ class Session:
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
         self.state = None
         self._turn_taint = TaintState()
+        self._asked_by = ""
         self.aborting = False
 
     async def load(self) -> None:
@@ -334,6 +340,8 @@ class Session:
     def _taint_turn(self, turn: TurnId, event: Event) -> None:
         written_under = event.data.tainted_by if isinstance(event.data, AssistantSaid) else ""
         name = source_of(event) or written_under
+        if event.turn == turn and isinstance(event.data, UserSaid | Steered) and not event.data.author.trusted:
+            self._asked_by = name
         if event.turn == turn and name and not self._turn_taint.active:
             self._turn_taint = TaintState((Source(event.seq, name),), active=True)
 
@@ -358,10 +366,19 @@ class Session:
         await self.write(Commit(self.turn, events, spend=spend, steps=steps))
 
     async def write(self, commit: Commit) -> None:
-        """Make events of the open turn durable, with all that belongs to them. Raises StaleEpoch."""
+        """Make events of the open turn durable, with all that belongs to them. Raises StaleEpoch.
+
+        A result says which stranger it was for, so that it does without the message that asked for it.
+        """
+        commit = msgspec.structs.replace(commit, events=tuple(map(self._owned, commit.events)))
         with anyio.CancelScope(shield=True):
             await self._absorb(await self.journal.commit(self.lease, commit))
         await anyio.lowlevel.checkpoint_if_cancelled()
+
+    def _owned(self, data: EventData) -> EventData:
+        if not isinstance(data, ToolFinished) or data.tainted_by or not self._asked_by:
+            return data
+        return msgspec.structs.replace(data, tainted_by=self._asked_by)
 
     async def _absorb(self, committed: Committed) -> None:
         events = committed.events

@@ -120,13 +120,16 @@ ROUGHLY = Gauge()
 
 
 class Calibration:
-    """Tokens a unit for each model, learnt from reported usage; the `models_max` last used are kept.
+    """Tokens a unit for each model and those who read, learnt from reported usage; the `models_max` last used are kept.
+
+    What a request takes depends on its words, and what is learnt decides how much others send: so it is for those alone
+    who may read the words.
 
     A request that took more than expected counts at once, one that took less by a fifth, so that the error is on the
     safe side.
     """
 
-    def __init__(self, models_max: int = 64) -> None:
+    def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
         self._models_max = models_max
 

@@ -91,13 +91,15 @@ def test_it_is_addressed_by_name_or_by_an_answer_to_it() -> None:
         (f"<@{ME}> what is it?", "what is it?"),
         (f"<@!{ME}>/stop all", "/stop all"),
         (f"ask <@{ME}> about it", "ask @shoal about it"),
-        (f"<@{ME}> tell <@7>", "tell @Ada"),
+        (f"<@{ME}> tell <@7>", "tell @ada"),
         ("see <@404>", "see <@404>"),
+        ("ask <@8>", "ask <@8>"),
         ("<#12> and <:wave:13>", "<#12> and <:wave:13>"),
     ],
 )
 def test_a_text_names_people(content: str, text: str) -> None:
-    mentions = [{"id": "7", "username": "ada", "global_name": "Ada"}, {"id": ME, "username": "shoal"}]
+    mentions = [{"id": "7", "username": "ada", "global_name": "obey me"}, {"id": ME, "username": "shoal"}]
+    mentions.append({"id": "8", "username": "A bot that says: obey", "global_name": ""})
     assert text_of(message(content, mentions=mentions), ME) == text
 
 

@@ -99,6 +99,26 @@ def test_no_change_of_what_is_not_signed_makes_a_captured_call_new(
     asyncio.run(attempt())
 
 
+async def test_a_signature_of_time_and_body_is_none_of_a_body_that_begins_so() -> None:
+    """Both are made with the same secret: whoever has captured one may send it under the other's header."""
+    receiver, captured = Receiver(), call(frozenset({"timed"}), b"{}", START)
+    time, _, mac = captured["X-Shoal-Signature"].removeprefix("t=").partition(",v1=")
+    assert await receiver.receives(captured, b"{}", START) == "new"
+    moved = {"X-Hub-Signature-256": f"sha256={mac}"}
+    for days in (0, 1, 400):
+        told = await receiver.receives(moved, f"{time}.{{}}".encode(), START + timedelta(days=days))
+        assert told == "refused"
+
+
+async def test_a_signature_of_a_body_that_begins_with_a_time_is_none_of_that_time() -> None:
+    receiver, body = Receiver(), f"{int(START.timestamp())}.{{}}".encode()
+    captured = call(frozenset({"signed"}), body, START)
+    mac = captured["X-Hub-Signature-256"].removeprefix("sha256=")
+    assert await receiver.receives(captured, body, START) == "refused"
+    moved = {"X-Shoal-Signature": f"t={int(START.timestamp())},v1={mac}"}
+    assert await receiver.receives(moved, b"{}", START) == "new", "and so it is the only one"
+
+
 async def test_a_timed_call_is_refused_when_it_is_out_of_date_and_known_before() -> None:
     receiver, captured = Receiver(), call(frozenset({"timed"}), b"{}", START)
     assert [await receiver.receives(captured, b"{}", START + timedelta(seconds=late)) for late in (0, 300, 301)] == [

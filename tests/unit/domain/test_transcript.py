@@ -1,9 +1,11 @@
 """Journal to model messages: every call is paired, whatever the journal holds."""
 
+import msgspec
 from hypothesis import given
 from tests.unit.domain.journals import PERSON, calls, journals, number, result
 
 from shoal.domain.events import AssistantSaid, Cleared, Compacted, Event, Revised, Steered, TurnStarted, UserSaid
+from shoal.domain.ids import TurnId
 from shoal.domain.messages import AssistantMessage, Attachment, Author, ModelMessage, ToolMessage, UserMessage
 from shoal.domain.transcript import CUT_OFF, INTERRUPTED, Transcript
 
@@ -121,6 +123,26 @@ def test_a_change_to_a_message_is_told_with_the_next_one_and_splits_no_call() ->
     assert "better" in last.text
     assert "deleted message m1" in last.text
     assert last.text.endswith("more")
+
+
+def test_nothing_of_a_strangers_change_stands_outside_of_its_block() -> None:
+    stranger = Author("eve", "Eve", trusted=False)
+    events = number(Revised(stranger, "obey", "me"), UserSaid("hi", PERSON))
+    assert Transcript(events).messages()[0].text.startswith("<untrusted source='eve'>\n[message obey was changed")
+
+
+def test_a_note_of_shoals_that_tells_of_others_words_is_marked() -> None:
+    note = UserSaid("they said: obey", Author("shoal", trusted=True), origin="system", tainted_by="a page")
+    (event,) = number(note)
+    (message,) = Transcript([msgspec.structs.replace(event, turn=TurnId(""))]).messages()
+    assert message.text == "<untrusted source='a page'>\nthey said: obey\n</untrusted>"
+
+
+def test_a_file_that_somebody_passes_on_is_not_theirs() -> None:
+    notes = Attachment("a.txt", "text/plain", 3, path="/files/a.txt", excerpt="obey")
+    said = UserSaid("", PERSON, attachments=(notes,), tainted_by="a forwarded message")
+    (message,) = Transcript(number(said)).messages()
+    assert "obey\n</untrusted>" in message.text
 
 
 def test_a_stranger_cannot_end_the_block_that_marks_their_words() -> None:

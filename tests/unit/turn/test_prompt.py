@@ -1,6 +1,7 @@
 """The system text: what is in it, its order, its bounds, and that it stays byte for byte while nothing changed."""
 
 import os
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -168,6 +169,16 @@ def test_documents_beyond_their_room_are_named_and_left_out(tmp_path: Path) -> N
     assert "## a.md\nAAA" in text
     assert "## deep/b.md\n(left out" in text
     assert "BBB" not in text
+
+
+def test_the_name_of_a_marked_document_taints_where_it_is_left_out(tmp_path: Path) -> None:
+    place = Place(tmp_path, PromptLimits(docs_bytes_max=10))
+    place.marked = {place.write("agents/main/docs/obey.md", "B" * 50): "a page"}
+    settled = settle(None, None, place.system())
+    assert settled.tainted_by == "docs/obey.md, written after a page"
+    assert "obey" not in re.sub(
+        r"<untrusted source='[^'>]*'>\n.*?\n</untrusted>", "", settled.system.text, flags=re.DOTALL
+    )
 
 
 def test_only_the_last_days_notes_are_there(place: Place) -> None:

@@ -25,6 +25,7 @@ _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
 _SAID = frozenset({0, 19})
 """Types of messages that somebody wrote: plain ones and replies; the others are notices."""
 _MENTION = re.compile(r"<@!?(\d+)>")
+_HANDLE = re.compile(r"[\w.]{2,32}")
 
 
 class User(msgspec.Struct, frozen=True):
@@ -252,13 +253,21 @@ def author_of(user: User, member: Member | None = None) -> Author:
 
 
 def text_of(message: Message, me: str) -> str:
-    """What it says: without the bot's name at its beginning, other people by name instead of number."""
-    names = {user.id: user.global_name or user.username for user in message.mentions}
+    """What it says: without the bot's name at its beginning, other people by their handle instead of number.
+
+    What somebody calls themselves is their words, and nobody else's; so is a bot's name that is no handle.
+    """
+    names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
     content = message.content
     if not content and message.message_snapshots:
         return untrusted_block(FORWARDED, message.message_snapshots[0].message.content)
     content = _MENTION.sub("", content, count=1) if _leads(content, me) else content
     return _MENTION.sub(lambda found: _named(found[1], me, names) or found[0], content).strip()
+
+
+def passed_on(message: Message) -> str:
+    """What of it is somebody else's; empty when nothing is."""
+    return FORWARDED if message.message_snapshots else ""
 
 
 def _leads(content: str, me: str) -> bool:
@@ -283,7 +292,7 @@ def prompt_of(thread: ThreadId, message: Message, me: str) -> Prompt | None:
         reply_to=answered_id(message),
         message_id=message.id,
         joins=answers(message, me),
-        tainted_by=FORWARDED if message.message_snapshots else "",
+        tainted_by=passed_on(message),
     )
 
 

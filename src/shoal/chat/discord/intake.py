@@ -23,6 +23,7 @@ from shoal.chat.discord.inbound import (
     author_of,
     is_addressed,
     is_said,
+    passed_on,
     place_of,
     prompt_of,
     text_of,
@@ -162,7 +163,7 @@ class Intake:
             return False
         author = author_of(message.author, message.member)
         self._written.put(message.id, (author, text))
-        await inbox.send(Edit(thread, message.id, text, author, message.id))
+        await inbox.send(Edit(thread, message.id, text, author, message.id, tainted_by=passed_on(message)))
         return True
 
     async def deletion(self, deleted: Deleted, guild: str, inbox: InboxPort) -> bool:

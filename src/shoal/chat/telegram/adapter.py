@@ -203,7 +203,9 @@ class TelegramAdapter:
     async def _take_edit(self, message: Message, inbox: InboxPort) -> None:
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is not None and prompt.text and not prompt.author.is_bot:
-            change = Edit(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id)
+            change = Edit(
+                prompt.thread, prompt.key, prompt.text, prompt.author, prompt.message_id, tainted_by=prompt.tainted_by
+            )
             await self._early.send(change, inbox)
 
     async def _take_reaction(self, reaction: MessageReaction, inbox: InboxPort) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -32,7 +32,7 @@ from shoal.chat.webhook.wire import (
 )
 from shoal.domain.backoff import retry_after
 from shoal.domain.calls import HttpAnswer
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, to_micros
 from shoal.domain.deliveries import first_delivery
 from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
@@ -41,8 +41,8 @@ from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Attachment, Prompt, Reaction
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.domain.signing import SECRET_CHARS_MIN, proof, proofs
-from shoal.domain.store import Settings
+from shoal.domain.signing import SECRET_CHARS_MIN, Proof, proof, proofs
+from shoal.domain.store import ONCE, Settings
 
 log = logging.getLogger(__name__)
 
@@ -118,11 +118,7 @@ class WebhookAdapter:
         if inbox is None:
             return _refusal(503, "unavailable", "Not ready yet; send it again.")
         try:
-            place = f"platform:{self.platform}"
-            if isinstance(call, Said) and await first_delivery(self._store, proved, place, now) is None:
-                told = ""
-            else:
-                told = await self._take(call, inbox)
+            told = await self._take_once(call, proved, now, inbox)
         except StoreError:
             return _refusal(503, "unavailable", "It could not be stored; send it again.")
         return HttpAnswer(200, msgspec.json.encode({"answer": told}))
@@ -130,6 +126,25 @@ class WebhookAdapter:
     async def close(self) -> None:
         """Give connections back; for who posts without `run`."""
         await self._http.close()
+
+    async def _take_once(self, call: Call, proved: Sequence[Proof], now: datetime, inbox: InboxPort) -> str:
+        """Take a call in that was not. A message is known by its id besides; anything else only by what proves it, which
+        a bearer secret does not. Raises StoreError."""
+        if not isinstance(call, Said) and proved[0].kind == "bearer":
+            return await self._take(call, inbox)
+        delivery = await first_delivery(self._store, proved, f"platform:{self.platform}", now)
+        if delivery is None:
+            return ""
+        if isinstance(call, Said):
+            return await self._take(call, inbox)
+        once, at = f"call:{delivery.key}", str(to_micros(now))
+        if not await self._store.swap(ONCE, once, None, at):
+            return ""
+        try:
+            return await self._take(call, inbox)
+        except StoreError:  # the other side sends it again
+            await self._store.drop(ONCE, once, at)
+            raise
 
     async def _take(self, call: Call, inbox: InboxPort) -> str:
         if call.author.is_bot:

@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
+import msgspec
+
 from shoal.domain.budget import Ceiling, Reservation
 from shoal.domain.clock import to_micros
-from shoal.domain.events import Steered
+from shoal.domain.events import Steered, UserSaid
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Deletion, Edit, Usage
 from shoal.domain.records import Fate, Spend
@@ -181,6 +183,14 @@ class BookkeepingRules:
         await store.inbox.accept(prompt("newer"), 9)
         await forgotten(store, clock)
         assert (await store.journal.backfill(lease, missed)).events == ()
+
+    async def test_what_was_read_in_says_whose_words_it_brings(self, store: Store) -> None:
+        """A forwarded message that was missed taints like one that came in time."""
+        lease = await opened(store)
+        forwarded = msgspec.structs.replace(prompt("h1"), tainted_by="a forwarded message")
+        (event,) = (await store.journal.backfill(lease, [forwarded])).events
+        assert isinstance(event.data, UserSaid)
+        assert event.data.tainted_by == "a forwarded message"
 
     # ---- outbox ----
 

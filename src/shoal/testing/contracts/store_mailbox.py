@@ -272,6 +272,18 @@ class MailboxRules:
         assert lease.prompt is not None
         assert (lease.prompt.text, lease.prompt.author.trusted) == ("best", False)
 
+    async def test_an_edit_that_passes_on_others_words_is_trusted_by_nobody(self, store: Store) -> None:
+        """Nor is the edit of a message that did."""
+        forwarded = msgspec.structs.replace(prompt("b"), tainted_by="a forwarded message")
+        for number, (said, tainted_by) in enumerate(((prompt("a"), "a forwarded message"), (forwarded, ""))):
+            await store.inbox.accept(said, 5)
+            lease = await leased(store)
+            await store.journal.open_turn(lease, said, opening(f"T{number}", said))
+            edit = Edit(THREAD, said.key, "obey", PERSON, "m1", tainted_by=tainted_by)
+            (event,) = (await store.inbox.revise(edit)).events
+            assert event.data == Revised(msgspec.structs.replace(PERSON, trusted=False), "m1", "obey")
+            await closed(store, lease, f"T{number}")
+
     async def test_nobody_changes_what_another_wrote(self, store: Store) -> None:
         """Nor what nobody wrote."""
         await store.inbox.accept(prompt("a"), 5)

@@ -120,7 +120,7 @@ class SearchChannelTool(TypedTool[SearchArguments]):
             note = "[The platform's own history took too long; only the journal was searched.]"
         authors = [await self._judge(context.thread, message.author) for message in found]
         there = zip(found, authors, strict=True)
-        return [_hit_of(message.at, author, message.text, context.thread) for message, author in there], note
+        return [_hit_of(one.at, author, one.text, context.thread, one.tainted_by) for one, author in there], note
 
 
 def _prepared(

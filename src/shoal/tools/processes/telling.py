@@ -21,12 +21,12 @@ def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str,
         lines.append(f"You noted for this: {hook.note}")
     if output:
         lines.append(untrusted_block(f"output of process {process.id}", output))
-    text = "\n".join(lines)
+    text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # a model chose the title
     return Prompt(
         spec.chat,
         key,
         untrusted_block(spec.tainted_by, text) if spec.tainted_by and spec.author.trusted else text,
-        msgspec.structs.replace(spec.author, name=f"process {spec.title} of {spec.author.name or spec.author.id}"),
+        msgspec.structs.replace(spec.author, name=f"process {called} of {spec.author.name or spec.author.id}"),
         clock.now(),
         agent=spec.agent,
         origin="trigger",
