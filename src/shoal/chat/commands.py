@@ -1,12 +1,10 @@
 """What adapters share of commands and buttons: reading them, and handing them to the inbox."""
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
+from shoal.chat.kept import remove_files
 from shoal.domain.commands import ALIASES, COMMANDS, Asked
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound
 from shoal.domain.events import Scope
@@ -63,13 +61,7 @@ async def take_in(prompt: Prompt, bot_name: str, inbox: InboxPort) -> str:
         return BUSY if receipt.status == "busy" else ""
     finally:
         if prompt.attachments and receipt.status != "accepted":
-            await asyncio.to_thread(_remove, [Path(one.path) for one in prompt.attachments if one.path])
-
-
-def _remove(files: Sequence[Path]) -> None:
-    for file in files:
-        with contextlib.suppress(OSError):
-            file.unlink()
+            await asyncio.to_thread(remove_files, prompt)
 
 
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
