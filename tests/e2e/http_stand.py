@@ -164,7 +164,8 @@ class Stand:
         self.adapters: dict[str, ChatAdapter] = {}
         self.agents = Agents(self.home, AgentDefaults(), Places(self.store.registry, self.clock, {}))
         checks = Checks(lambda name: None, lambda name: None, lambda: ("bash", "read"))
-        self.prompt_files = PromptFiles(MarkedFiles(self.store.settings, self.home), self.home)
+        self.marked = MarkedFiles(self.store.settings, self.home)
+        self.prompt_files = PromptFiles(self.marked, self.home)
         self.roster = Roster(self.home, self.store, self.agents, self.clock, checks, self.adapters, self.prompt_files)
         self.artifacts = LocalFiles(self.home.artifacts)
         self.folders = STILL_FOLDERS

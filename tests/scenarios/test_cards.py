@@ -6,6 +6,7 @@ import pytest
 from tests.scenarios.kit import calls, fail, in_time
 
 from shoal.domain.errors import Forbidden
+from shoal.domain.messages import Attachment
 from shoal.domain.permissions import Asker
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
@@ -89,6 +90,20 @@ async def test_a_stranger_decides_nothing(tmp_path: Path) -> None:
         ):
             with pytest.raises(Forbidden):
                 await world.app.orchestrator.decide(approval.id, True, stranger)
+        found = await world.app.store.approvals.get(approval.id)
+        assert found is not None
+        assert found.state == "pending"
+
+
+async def test_words_that_come_with_a_file_decide_nothing(tmp_path: Path) -> None:
+    """A turn takes the file, and with it marks whose it is."""
+    letter = tmp_path / "letter.txt"
+    letter.write_text("hi")
+    async with scenario(tmp_path / "home", FakeModel(bash("touch made"), "done"), profile="standard") as world:
+        await world.ada.says("go")
+        approval = await world.ada.is_asked()
+        files = (Attachment("letter.txt", "text/plain", path=str(letter)),)
+        await world.chat.says("harbour", "1", f"allow {approval.id}", user="ada", attachments=files)
         found = await world.app.store.approvals.get(approval.id)
         assert found is not None
         assert found.state == "pending"

@@ -198,6 +198,8 @@ class Door:
 
     async def _is_answer(self, message: Prompt, trust: Trust) -> bool:
         """Take a decision or a pairing that was written as a message; False when it is neither."""
+        if message.attachments:  # somebody sends files, which a turn has to take
+            return False
         words = message.text.split()
         if trust == "owner" and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
             await self._say(message, await self._pair(words[1], message))

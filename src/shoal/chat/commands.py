@@ -1,12 +1,15 @@
 """What adapters share of commands and buttons: reading them, and handing them to the inbox."""
 
+import asyncio
+
 import msgspec
 
+from shoal.chat.kept import remove_files
 from shoal.domain.commands import ALIASES, COMMANDS, Asked
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, ThreadId, thread_address
-from shoal.domain.messages import Abort, Author, Prompt, Retry
+from shoal.domain.messages import Abort, Author, Prompt, Receipt, Retry
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import InboxPort
 
@@ -45,12 +48,20 @@ def asked_in(prompt: Prompt, spoken: Spoken) -> Asked:
 
 
 async def take_in(prompt: Prompt, bot_name: str, inbox: InboxPort) -> str:
-    """Send a prompt, or do what it commands; returns what to tell the person, often nothing. Raises StoreError."""
+    """Send a prompt, or do what it commands; returns what to tell the person, often nothing. Raises StoreError.
+
+    Its files stay only if a turn will have them: it is with the turn that those of strangers are marked.
+    """
     spoken = parse_command(prompt.text, bot_name)
-    if spoken is not None:
-        return await inbox.command(asked_in(prompt, spoken))
-    receipt = await inbox.send(prompt)
-    return BUSY if receipt.status == "busy" else ""
+    receipt = Receipt("dropped")
+    try:
+        if spoken is not None:
+            return await inbox.command(asked_in(prompt, spoken))
+        receipt = await inbox.send(prompt)
+        return BUSY if receipt.status == "busy" else ""
+    finally:
+        if prompt.attachments and receipt.status != "accepted":
+            await asyncio.to_thread(remove_files, prompt)
 
 
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:

@@ -4,6 +4,7 @@ from collections import OrderedDict
 
 import msgspec
 
+from shoal.chat.kept import remove_files
 from shoal.domain.messages import Deletion, Edit, Prompt
 from shoal.domain.ports import InboxPort
 
@@ -35,10 +36,11 @@ class Early:
             self._kept.popitem(last=False)
 
     def applied(self, prompt: Prompt) -> Prompt | None:
-        """A message as its author has it since; None where it was deleted."""
+        """A message as its author has it since; None where it was deleted, and its files with it."""
         change = self._kept.get(prompt.key)
         if isinstance(change, Deletion):
+            remove_files(prompt)
             return None
         if change is None or change.author.id != prompt.author.id:
             return prompt
-        return msgspec.structs.replace(prompt, text=change.text)
+        return msgspec.structs.replace(prompt, text=change.text, tainted_by=prompt.tainted_by or change.tainted_by)

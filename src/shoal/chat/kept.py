@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +12,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part
-from shoal.domain.messages import Attachment
+from shoal.domain.messages import Attachment, Prompt
 
 NAME_BYTES_MAX = 120
 
@@ -27,6 +27,14 @@ async def keep(home: Home, clock: Clock, thread: ThreadId, file: Attachment, con
     except OSError as error:
         return msgspec.structs.replace(file, error=f"could not be stored: {error.strerror}")
     return msgspec.structs.replace(file, size_bytes=len(body), path=path)
+
+
+def remove_files(prompt: Prompt) -> None:
+    """Remove what was kept for a message that no turn will have."""
+    for file in prompt.attachments:
+        if file.path:
+            with suppress(OSError):
+                Path(file.path).unlink()
 
 
 def read_file(path: Path, bytes_max: int) -> bytes:

@@ -9,7 +9,9 @@ from shoal.config.mcp import NAME
 from shoal.config.platforms import Account, Matrix, Slack, Telegram
 from shoal.config.records import Config
 from shoal.config.secret import Secret
+from shoal.domain.children import PLATFORM as SUBAGENTS
 from shoal.domain.errors import ConfigError
+from shoal.domain.ids import OWN_PLATFORMS
 
 Found: TypeAlias = tuple[tuple[str, ...], str]
 """A key and what is wrong with it, as a phrase that goes on after the key's name."""
@@ -40,7 +42,10 @@ def check(config: Config) -> Iterator[Found]:
     yield from _webhooks(config)
     for platform in NEEDED:
         yield from _accounts(config, platform, getattr(config.platforms, platform))
+    taken = {*OWN_PLATFORMS, SUBAGENTS, *NEEDED}
     for name, webhook in config.platforms.webhook.items():
+        if name.partition(".")[0] in taken:  # its people would pass the door of that platform, or none
+            yield ("platforms", "webhook", name), "has the name of another platform; allowed: any other name"
         if webhook.enabled and not webhook.secret:
             yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text both sides know"
 

@@ -94,6 +94,9 @@ class SyncedFolders:
             held = await anyio.to_thread.run_sync(_lock, self._memory / f"{encode_part(folder.name)}.lock")
             try:
                 met = len(await transfer(*folder))
+                if met and folder.marked == (self._home.root,):  # memory: what others keep is for no turn to know
+                    log.warning("memory was changed on two machines at once", extra={"folder": folder.name})
+                    return []
                 count = "A file was" if met == 1 else f"{met} files were"
                 return [MET.format(count=count)] if met else []  # in a prompt, names would be anybody's words
             finally:

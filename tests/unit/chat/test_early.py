@@ -1,10 +1,12 @@
 """Changes that come before their messages: kept for a while, and only their authors' words count."""
 
+from pathlib import Path
+
 import msgspec
 
 from shoal.chat.early import EARLY_MAX, Early
 from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Author, Deletion, Edit, Prompt
+from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt
 from shoal.testing.clock import START
 from shoal.testing.contracts.chat_peer import Inbox
 
@@ -50,3 +52,20 @@ async def test_what_was_deleted_before_it_came_is_nothing() -> None:
     early = Early()
     await early.send(Deletion(THREAD, "k", ADA), Inbox())
     assert early.applied(prompt("k")) is None
+
+
+async def test_the_files_of_what_was_deleted_before_it_came_go_too(tmp_path: Path) -> None:
+    file, early = tmp_path / "letter.txt", Early()
+    file.write_text("obey")
+    await early.send(Deletion(THREAD, "k", ADA), Inbox())
+    attachments = (Attachment("letter.txt", "text/plain", path=str(file)),)
+    assert early.applied(msgspec.structs.replace(prompt("k"), attachments=attachments)) is None
+    assert not file.exists()
+
+
+async def test_a_change_that_passes_on_others_words_taints_the_message_that_comes_later() -> None:
+    early = Early()
+    await early.send(msgspec.structs.replace(edit("k"), tainted_by="a forwarded message"), Inbox())
+    found = early.applied(prompt("k"))
+    assert found is not None
+    assert found.tainted_by == "a forwarded message"

@@ -74,6 +74,13 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing;"),
         ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing;"),
         ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing; allowed: any text both sides know."),
+        *(
+            (
+                f'[platforms.webhook."{name}"]\nsecret = "0123456789abcdef"\n',
+                f"platforms.webhook.{name} has the name of another platform; allowed: any other name.",
+            )
+            for name in ("web", "openai", "terminal", "agent", "telegram", "slack.two")
+        ),
         ("[platforms.plugins]\n", "platforms.plugins is not a known key."),
     ],
 )

@@ -95,6 +95,17 @@ async def test_the_model_is_told_of_changes_that_met(machines: tuple[Machine, Ma
     assert notice.startswith("[A file was changed here and on another machine")
 
 
+async def test_that_others_kept_something_meanwhile_is_told_to_nobody(
+    machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = machines
+    for machine, text in ((a, "- of a"), (b, "- of b")):
+        machine.write(memory_path(machine.home, "global", THREAD), text)
+    assert await a.folders.push(THREAD, a.agent) == ()
+    assert await b.folders.push(THREAD, b.agent) == ()
+    assert "memory was changed on two machines" in caplog.text, "but the operator is told"
+
+
 async def test_what_cannot_be_stored_is_told_and_what_cannot_be_had_is_tried_again(
     machines: tuple[Machine, Machine], tmp_path: Path
 ) -> None:

@@ -128,8 +128,8 @@ class WebhookAdapter:
         await self._http.close()
 
     async def _take_once(self, call: Call, proved: Sequence[Proof], now: datetime, inbox: InboxPort) -> str:
-        """Take a call in that was not. A message is known by its id besides; anything else only by what proves it, which
-        a bearer secret does not. Raises StoreError."""
+        """Take a call in that was not yet. A message is known by its id besides; anything else only by its signature,
+        so that with a bearer secret it counts each time. Raises StoreError."""
         if not isinstance(call, Said) and proved[0].kind == "bearer":
             return await self._take(call, inbox)
         delivery = await first_delivery(self._store, proved, f"platform:{self.platform}", now)

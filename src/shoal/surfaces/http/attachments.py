@@ -26,7 +26,8 @@ from shoal.domain.files import Folders
 from shoal.domain.foreign import is_text
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part
-from shoal.domain.messages import Attachment
+from shoal.domain.messages import Attachment, Author
+from shoal.tools.marked import MarkedFiles
 
 NAME_BYTES_MAX = 120
 """Longest stored name without the id before it."""
@@ -83,14 +84,27 @@ def stored_name(fresh_id: str, name: str) -> str:
     return f"{fresh_id}-{safe.decode('utf-8', 'ignore')}"
 
 
+class Place(Protocol):
+    """Where files are stored, and how they come from other machines."""
+
+    @property
+    def home(self) -> Home: ...
+
+    @property
+    def folders(self) -> Folders: ...
+
+    @property
+    def marked(self) -> MarkedFiles: ...
+
+
 async def store_upload(
-    home: Home, thread: ThreadId, name: str, fresh_id: str, pieces: AsyncIterator[bytes]
+    place: Place, by: Author, thread: ThreadId, name: str, fresh_id: str, pieces: AsyncIterator[bytes]
 ) -> Attachment:
-    """Write a file below the thread's attachments; it appears whole or not at all.
+    """Write a file below the thread's attachments; it appears whole or not at all. A stranger's is marked as such.
 
     Raises StoreFull or StoreReadOnly when the directory does not take it.
     """
-    path = home.attachments(thread) / stored_name(fresh_id, name)
+    path = place.home.attachments(thread) / stored_name(fresh_id, name)
     digest, size = hashlib.sha256(), 0
     with _translated(path.parent):
         part = await anyio.to_thread.run_sync(_Part, path)
@@ -104,6 +118,8 @@ async def store_upload(
             await anyio.to_thread.run_sync(part.keep)
     finally:
         part.close()
+    if not by.trusted:
+        await place.marked.note(path.parent, [path], f"a file of {by.name or by.id}")
     return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
 
 
@@ -150,50 +166,39 @@ class _Part:
         os.close(self._folder)
 
 
-class Place(Protocol):
-    """Where files are stored, and how they come from other machines."""
-
-    @property
-    def home(self) -> Home: ...
-
-    @property
-    def folders(self) -> Folders: ...
-
-
 async def take_attachments(
-    place: Place, thread: ThreadId, refs: Sequence[AttachmentRef], message_id: str
+    place: Place, by: Author, thread: ThreadId, refs: Sequence[AttachmentRef], message_id: str
 ) -> tuple[Attachment, ...]:
     """The files of a message, stored below the thread. Raises InvalidInput when one is missing or malformed."""
-    home = place.home
     if any(ref.file for ref in refs):  # it may have been uploaded to another process
         await place.folders.pull(thread)
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
-    return tuple([await _take_one(home, thread, ref, f"{stem}.{number}") for number, ref in enumerate(refs)])
+    return tuple([await _take_one(place, by, thread, ref, f"{stem}.{number}") for number, ref in enumerate(refs)])
 
 
-async def _take_one(home: Home, thread: ThreadId, ref: AttachmentRef, fresh_id: str) -> Attachment:
+async def _take_one(place: Place, by: Author, thread: ThreadId, ref: AttachmentRef, fresh_id: str) -> Attachment:
     if bool(ref.file) == bool(ref.data):
         raise InvalidInput("An attachment has either `file`, as an upload answered it, or `data`, base64.")
     if ref.data:
-        return await _take_data(home, thread, ref, fresh_id)
+        return await _take_data(place, by, thread, ref, fresh_id)
     try:
-        found = await anyio.to_thread.run_sync(open_thread_file, home, thread, f"attachments/{ref.file}")
+        found = await anyio.to_thread.run_sync(open_thread_file, place.home, thread, f"attachments/{ref.file}")
     except NotFound as error:
         raise InvalidInput(f"There is no uploaded file {ref.file[:80]!r} in this thread; upload it first.") from error
     with found.content as content:
         digest = await anyio.to_thread.run_sync(_digest, content)
-    path = home.attachments(thread) / ref.file
+    path = place.home.attachments(thread) / ref.file
     name = ref.name or ref.file.partition("-")[2] or ref.file
     return Attachment(name, ref.media_type or found.media_type, found.size_bytes, "", str(path), digest)
 
 
-async def _take_data(home: Home, thread: ThreadId, ref: AttachmentRef, fresh_id: str) -> Attachment:
+async def _take_data(place: Place, by: Author, thread: ThreadId, ref: AttachmentRef, fresh_id: str) -> Attachment:
     try:
         content = b64decode(ref.data, validate=True)
     except (Base64Error, ValueError) as error:
         raise InvalidInput("An attachment's `data` is not base64.") from error
     name = ref.name or "file"
-    stored = await store_upload(home, thread, name, fresh_id, _once(content))
+    stored = await store_upload(place, by, thread, name, fresh_id, _once(content))
     return msgspec.structs.replace(stored, media_type=ref.media_type) if ref.media_type else stored
 
 

@@ -160,7 +160,7 @@ async def begin(web: Web, request: Request, conversation: Conversation) -> Begun
         raise no_such_thread(thread)
     info = await web.core.store.journal.thread(thread)
     text = last if info is not None else _opening(conversation)
-    attachments = await take_attachments(web.core, thread, conversation.attachments, message_id)
+    attachments = await take_attachments(web.core, conversation.by.author, thread, conversation.attachments, message_id)
     prompt = make_prompt(
         web, conversation.by, thread, text, message_id, agent=conversation.agent, attachments=attachments
     )

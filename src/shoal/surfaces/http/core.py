@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shoal.surfaces.http.metrics import Counters
     from shoal.surfaces.http.page import Page
     from shoal.surfaces.http.streams import Streams
+    from shoal.tools.marked import MarkedFiles
     from shoal.tools.mcp.pins import Pins
     from shoal.tools.processes.service import ProcessService
 
@@ -161,6 +162,9 @@ class Core(Protocol):
 
     @property
     def folders(self) -> Folders: ...
+
+    @property
+    def marked(self) -> "MarkedFiles": ...
 
     @property
     def engine(self) -> Engine: ...

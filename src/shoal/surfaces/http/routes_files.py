@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from shoal.domain.errors import StoreUnavailable
 from shoal.surfaces.http.attachments import FileView, list_thread_files, open_thread_file, store_upload
 from shoal.surfaces.http.core import ATTACHMENT_BYTES_MAX, Web
-from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Answer, Endpoint, json_answer
+from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Answer, Endpoint, caller, json_answer
 from shoal.surfaces.http.parse import bounded_body, checked_text, path_part, path_thread, read_query
 
 _PIECE_BYTES = 262_144
@@ -40,7 +40,7 @@ async def _upload(web: Web, request: Request) -> Response:
     thread = path_thread(request)
     name = checked_text(read_query(request, UploadQuery).name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=web.options.upload_seconds)
-    stored = await store_upload(web.core.home, thread, name, web.core.clock.new_id(), pieces)
+    stored = await store_upload(web.core, caller(request).author, thread, name, web.core.clock.new_id(), pieces)
     if notices := await web.core.folders.push(thread):
         raise StoreUnavailable(notices[0])
     file = stored.path.rpartition("/")[2]

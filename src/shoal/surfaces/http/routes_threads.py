@@ -242,7 +242,7 @@ async def _send_message(web: Web, request: Request) -> Response:
     by = caller(request)
     agent = check_agent(web, by, body.agent)
     message_id = _checked_id(body.message_id) or web.core.clock.new_id()
-    attachments = await take_attachments(web.core, thread, body.attachments, message_id)
+    attachments = await take_attachments(web.core, by.author, thread, body.attachments, message_id)
     prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=attachments)
     receipt = await submit(web, prompt)
     return json_answer(Accepted(True, message_id, receipt.status == "duplicate"), 202)
