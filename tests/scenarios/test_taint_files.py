@@ -1,6 +1,7 @@
 """What untrusted content had a hand in stays untrusted on the disk: a later, clean conversation that reads it is held
 up as the first one was."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.scenarios.test_taint import Page, asked, call
 from shoal.domain.events import ToolFinished
 from shoal.domain.messages import Attachment, Author, Prompt
 from shoal.domain.web import Fetched, FetchRequest
-from shoal.testing.model import FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 
 CURL = call("bash", command="curl --version")
@@ -135,6 +136,26 @@ async def test_no_program_that_is_not_known_runs_it_unasked(tmp_path: Path, comm
     async with scenario(tmp_path, model, tools=(Page(),)) as world:
         await steered(world)
         await world.ada.says("go on")
+        await world.ada.is_asked()
+        (request,) = await asked(world)
+        assert "'notes.md', written after the page of a stranger" in request.reason
+
+
+@pytest.mark.parametrize(
+    ("command", "hook"),
+    [
+        ("until [ -e go ]; do sleep 0.02; done; cat notes.md", {"on": "exit"}),
+        ("until [ -e go ]; do sleep 0.02; done; cat notes.md; echo; sleep 60", {"on": "output", "pattern": "host"}),
+    ],
+)
+async def test_a_process_is_tainted_by_what_it_reads_later(tmp_path: Path, command: str, hook: dict[str, str]) -> None:
+    start = Reply(calls=(Call("process_start", json.dumps({"command": command, "hooks": [hook]})),))
+    model = FakeModel(start, "started", call("time_page"), WRITE, "written", CURL)
+    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+        await world.ada.says("watch")
+        await world.ada.sees("started")
+        await steered(world)
+        clean_file(tmp_path, "go")
         await world.ada.is_asked()
         (request,) = await asked(world)
         assert "'notes.md', written after the page of a stranger" in request.reason

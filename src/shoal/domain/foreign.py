@@ -9,6 +9,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 SOURCE_CHARS_MAX = 300
 FORWARDED = "a forwarded message"
+QUOTED = "a quoted message"
 """What words are called that somebody passes on, and that are somebody else's."""
 
 _MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)

@@ -121,6 +121,10 @@ class Processes(Protocol):
         """Note which process of its machine it is."""
         ...
 
+    async def taint(self, process: Process) -> None:
+        """Note what taints it, as its spec says."""
+        ...
+
     async def end(self, process: str, ending: Ending) -> Process | None:
         """Note how it ended, once; None when it was not running any more."""
         ...

@@ -72,7 +72,7 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
         if name == "^-c" and (value is None or not INERT.fullmatch(value.partition("=")[0].lower())):
             named = (place + 1 for place, one in enumerate(words) if one.begins.startswith("-c"))
             return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
-        if name in ("--format", "--pretty") and (value is None or _SIGNATURE.search(value)):
+        if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
             return opaque(words, len(words))
         # Whether an option takes the next word differs by subcommand: what looks like an option may well be one.
         if word is not None and word in words and word.begins.startswith("-") and name not in ("-m", "--message"):

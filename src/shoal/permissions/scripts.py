@@ -48,8 +48,8 @@ def awk_is_plain(program: str) -> bool:
 
 
 def jq_reads_more(script: str) -> bool:
-    """Whether a jq filter reads files of its own."""
-    return re.search(r"\b(?:import|include|modulemeta)\b", script) is not None
+    """Whether a jq filter reads files of its own, or all of the environment."""
+    return re.search(r"\b(?:import|include|modulemeta)\b|(?<![.\w])env\b|\$ENV\b", script) is not None
 
 
 def yq_is_plain(script: str) -> bool:

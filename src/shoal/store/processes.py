@@ -33,6 +33,10 @@ class ProcessesView:
         """Note which process of its machine it is."""
         await self._driver.write(query("process_identify", id=process, identity=identity))
 
+    async def taint(self, process: Process) -> None:
+        """Note what taints it, as its spec says."""
+        await self._driver.write(query("process_taint", id=process.id, spec=dump(process.spec)))
+
     async def end(self, process: str, ending: Ending) -> Process | None:
         """Note how it ended, once; None when it was not running any more."""
         rows = await self._driver.write(

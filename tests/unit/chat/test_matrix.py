@@ -9,6 +9,7 @@ from shoal.chat.matrix.api import path_of
 from shoal.chat.matrix.inbound import (
     APPROVAL,
     WHOLE,
+    Answered,
     Content,
     Event,
     Me,
@@ -100,6 +101,20 @@ def test_the_bot_s_name_and_a_bang_are_no_text(body: str, text: str) -> None:
 
 def test_the_quotation_of_old_clients_is_no_text() -> None:
     assert text_of("> <@shoal:harbour.example> low\n> at six\n\nwhy?", ME, answers=True) == "why?"
+    assert text_of("> <@mallory:x> low\n>\n> obey\n\nwhy?", ME, answers=True) == "why?"
+
+
+def test_the_quotation_of_old_clients_is_no_text_of_an_emote_either() -> None:
+    answered = Relation(answered=Answered(event_id="$1"))
+    content = Content(msgtype="m.emote", body="> <@mallory:x> obey\n\nnods", relation=answered)
+    prompt = prompt_of(
+        make_thread_id("matrix", "a", "b"),
+        Event("m.room.message", event_id="$2"),
+        content,
+        Author("@ada:x", trusted=False),
+        ME,
+    )
+    assert prompt.text == "* nods"
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ HIDDEN: dict[str, list[str]] = {
         "git log --format='% G?'", "git show --pretty=%-GK", "git log --pretty='tformat:%h%+GS'", "A={}; find sub -exec echo \"$A\" + -exec factor 7 ';'",
         "A=+; find sub -exec cat {} \"$A\" -exec factor 7 ';'", "A=';'; find sub -exec cat \"$A\" -exec factor 7 ';'", "xxd a.txt -r", "xxd a.txt -c.x", "xxd a.txt -o.sh",
         "gcc -o @options x.c", "gcc -D @options x.c", "bash +x notes.md", "bash +e -- notes.md", "sh +x notes.md", "tsx watch notes.md",
+        "git shortlog --group='format:%G?' HEAD", "git shortlog --group=format:%+G?", "git for-each-ref --sort=signature", "git branch --sort=signature",
     ],
     "bash evaluates": [
         "x=(['a[$(factor 7)]']=1)", "x=([a[$(factor 7)]]=1)", "read x < expression; A=([x]=1)", "read x < expression; A=([$x]=1)", "read x < expression; A+=([x]=1)",
@@ -179,6 +180,7 @@ HARMFUL: dict[str, list[str]] = {
         "echo .env | xargs -I{} -L1 cat", "A=%; echo .env | xargs -I% cat $A", "A=%; echo .env | xargs -I% cat \"$A\"", "echo .env | xargs -Ib.txt cat b*",
         "A={}; find . -name .env -exec cat \"$A\" ';'", "find sub -exec echo -type f ';' -exec cat {}/.env ';'", "strings -n @only/strings/options a.txt",
         "strings -t @only/strings/options a.txt",
+        "jq -n env", "jq -n '$ENV'", "jq -n 'env.HOME'", "jq '.a, $ENV.X' x.json",
     ],
     "a repository decides what runs": [
         "git -C evil/fsmonitor status", "cd evil/fsmonitor && git status", "cd evil; git -C fsmonitor status", "git -C evil -C fsmonitor status", "(cd evil/fsmonitor; git diff)", "pushd evil/fsmonitor; git diff", "pushd evil/external && git diff", "cd evil/external; cd -; cd -; git diff", "command cd evil/external; git diff", "builtin cd evil/external; git diff",

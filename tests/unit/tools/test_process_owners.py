@@ -25,6 +25,11 @@ THREAD = ThreadId("web:lobby:a")
 SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),), author=Author("u1", trusted=True), tainted_by="")
 
 
+async def nothing() -> str:
+    """What taints a process that reads nothing."""
+    return ""
+
+
 class Machine:
     """Knows processes by their number alone; those of `dead` do not run."""
 
@@ -130,7 +135,7 @@ async def test_what_a_silent_machine_ran_is_lost_after_a_while(stand: Stand) -> 
 async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_path: Path) -> None:
     service = stand.service("here 8 1 1")
     async with running(service):
-        process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox())
+        process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)
         await stand.store.processes.end(process.id, Ending("lost", reason="silent"))
         await stand.until(process.id, lambda one: one.told and not identity_of(process.pid))
     assert len(stand.sent) == 1
@@ -139,7 +144,7 @@ async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_pa
 async def test_another_machine_can_ask_for_the_end(stand: Stand, tmp_path: Path) -> None:
     service, other = stand.service("here 8 1 1"), stand.service("there 9 1 1")
     async with running(service):
-        process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox())
+        process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)
         await other.kill(process.id, "owner")
         found = await stand.until(process.id, lambda one: one.state != "running")
     assert (found.state, found.killed_by) == ("killed", "owner")

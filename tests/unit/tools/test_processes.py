@@ -100,7 +100,7 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
     service = ProcessService(store.processes, context.home, context.clock, None, str, found, ProcessSettings("h 1 2 3"))  # pyright: ignore[reportArgumentType]
-    tool = StartTool(service, command_actions)
+    tool = StartTool(service, command_actions, nothing)
     profiles = Profiles(
         {
             "mine": ProfileSource(deny=("tool:bash:rm .*",), allow=("tool:process_start:make .*",)),

@@ -20,7 +20,7 @@ MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _SAID = MEDIA | {"m.text", "m.emote"}
 """Kinds of messages that people write; programs write m.notice."""
 
-_QUOTED = re.compile(r"^(?:> .*\n?)+\n?")
+_QUOTED = re.compile(r"^(?:>.*\n?)+\n?")
 _BANG = re.compile(r"^!([A-Za-z]+)")
 
 
@@ -243,12 +243,11 @@ def prompt_of(thread: ThreadId, event: Event, content: Content, author: Author, 
     """The prompt a message makes, without its file; a file's name is no text, its caption is."""
     captioned = bool(content.filename) and content.filename != content.body
     body = "" if content.msgtype in MEDIA and not captioned else content.body
-    if content.msgtype == "m.emote":
-        body = f"* {body}"
+    text = text_of(body, me, answers=bool(content.relation.answered.event_id))
     return Prompt(
         thread=thread,
         key=event.event_id,
-        text=text_of(body, me, answers=bool(content.relation.answered.event_id)),
+        text=f"* {text}" if content.msgtype == "m.emote" else text,
         author=author,
         at=time_of(event),
         reply_to=answered_id(content),

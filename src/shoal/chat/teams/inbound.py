@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.foreign import QUOTED, UNREADABLE, untrusted_block
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 
@@ -19,6 +19,11 @@ CHAT = "0"
 DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^>]*>(.*?)</at>", re.DOTALL | re.IGNORECASE)
+_QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
+_AUTHOR_OF_QUOTE = re.compile(
+    r"<blockquote\b[^<>]*schema\.skype\.com/Reply[^<>]*>\s*<strong\b[^<>]*itemprop=\"mri\"[^<>]*itemid=\"([^\"]*)\"",
+    re.IGNORECASE,
+)
 _EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
 _DIRECT, _CHANNEL = "personal", "channel"
 
@@ -212,8 +217,27 @@ def _names(entity: Entity, account: str) -> bool:
     )
 
 
+def quotes_others(activity: Activity) -> bool:
+    """Whether the text has words of somebody else: Teams puts a quotation before the answer, told apart in the HTML."""
+    for attached in activity.attachments or ():
+        try:
+            body = msgspec.json.decode(attached.content, type=str) if attached.content_type == "text/html" else ""
+        except UNREADABLE:
+            body = ""
+        own = [author for author in _AUTHOR_OF_QUOTE.findall(body) if author == activity.recipient.id]
+        if len(_QUOTE.findall(body)) > len(own):
+            return True
+    return False
+
+
 def text_of(activity: Activity) -> str:
-    """What was written: without the bot's own name, and other people's as @NAME."""
+    """What was written, in an untrusted block where somebody else is quoted."""
+    text = _written(activity)
+    return untrusted_block(QUOTED, text) if text and quotes_others(activity) else text
+
+
+def _written(activity: Activity) -> str:
+    """The text without the bot's own name, and with other people's as @NAME."""
     text = (activity.text or "").replace("\u00a0", " ").replace("\r\n", "\n")
     for entity in activity.entities or ():
         if _names(entity, activity.recipient.id) and entity.text:
@@ -242,6 +266,7 @@ def prompt_of(platform: str, activity: Activity, now: datetime) -> Prompt:
         reply_to="" if is_channel(activity) else activity.reply_to_id or "",
         message_id=activity.id,
         direct=is_direct(activity),
+        tainted_by=QUOTED if quotes_others(activity) else "",
     )
 
 

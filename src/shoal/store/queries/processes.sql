@@ -11,6 +11,10 @@ values (:id, :agent, :thread, :spec, :owner, :now, :now);
 -- Note which process of its machine it is.
 update processes set identity = :identity where id = :id;
 
+-- name: process_taint
+-- Note that a process has read what taints it.
+update processes set spec = :spec where id = :id;
+
 -- name: process_end
 -- Note how a process ended, once.
 update processes set state = :state, exit_code = cast(:exit_code as integer), reason = :reason, ended_at = :now,

@@ -39,8 +39,11 @@ class LogPiece(Protocol):
 class Runner(Protocol):
     """Whoever runs processes; see shoal.tools.processes.service."""
 
-    async def start(self, spec: ProcessSpec, command: Command, sandbox: Sandbox) -> Process:
-        """Start one and return once it runs. Raises InvalidInput, SandboxError."""
+    async def start(
+        self, spec: ProcessSpec, command: Command, sandbox: Sandbox, sources: Callable[[], Awaitable[str]]
+    ) -> Process:
+        """Start one and return once it runs; `sources` tells what taints what it may read by then. Raises
+        InvalidInput, SandboxError."""
         ...
 
     async def kill(self, process: str, by: str) -> Process:
@@ -117,10 +120,11 @@ class StartTool(TypedTool[StartArguments]):
     )
     runs_commands: ClassVar[bool] = True
 
-    def __init__(self, runner: Runner, shell_actions: ShellActions) -> None:
+    def __init__(self, runner: Runner, shell_actions: ShellActions, sources: Sources) -> None:
         super().__init__(StartArguments)
         self._runner = runner
         self._shell_actions = shell_actions
+        self._sources = sources
 
     def plan(self, arguments: StartArguments, context: ToolContext) -> Invocation:
         """Take the command apart and check the hooks. Raises ToolError saying what is wrong."""
@@ -148,7 +152,9 @@ class StartTool(TypedTool[StartArguments]):
                 told_in=context.chat if context.chat != context.thread else ThreadId(""),
             )
             try:
-                found = await self._runner.start(spec, command, context.sandbox)
+                found = await self._runner.start(
+                    spec, command, context.sandbox, lambda: self._sources(self._actions(text, context), context.mounts)
+                )
             except InvalidInput as error:
                 raise ToolError(str(error)) from error
             told = "You are told by a turn when a hook fires." if hooks else "It has no hooks: look at it yourself."
@@ -326,4 +332,4 @@ async def _own(runner: Runner, id: str, context: ToolContext) -> Process:
 def process_tools(runner: Runner, shell_actions: ShellActions, sources: Sources) -> tuple[Tool, ...]:
     """The four tools. `sources`: a process that reads what was marked while it runs is tainted by it too."""
     logs = LogsTool(runner, shell_actions, sources)
-    return (StartTool(runner, shell_actions), ProcessListTool(runner), logs, KillTool(runner))
+    return (StartTool(runner, shell_actions, sources), ProcessListTool(runner), logs, KillTool(runner))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 from shoal.domain.errors import SandboxError
@@ -28,9 +28,17 @@ class LiveProcess:
     """Implements `domain.processes.Watch`. `limit` is what ends it; `changed` is set whenever there is news,
     `telling` is held while what a hook has to say is sent."""
 
-    def __init__(self, process: Process, log: ProcessLog, identity_of: Callable[[int], str]) -> None:
-        """Raises InvalidInput for a hook's pattern that cannot be used."""
+    def __init__(
+        self,
+        process: Process,
+        log: ProcessLog,
+        identity_of: Callable[[int], str],
+        sources: Callable[[], Awaitable[str]],
+    ) -> None:
+        """`sources` tells what taints what it may read now. Raises InvalidInput for a hook's pattern that cannot be
+        used."""
         self.process = process
+        self.sources = sources
         self.identity = ""
         self.killed_by = ""
         self.limit: asyncio.Timeout | None = None

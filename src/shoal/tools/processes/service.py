@@ -128,9 +128,12 @@ class ProcessService:
 
     # ---- what tools and people ask for ----
 
-    async def start(self, spec: ProcessSpec, command: Command, sandbox: Sandbox) -> Process:
-        """Start one and return once it runs. Raises InvalidInput for hooks that cannot be, SandboxError, StoreError;
-        ContentChanged when what it runs is not what was allowed any more.
+    async def start(
+        self, spec: ProcessSpec, command: Command, sandbox: Sandbox, sources: Callable[[], Awaitable[str]]
+    ) -> Process:
+        """Start one and return once it runs; `sources` tells what taints what it may read by then. Raises InvalidInput
+        for hooks that cannot be, SandboxError, StoreError; ContentChanged when what it runs is not what was allowed any
+        more.
 
         Cancelled before it runs, it is killed.
         """
@@ -140,7 +143,7 @@ class ProcessService:
             raise InvalidInput(f"Hooks lead to hooks at most {DEPTH_MAX} deep; start this one without hooks.")
         now = self._clock.now()
         process = Process(self._clock.new_id(), spec, "running", self._settings.owner, "", now, now)
-        live = LiveProcess(process, ProcessLog(self.log_path(process)), self._machine.identity_of)
+        live = LiveProcess(process, ProcessLog(self.log_path(process)), self._machine.identity_of, sources)
         if not await self.rows.add(process, RUNNING_MAX):
             raise InvalidInput(
                 f"{RUNNING_MAX} processes of this channel run already, which is the most. Kill one first."
@@ -328,6 +331,7 @@ class ProcessService:
         id = live.process.id
         while True:
             try:
+                await self._as_tainted(live)
                 await self.rows.end(id, ending)
                 break
             except StoreUnavailable:
@@ -350,7 +354,8 @@ class ProcessService:
 
     async def _tell_end(self, process: Process) -> bool:
         fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
-        output = await asyncio.to_thread(self._tail, process) if fitting else ""
+        # What one read that was lost with its Shoal is not known; `process_logs` looks for marks.
+        output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
         for number, hook in fitting:
             prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self._clock)
             if not await self._sent(prompt):
@@ -367,11 +372,20 @@ class ProcessService:
             log.warning("a hook of a process cannot be told", extra={"key": prompt.key, "why": str(error)})
             return True
 
-    async def _fire(self, prompt: Prompt) -> None:
+    async def _as_tainted(self, live: LiveProcess) -> Process:
+        """The process with what taints it by now, which is noted for good."""
+        if not live.process.spec.tainted_by and (source := await live.sources()):
+            spec = msgspec.structs.replace(live.process.spec, tainted_by=source)
+            live.process = msgspec.structs.replace(live.process, spec=spec)
+            await self.rows.taint(live.process)
+        return live.process
+
+    async def _fire(self, live: LiveProcess, hook: Hook, what: str, said: str, output: str) -> None:
         """Send what happened while a process runs; waits for a full mailbox and a database that is away."""
         while True:
             with suppress(StoreUnavailable):
-                if await self._sent(prompt):
+                process = await self._as_tainted(live)
+                if await self._sent(hook_prompt(process, hook, what, said, output, self._clock)):
                     return
             await self._clock.sleep(RETRY_SECONDS)
 
@@ -381,7 +395,7 @@ class ProcessService:
         said = f"still runs after {hook.after_seconds:g} seconds"
         output = await asyncio.to_thread(self._tail, live.process)
         async with live.telling:
-            await self._fire(hook_prompt(live.process, hook, f"timeout:{number}", said, output, self._clock))
+            await self._fire(live, hook, f"timeout:{number}", said, output)
 
     async def _tell_matches(self, live: LiveProcess) -> None:
         """Tell matches as they come, each hook so many times and not more often than its interval."""
@@ -401,7 +415,7 @@ class ProcessService:
             return
         live.fired[match.hook], live.fired_at[match.hook] = count + 1, now
         what, said = f"match:{match.hook}:{count}", f"wrote what {hook.pattern!r} matches"
-        await self._fire(hook_prompt(live.process, hook, what, said, self._redact(match.line), self._clock))
+        await self._fire(live, hook, what, said, self._redact(match.line))
 
     def _tail(self, process: Process) -> str:
         return self._redact(tail(self.log_path(process), TAIL_LINES, TAIL_CHARS))
