@@ -285,6 +285,26 @@ def _person(fact: Fact) -> str:
     return fact["target"].partition(".")[0]
 
 
+def each_file_arrives_once(record: Record) -> Iterator[str]:
+    """A file is named with its message, once, and its content stands there, once, but for a full disk."""
+    named, read = _heard(record, "attached"), _heard(record, "files")
+    asked: dict[str, float] = {}
+    for line in record.model:
+        asked.setdefault(str(line["id"]), float(str(line["at"])))
+    for platform in record.platforms:
+        for name, fact in platform.acked("say").items():
+            if platform.people.kind(name) != "file" or name not in asked:
+                continue
+            since = float(fact["at"])
+            full = any(
+                what == "fill disk" and began < asked[name] and over > since for began, over, what in record.harms
+            )
+            if named[name] != 1 or read[name] > 1:
+                yield f"the file of {name} came {named[name]} times, {read[name]} of them with its content"
+            elif not read[name] and not full:
+                yield f"the file of {name} came without its content"
+
+
 def _heard(record: Record, field: str) -> Counter[str]:
     """How often each mark stands in a request, at most."""
     heard: Counter[str] = Counter()
@@ -337,7 +357,7 @@ RULES: tuple[Rule, ...] = (
     everything_is_accepted, each_message_is_answered_once, few_are_stopped, answers_stand_in_order,
     only_what_is_known_stands, each_key_is_posted_once, each_call_runs_once, only_what_was_allowed_ran,
     nothing_runs_after_a_stop, each_steer_is_heard_once, each_end_of_a_subagent_is_heard_once,
-    the_budget_of_a_turn_holds, each_memory_is_kept_once, nobody_waits_long_without_cause,
+    each_file_arrives_once, the_budget_of_a_turn_holds, each_memory_is_kept_once, nobody_waits_long_without_cause,
 )  # fmt: skip
 
 

@@ -69,12 +69,14 @@ def sound() -> list[Fact]:
 def model() -> list[dict[str, object]]:
     steers = [name for name in PEOPLE_NAMES if PEOPLE.kind(name) == "steer"]
     ends = [f"c{name}" for name in PEOPLE_NAMES if PEOPLE.kind(name) in ("spawn", "subagent")]
+    files = [name for name in PEOPLE_NAMES if PEOPLE.kind(name) == "file"]
     results: dict[str, str] = {"remind": "Reminder 1 is set", "process": "Started process 1"}
     rounds: list[dict[str, object]] = [
         {"id": name, "round": 1, "at": 1.0, "result": results.get(PEOPLE.kind(name), "noted")} for name in PEOPLE_NAMES
     ]
     return [*rounds, *({"id": end, "round": 1, "at": 2.0} for end in ends), {
-        "id": PEOPLE_NAMES[-1], "round": 1, "at": 1900.0, "steers": steers, "ends": ends
+        "id": PEOPLE_NAMES[-1], "round": 1, "at": 1900.0, "steers": steers, "ends": ends,
+        "attached": files, "files": files,
     }]  # fmt: skip
 
 
@@ -129,7 +131,7 @@ def number_of(kind: Kind) -> str:
     return name_of(kind).partition(".")[2]
 
 
-PLAIN, GUARDED, STEER, SPAWN, STOP = (name_of(kind) for kind in ("plain", "guarded", "steer", "spawn", "stop"))
+PLAIN, GUARDED, STEER, SPAWN, STOP, FILE = map(name_of, ("plain", "guarded", "steer", "spawn", "stop", "file"))
 G = number_of("guarded")
 AT_STOP = 10.0 * int(number_of("stop"))
 
@@ -158,6 +160,10 @@ VIOLATIONS: list[tuple[Record, str]] = [
     (heard(steers=[STEER, STEER]), f"the steer of {STEER} was heard 2 times"),
     (heard(ends=[]), f"the end of c{SPAWN} was never heard"),
     (heard(ends=[f"c{SPAWN}"] * 2), f"the end of c{SPAWN} was heard 2 times"),
+    (heard(attached=[FILE] * 2), f"the file of {FILE} came 2 times"),
+    (heard(files=[FILE] * 2), f"the file of {FILE} came 1 times, 2 of them with its content"),
+    (heard(attached=[]), f"the file of {FILE} came 0 times"),
+    (heard(files=[]), f"the file of {FILE} came without its content"),
     (without(f"m{number_of('spend')}"), f"{name_of('spend')} met its budget, and nobody was told"),
     (
         with_more({**post("x", "I stopped: the budget", at=1999), "to": name_of("spend")}),

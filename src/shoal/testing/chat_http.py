@@ -1,6 +1,6 @@
 """The bot's side of `shoal.testing.chat_server`: a `ChatAdapter` over HTTP that asks for messages and posts answers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from datetime import datetime
 
@@ -8,10 +8,12 @@ import httpx2
 import msgspec
 
 from shoal.chat.commands import press
+from shoal.chat.kept import keep
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError, StoreError
+from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Abort, Author, Deletion, Edit, Prompt, Steer
+from shoal.domain.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Steer
 from shoal.domain.ports import InboxPort
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.testing.chat_server import Ack, Change, NewMessage, Update
@@ -26,11 +28,21 @@ HTTP_FAILED = 500
 
 
 class HttpChat:
-    """Implements `ChatAdapter`. What was not acknowledged comes again, also to another process."""
+    """Implements `ChatAdapter`. What was not acknowledged comes again, also to another process.
+
+    Files that come with messages are kept in the home; without one they are left out.
+    """
 
     def __init__(
-        self, address: str, clock: Clock | None = None, *, platform: str = "fake", limits: ChatLimits = LIMITS
+        self,
+        address: str,
+        clock: Clock | None = None,
+        *,
+        platform: str = "fake",
+        limits: ChatLimits = LIMITS,
+        home: Home | None = None,
     ) -> None:
+        self._home = home
         self.platform = platform
         self.limits = limits
         self._http = httpx2.AsyncClient(base_url=address, timeout=10.0, trust_env=False)
@@ -52,7 +64,9 @@ class HttpChat:
         author, id, text = Author(update.person, trusted=False), update.id, update.text
         match update.do:
             case "say":
-                status = (await inbox.send(Prompt(thread, id, text, author, now, message_id=id))).status
+                files = await self._files(thread, update)
+                prompt = Prompt(thread, id, text, author, now, message_id=id, attachments=files)
+                status = (await inbox.send(prompt)).status
             case "steer":
                 status = (await inbox.send(Steer(thread, id, text, author, now))).status
             case "stop":
@@ -65,6 +79,12 @@ class HttpChat:
                 status = await press(update.target, thread, author, inbox)
         if status != "busy":
             await self._http.post("/ack", content=msgspec.json.encode(Ack(id, status)))
+
+    async def _files(self, thread: ThreadId, update: Update) -> tuple[Attachment, ...]:
+        if self._home is None or not update.file:
+            return ()
+        content = self._http.get(f"/file/{update.file}")
+        return (await keep(self._home, self._clock, thread, Attachment(update.file), _body(content)),)
 
     async def post(self, post: OutboundPost) -> str:
         """Post once for a key, where the platform knows keys. Raises PlatformError."""
@@ -114,3 +134,7 @@ class HttpChat:
         """Give connections back."""
         with suppress(httpx2.TransportError):
             await self._http.aclose()
+
+
+async def _body(answer: Awaitable[httpx2.Response]) -> bytes:
+    return (await answer).content

@@ -5,8 +5,9 @@ Its people write by themselves: each says a few messages, at most `ahead` of wha
 share, chosen by the seed, is refused with 429 or 500, or made with the connection broken before the answer. Everything
 that happened is appended to the transcript, one JSON object a line.
 
-`--mixed` people also steer, stop, change and delete what they said, decide what they are asked, and ask for reminders,
-subagents, processes and memory. A `--keyless` platform ignores keys, and its messages can be edited and deleted.
+`--mixed` people also steer, stop, change and delete what they said, send files (`GET /file/NAME`), decide what they
+are asked, and ask for reminders, subagents, processes and memory. A `--keyless` platform ignores keys, and its messages
+can be edited and deleted.
 """
 
 import argparse
@@ -40,10 +41,11 @@ Kind: TypeAlias = Literal[
     "process",
     "remember",
     "spend",
+    "file",
 ]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-KIND_WEIGHTS = (6, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0.5)
+KIND_WEIGHTS = (6, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 0.5, 1)
 FACTS = 20
 """How many different ones are to be remembered, by whomever."""
 SPENT_ROUNDS = 90
@@ -111,7 +113,7 @@ class People(msgspec.Struct, frozen=True):
             case "remember":
                 fact = int(name.partition(".")[2]) % FACTS
                 tool, given = "remember", {"text": f"Fact {fact} is kept."}
-            case "steer" | "stop" | "edit" | "delete" | "spend":
+            case "steer" | "stop" | "edit" | "delete" | "spend" | "file":
                 tool, given = "note", {"text": name}
         rounds = SPENT_ROUNDS if kind == "spend" else 3 if tool == "note" else 1
         return f"id={name} tools={rounds} tool={tool} words=3 args={json.dumps(given)}"
@@ -127,13 +129,14 @@ class People(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What a person does: says something, or something to the message or button `target`."""
+    """What a person does: says something, maybe with a file, or something to the message or button `target`."""
 
     id: str
     person: str
     text: str
     do: Deed = "say"
     target: str = ""
+    file: str = ""
 
 
 class NewMessage(msgspec.Struct, frozen=True):
@@ -204,6 +207,8 @@ class ChatServer:
                 return _answer([update for due, update in self._open.values() if due <= now][:UPDATES_MAX])
             case "GET", "/state":
                 return _answer(self._state())
+            case "GET", path if path.startswith("/file/"):
+                return _answer(f"file={path.removeprefix('/file/')}")
             case "POST", "/ack":
                 return self._ack(msgspec.json.decode(incoming.body, type=Ack))
             case "POST", "/post":
@@ -228,7 +233,8 @@ class ChatServer:
             self._said[person] += 1
             name = f"{person}.{number}"
             seconds = random.Random(f"{self._people.seed}/pause/{name}").uniform(0, 2 * self._people.pause_seconds)
-            self._do(Update(name, f"person-{person}", self._people.words(name)), seconds)
+            file = name if self._people.kind(name) == "file" else ""
+            self._do(Update(name, f"person-{person}", self._people.words(name), file=file), seconds)
 
     def _do(self, update: Update, seconds: float = 0.0) -> None:
         self._open[update.id] = (time.time() + seconds, update)

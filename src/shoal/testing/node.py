@@ -17,6 +17,7 @@ from pathlib import Path
 from shoal.app import Doubles, open_app
 from shoal.config import Config, load_config
 from shoal.domain.clock import SystemClock
+from shoal.domain.home import Home
 from shoal.domain.ids import format_ulid
 from shoal.testing.chat import OPEN
 from shoal.testing.chat_http import KEYLESS, HttpChat
@@ -97,9 +98,10 @@ async def live(options: argparse.Namespace) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     world = World(Path(options.world))
     clock = OffsetClock(Path(options.world) / "clock")
-    chats = [HttpChat(options.chat, clock)]
+    home = Home(Path(options.home))
+    chats = [HttpChat(options.chat, clock, home=home)]
     if options.keyless:
-        chats.append(HttpChat(options.keyless, clock, platform="keyless", limits=KEYLESS))
+        chats.append(HttpChat(options.keyless, clock, platform="keyless", limits=KEYLESS, home=home))
     doubles = Doubles(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats})
     async with open_app(config_of(options), doubles, options.role) as app:
         app.tools.add(NoteTool(world))

@@ -20,14 +20,17 @@ _CHILD = re.compile(r"DONE \d+ (c[\d.]+\d)")
 _CONTEXT = re.compile(r"<context>.*?</context>", re.DOTALL)
 _NOTES = re.compile(r"<context>.*?</context>|\[message \S+ was changed afterwards; it now says:\]\n[^\n]*", re.DOTALL)
 _STEER = re.compile(r"(?<!\S)steer=([\d.]+)")
+_ATTACHED = re.compile(r"\[attachment '([\d.]+)'")
+_FILE = re.compile(r"file=([\d.]+)")
 
 
 def troubled(share: float, seed: int, log: Path | None) -> Script:
     """Follows the directives; of the first requests for an answer `share` fail: 429, 500, or a broken connection.
 
     Each request is a line in `log`: the message's `id` and its `round`, when, from whom (header `x-node`), how it went,
-    its tokens, the steers and subagents' ends in it, and the beginning of the result that it brings. What is answered
-    is the last message with an id, context and notes left aside; without one a request is never failed.
+    its tokens, the steers, subagents' ends, attachments and contents of these in it, and the beginning of the result
+    that it brings. What is answered is the last message with an id, context and notes left aside; without one a
+    request is never failed.
     """
     attempts: Counter[tuple[str, int]] = Counter()
 
@@ -89,6 +92,8 @@ def _write(log: Path, seen: Seen, name: str, step: Step) -> None:
         "how": outcome,
         "steers": steers,
         "ends": ends,
+        "attached": [found for text in texts for found in _ATTACHED.findall(text)],
+        "files": [found for text in texts for found in _FILE.findall(text)],
         "result": result,
         "tokens": len(seen.prompt) // BYTES_PER_TOKEN,
     }
