@@ -119,6 +119,19 @@ class MailboxMachine(RuleBasedStateMachine):
         if lease.prompt is not None and not model.turn:
             self.open(model, lease, lease.prompt)
 
+    @rule(thread=threads)
+    def go_on(self, thread: ThreadId) -> None:
+        """Open the next turn under the lease that the thread has, which holds while no turn is open."""
+        if (lease := self.leases.get(thread)) is None:
+            return
+        model, found = self.threads[thread], self.run(self.store.journal.held(lease))
+        assert (found is None) == (bool(model.turn) or not model.queue)
+        if found is not None:
+            assert found.prompt is not None
+            assert (found.epoch, found.prompt.key) == (lease.epoch, model.queue[0])
+            self.leases[thread] = found
+            self.open(model, found, found.prompt)
+
     def open(self, model: Thread, lease: Lease, said: Prompt) -> None:
         """Open a turn."""
         self.turns += 1

@@ -69,17 +69,15 @@ class ToolStep:
 
     async def begin(self, session: Session, said: AssistantSaid, spend: Spend | None, steps: tuple[Step, ...]) -> None:
         """Journal a message with the start of those of its calls that may run at once, and run them."""
-        admitted: list[Admitted] = []
+        admitted, last_seq = list[Admitted](), session.transcript.last_seq
         try:
             context = self._context.calls(session)
             if said.tainted_by == session.tainted_by:  # else the message itself changes what its calls may do
                 admitted = await self._admit_first(session, context, said.tool_calls)
         finally:  # what was said and paid for is kept, also when the turn was stopped meanwhile
             audit = tuple(entry for one in admitted for entry in one.audit)
-            starts = Starts(session.transcript.last_seq, tuple(one.started for one in admitted), audit)
-            await session.write(
-                Commit(session.turn, (said,), spend=spend, steps=steps, starts=starts if admitted else None)
-            )
+            starts = Starts(last_seq, tuple(one.started for one in admitted), audit) if admitted else None
+            await session.write(Commit(session.turn, (said,), spend=spend, steps=steps, starts=starts))
         if admitted and admitted[0].call.id in session.open.started:
             await self._run_started(session, admitted, context)
 
