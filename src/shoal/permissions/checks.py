@@ -17,6 +17,7 @@ from shoal.permissions.words import Word
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SIGNATURE = re.compile(r"%[-+ ]?G|signature")
+_WEB = re.compile(r"https?://", re.IGNORECASE)
 _HELPER = re.compile(r"[A-Za-z0-9+.-]+::")  # git runs git-remote-NAME for NAME::ADDRESS
 _REMOTE = re.compile(r"(?:-[A-Za-z]*f|--file=)?[^/=]*:")
 _TAR_LETTERS = re.compile(r"[cxtvzjJpkhamOPSwru]*f?[cxtvzjJpkhamOPSwru]*")
@@ -163,7 +164,16 @@ def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Eff
     sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
     if sends or any(word.value not in ("GET", "HEAD", "OPTIONS") for word in methods):
         return opaque(words, len(words))
+    # `gopher://HOST:PORT/_TEXT` sends any text.
+    addresses = [*reading.operands, *reading.values("--url")]
+    if any("://" in word.text and not _WEB.match(word.begins) for word in addresses):
+        return opaque(words, len(words))
     return found
+
+
+def _go_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`go run NAME@VERSION` fetches what it runs."""
+    return opaque(words, len(words)) if any("@" in word.text for word in reading.operands) else found
 
 
 def _ghostscript(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
@@ -223,6 +233,7 @@ CHECKS: Mapping[str, Check] = {
     "make": _make,
     "cmake": _cmake,
     "gs": _ghostscript,
+    "go run": _go_run,
     "package.json": _scripts_of("package.json"),
     "Cargo.toml": _scripts_of("Cargo.toml", "build.rs"),
     "pom.xml": _scripts_of("pom.xml"),
@@ -231,4 +242,5 @@ CHECKS: Mapping[str, Check] = {
     "conftest.py": _scripts_of("conftest.py", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini"),
     "Justfile": _scripts_of("justfile", "Justfile", ".justfile"),
     "Rakefile": _scripts_of("Rakefile", "rakefile"),
+    "Gemfile": _scripts_of("Gemfile"),
 }

