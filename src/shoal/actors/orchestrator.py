@@ -55,7 +55,7 @@ RETRY_AGAIN_SECONDS = 60.0
 """When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
 ACTIVE_MAX = 256
 """Threads held in memory; beyond it the longest idle ones are dropped."""
-HELD_TOKENS_MAX = 4_000_000
+HELD_TOKENS_MAX = 5_000_000
 """What the conversations of these threads may take together; beyond it the longest idle ones are dropped too."""
 
 

@@ -44,8 +44,8 @@ from shoal.turn.budget import Tally
 from shoal.turn.sections import SystemPrompt
 from shoal.turn.tokens import ESTIMATES, Meter
 
-MESSAGE_TOKENS = 200
-"""What a message takes in memory besides its text, as if it were text."""
+MESSAGE_TOKENS = 1000
+"""What a message takes in memory besides its text, as if it were text: about 4 KB, with the forms it is sent in."""
 
 
 class Projector(Protocol):
