@@ -5,6 +5,8 @@ import signal
 import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
+
 settings.register_profile("shoal", deadline=None)
 settings.load_profile("shoal")
 

@@ -1,8 +1,5 @@
-"""What the suites share: assertions that say what they compared, and a database."""
+"""What the suites share: a database."""
 
-import pytest
 from tests.postgres import postgres_database
 
 __all__ = ["postgres_database"]
-
-pytest.register_assert_rewrite("shoal.testing.contracts")

@@ -249,7 +249,7 @@ async def test_what_private_words_take_decides_nothing_of_a_strangers_request(tm
 async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
     model = FakeModel(script=lambda _: Reply("hi", usage=Usage(900, 0)))
     settings = {
-        "budget": {"tokens_per_day": 10_000, "tokens_per_thread_day": 9_000},
+        "budget": {"tokens_per_day": 20_000, "tokens_per_thread_day": 9_000},
         "model": {"max_output_tokens": 10},
     }
     async with scenario(tmp_path, model, access=ACCESS, settings=settings) as world:
@@ -262,8 +262,8 @@ async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
         assert "Left to spend" in str(model.requests[-2])
         assert "Left to spend" not in str(model.requests[-1])
         assert "9,000" in await eve.asks("/status")
-        assert "10,000" not in await eve.asks("/status")
-        assert "10,000" in await alone.asks("/status")
+        assert "20,000" not in await eve.asks("/status")
+        assert "20,000" in await alone.asks("/status")
         await eve.says("again")
         await world.is_quiet()
-        assert not [text for text in world.chat.texts(eve.thread) if "10,000" in text]
+        assert not [text for text in world.chat.texts(eve.thread) if "20,000" in text]

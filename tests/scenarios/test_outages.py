@@ -35,9 +35,8 @@ async def test_an_outage_of_twenty_minutes_is_waited_out_and_told_once(tmp_path:
         await world.ada.says("hello")
         await in_time(clock, world.ada.sees("overloaded"), 1)
         await clock.advance(20 * 60)
-        assert await world.types() == ["turn_started", "user_message"] + ["retry_scheduled"] * len(
-            [event for event in await world.journal() if event.type == "retry_scheduled"]
-        )
+        first, second, *others = await world.types()
+        assert (first, second, set(others)) == ("turn_started", "user_message", {"retry_scheduled"})
         down = False
         await in_time(clock, world.ada.sees("here I am"), 5)
         assert [one.outcome for one in await finished(world)] == ["done"]

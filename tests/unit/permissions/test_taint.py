@@ -23,7 +23,17 @@ from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.engine import decide_all
 from shoal.permissions.rules import Profile, Profiles, ProfileSource
-from shoal.permissions.taint import SOURCES_MAX, Source, TaintState, fetched_by, gate, is_secret_file, sink_of, taint_of
+from shoal.permissions.taint import (
+    NAME_CHARS_MAX,
+    SOURCES_MAX,
+    Source,
+    TaintState,
+    fetched_by,
+    gate,
+    is_secret_file,
+    sink_of,
+    taint_of,
+)
 
 ANN = Author("ann", trusted=True)
 STRANGER = Author("eve", "Eve", trusted=False)
@@ -361,3 +371,10 @@ def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
     assert sink_of(Action("tool:bash:frobnicate", harmless=True, reads=())) == "", "whoever read the command knows more"
     shown = Action("tool:bash:echo hello", harmless=True, reads=("a-secret.pem",))
     assert "secret" in sink_of(shown)
+
+
+@pytest.mark.parametrize(("chars", "shown_chars"), [(119, 119), (120, 120), (121, 121), (500, 121)])
+def test_a_long_name_is_cut_where_it_is_shown(chars: int, shown_chars: int) -> None:
+    shown = TaintState((Source(1, "x" * chars),), active=True).shown
+    assert len(shown) == shown_chars
+    assert shown.endswith("…") == (chars > NAME_CHARS_MAX)
