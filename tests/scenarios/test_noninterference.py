@@ -264,6 +264,10 @@ async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
         assert "9,000" in await eve.asks("/status")
         assert "20,000" not in await eve.asks("/status")
         assert "20,000" in await alone.asks("/status")
-        await eve.says("again")
-        await world.is_quiet()
-        assert not [text for text in world.chat.texts(eve.thread) if "20,000" in text]
+        strangers = [world.person("eve", str(number), "square") for number in range(2, 18)]
+        for stranger in strangers:
+            await stranger.says("hello")
+            await world.is_quiet()
+        told = [text for one in (eve, *strangers) for text in world.chat.texts(one.thread)]
+        assert [text for text in told if text.startswith("I stopped: the budget")]
+        assert not [text for text in told if "20,000" in text]
