@@ -196,7 +196,10 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
                 return opaque(words, place + 1)
             # What find names may be a link, and the command opens what that leads to, unless only files are asked for.
             plain = only_files and not _FIND_OTHERS & {*values}
-            commands.append(_found_by_find(words[place + 1 : end], paths if plain else [ARGUMENTS]))
+            named = words[place + 1 : end]
+            if words[end].value == "+":  # it names several, of which an option may take the first as its value
+                named = [*named, named[-1]]
+            commands.append(_found_by_find(named, paths if plain else [ARGUMENTS]))
             place = end
         elif value in _FIND_WITH_VALUE:
             place += 1

@@ -276,7 +276,13 @@ def test_what_runs_a_harmless_command_is_harmless(command: str) -> None:
     assert is_harmless(command)
 
 
-@pytest.mark.parametrize("command", ["timeout 5 ./x", "env LANG=C make", "xargs rm", "bash -c 'make'", "time git push"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "timeout 5 ./x", "env LANG=C make", "xargs rm", "bash -c 'make'", "time git push",
+        "find . -type f -exec uniq {} +",
+    ],
+)  # fmt: skip
 def test_what_runs_another_is_no_more_harmless_than_that(command: str) -> None:
     assert not is_harmless(command)
 
