@@ -257,6 +257,24 @@ async def test_what_a_subagent_runs_is_covered_by_its_content_too(tmp_path: Path
         assert [event for event in events if isinstance(event.data, ToolFinished)] == []
 
 
+@pytest.mark.parametrize(
+    "send", [call("upload", path="tides.txt"), call("message", file="tides.txt")], ids=["upload", "message"]
+)
+async def test_a_file_is_sent_as_it_was_when_it_was_allowed(tmp_path: Path, send: Reply) -> None:
+    rules = {
+        "permissions": {"default_profile": "mine", "profiles": {"mine": {"extends": "open", "ask": ["tool:upload:.*"]}}}
+    }
+    async with scenario(tmp_path, FakeModel(send, "done"), settings=rules) as world:
+        put(world, {"tides.txt": "low at six\n"})
+        await world.ada.says("go")
+        await asks(world, 1)
+        await world.ada.sees("Sends tides.txt (11 bytes)")
+        put(world, {"tides.txt": "a secret of the owner\n"})
+        await decides(world)
+        assert "tides.txt changed since you were asked" in (await asks(world, 2))[1]
+        assert await results(world) == []
+
+
 # ---- what is allowed for the thread ----
 
 

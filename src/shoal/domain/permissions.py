@@ -26,7 +26,7 @@ class Action(msgspec.Struct, frozen=True):
 
     Of a shell command, all paths as commands know them (`/workspace/…`): `harmless` where its program and each of its
     options is known to run nothing and to change no file that a later command executes. `runs` are the files whose
-    content decides what it does (a script, a makefile, a repository's configuration); with `runs_more` it may also run
+    content decides what it does (a script, a makefile, a repository's configuration, what is uploaded); with `runs_more` it may also run
     content that it does not name. `reads` are the files and folders that it can read, None where that is not known.
     """
 
@@ -65,13 +65,14 @@ class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `files` are those that the call names. `others` counts the further code files of its folders that it may run, and
     `others_digest` is the digest of all of them. `uncovered` says why something it may run is not covered, as the end
-    of "… because …"; such a call can only be allowed once.
+    of "… because …"; such a call can only be allowed once. `sends` is set where the files are sent, not run.
     """
 
     files: tuple[CoveredFile, ...] = ()
     others: int = 0
     others_digest: str = ""
     uncovered: str = ""
+    sends: bool = False
 
 
 NO_COVERAGE = Coverage()

@@ -117,7 +117,8 @@ class ContentReader:
         says_more = not is_plain or any(action.opaque and not action.runs for action in hiding)
         listing = look.code(hiding, actions if says_more else hiding) if hiding else None
         others_digest = self._note(listing) if listing is not None else ""
-        coverage = Coverage(tuple(look.files), len(listing or ()), others_digest, look.why)
+        sends = all(action.text.startswith("tool:upload:") for action in running)
+        coverage = Coverage(tuple(look.files), len(listing or ()), others_digest, look.why, sends)
         return Content(coverage, tuple(look.runs))
 
     def changes(self, before: Coverage, now: Coverage, since: str) -> str:

@@ -57,4 +57,4 @@ class UploadTool(TypedTool[UploadArguments]):
             return ToolOutput(f"Posted {place.shown} ({len(content):,} bytes).")
 
         effect = canonical(self.name, path=place.shown, comment=arguments.comment)
-        return Prepared((Action(f"tool:{self.name}:{place.shown}"),), shown, effect, work)
+        return Prepared((Action(f"tool:{self.name}:{place.shown}", runs=(place.shown,)),), shown, effect, work)

@@ -89,7 +89,10 @@ class MessageTool(TypedTool[MessageArguments]):
         effect = canonical(
             self.name, text=arguments.text, to=target.thread, file=place.shown if place is not None else ""
         )
-        actions = (target.action, *((Action(f"tool:upload:{place.shown}"),) if place is not None else ()))
+        actions = (
+            target.action,
+            *((Action(f"tool:upload:{place.shown}", runs=(place.shown,)),) if place is not None else ()),
+        )
         return Prepared(actions, f"message to {_named(target)}\n\n{arguments.text}{what}", effect, work)
 
     def _target(self, to: str, context: ToolContext) -> _Target:
