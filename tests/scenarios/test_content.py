@@ -14,7 +14,7 @@ from shoal.app import Doubles, open_app
 from shoal.config import load_config
 from shoal.domain.children import is_child
 from shoal.domain.clock import SystemClock
-from shoal.domain.errors import InvalidInput
+from shoal.domain.errors import Forbidden, InvalidInput
 from shoal.domain.events import ToolFinished
 from shoal.domain.home import Home
 from shoal.domain.ports import Command, CommandResult
@@ -53,10 +53,11 @@ async def decides(world: World, *, whole_thread: bool = False) -> None:
 
 
 @asynccontextmanager
-async def owned(home: Path, model: FakeModel) -> AsyncGenerator[World]:
+async def owned(home: Path, model: FakeModel, profile: str = "standard") -> AsyncGenerator[World]:
     """The app where ada is the owner, bob is named by the rules and everybody else may speak."""
     chat = FakeChat()
-    config = load_config(home, {}, {"permissions": {"default_profile": "standard"}, "sandbox": {"kind": "host"}})
+    permissions = {"default_profile": profile, "approvers": ["fake:ada"]}
+    config = load_config(home, {}, {"permissions": permissions, "sandbox": {"kind": "host"}})
     sandbox = BoundedSandbox(HostSandbox())
     doubles = Doubles(models=FakeModels(model), sandbox=sandbox, adapters=(chat,), access={chat.platform: OWNED})
     async with open_app(config, doubles) as app:
@@ -289,6 +290,25 @@ async def test_a_strangers_script_does_not_run_by_the_owners_word(tmp_path: Path
         await world.ada.sees("ran")
         await eve.says("write it and run it")
         assert "a message of eve" in (await asks(world, 2))[1]
+
+
+@pytest.mark.parametrize("who", ["eve", "bob", "ada"])
+async def test_a_stranger_cannot_allow_what_their_own_words_led_to(tmp_path: Path, who: str) -> None:
+    async with owned(
+        tmp_path, FakeModel(call("bash", command="echo low > tide; python3 tide"), "ran"), "guarded"
+    ) as world:
+        eve, door = world.person("eve", "1"), world.app.doors[world.chat.platform]
+        await eve.says("run it")
+        await world.happens(eve.thread, "approval_requested")
+        (approval,) = await world.app.store.approvals.search(thread=eve.thread)
+        by = world.person(who, "1").asker
+        if who != "ada":
+            with pytest.raises(Forbidden):
+                await door.decide(approval.id, True, by, "once")
+        if who == "eve":
+            assert await door.decide(approval.id, False, by, "once") == "deny"
+        elif who == "ada":
+            assert await door.decide(approval.id, True, by, "once") == "allow"
 
 
 @pytest.mark.parametrize(

@@ -252,9 +252,11 @@ class Orchestrator:
         if found is None:
             raise NotFound(f"There is no approval {approval}.")
         by = self._parts.people.asker(by)
-        if not may_decide(found, by, self._approvers):
+        if not may_decide(found, by, self._approvers, allow=allow):
             log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
             await self._refused(found, by, "not theirs to decide")
+            if may_decide(found, by, self._approvers, allow=False):
+                raise Forbidden("Untrusted content led to this, so an approver or the owner has to allow it.")
             raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
         verdict = "allow" if allow else "deny"
         try:

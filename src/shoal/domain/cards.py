@@ -62,7 +62,8 @@ FILES_SHOWN_MAX = 10
 
 
 def coverage_text(covers: Coverage) -> str:
-    """What a call runs or sends that its own text does not show, for people: files with their sizes, and what is not covered."""
+    """What a call runs or sends that its own text does not show, for people: files with their sizes, and what is not
+    covered."""
     there = [file for file in covers.files if file.size_bytes >= 0] or covers.files
     files = [_file_text(file) for file in there[:FILES_SHOWN_MAX]]
     if len(there) > FILES_SHOWN_MAX:

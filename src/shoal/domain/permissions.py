@@ -26,8 +26,9 @@ class Action(msgspec.Struct, frozen=True):
 
     Of a shell command, all paths as commands know them (`/workspace/…`): `harmless` where its program and each of its
     options is known to run nothing and to change no file that a later command executes. `runs` are the files whose
-    content decides what it does (a script, a makefile, a repository's configuration, what is uploaded); with `runs_more` it may also run
-    content that it does not name. `reads` are the files and folders that it can read, None where that is not known.
+    content decides what it does (a script, a makefile, a repository's configuration; of an upload the file); with
+    `runs_more` it may also run content that it does not name. `reads` are the files and folders that it can read, None
+    where that is not known.
     """
 
     text: str

@@ -92,7 +92,8 @@ class NewApproval(msgspec.Struct, frozen=True):
     """A question to a person, bound by `digest` to exactly what will run.
 
     `call_digest` leaves out the content that the call depends on (`covers`), so that the same call is known again when
-    that has changed. `shown_in` is where people are asked; empty is the thread itself.
+    that has changed. `shown_in` is where people are asked; empty is the thread itself. `needs_trust` is set where
+    untrusted content raised the question: somebody untrusted who asked for the call cannot allow it.
     """
 
     id: ApprovalId
@@ -107,6 +108,7 @@ class NewApproval(msgspec.Struct, frozen=True):
     shown_in: ThreadId = ThreadId("")
     call_digest: str = ""
     covers: Coverage = NO_COVERAGE
+    needs_trust: bool = False
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -317,6 +319,7 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     call_digest: str = ""
     covers: Coverage = NO_COVERAGE
     decided_trust: Trust | None = None
+    needs_trust: bool = False
 
     @property
     def asked_in(self) -> ThreadId:

@@ -63,8 +63,9 @@ def _is_plain(char: str) -> bool:
     return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 
 
-def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), owner: str = "") -> bool:
-    """Whether somebody may decide: who asked for the call, the owner, or one of the approvers.
+def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, allow: bool = True) -> bool:
+    """Whether somebody may decide: who asked for the call, or one of the approvers (owners are among them). Who asked
+    and is not trusted can only deny what untrusted content raised: it may be their own words.
 
     People are `PLATFORM:USER`, and a person whose identities are linked is each of them. An
     approver is `PLATFORM:USER`, `role:NAME`, or `PLATFORM:role:NAME`. Nobody without a user id may.
@@ -75,7 +76,7 @@ def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), own
     asked_by = approval.asked_by
     if ":" not in asked_by:
         asked_by = f"{approval.asked_in.split(':', 1)[0]}:{asked_by}"
-    if owner in names or asked_by in names:
+    if asked_by in names and not (allow and approval.needs_trust and by.trust == "untrusted"):
         return True
     for role in by.roles:
         names |= {f"role:{role}", f"{by.platform}:role:{role}"}

@@ -304,6 +304,7 @@ def _insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, now:
         shown_in=approval.shown_in,
         call_digest=approval.call_digest,
         covers=convert.dump(approval.covers) if approval.covers != NO_COVERAGE else "",
+        needs_trust=int(approval.needs_trust),
         now=now,
         expires_at=to_micros(approval.expires_at),
     )

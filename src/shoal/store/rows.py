@@ -119,6 +119,7 @@ def approval(row: Row) -> Approval:
         call_digest=text(row[17]),
         covers=_covers.decode(text(row[18])) if row[18] else NO_COVERAGE,
         decided_trust=text(row[19]) or None,  # pyright: ignore[reportArgumentType]
+        needs_trust=bool(row[20]),
     )
 
 

@@ -175,17 +175,19 @@ class Executor:
             worst = next(ruling for ruling in rulings if ruling.decision == "deny")
             rule = f" (rule {worst.rule})" if worst.rule else ""
             return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
+        asks = decision == "ask"
         taint = await self._taint(decision, actions, context)
         decision, reason = self._gated(decision, actions, context, taint)
         if decision == "allow" and taint.active and context.agent.taint:
             decision, reason = await self._secrets(actions, context, taint)
+        raised = decision == "ask" and not asks
         if decision == "allow" and tool.spec.runs_commands and self._settings.ask_commands:
             decision, reason = "ask", "No sandbox isolates commands on this machine."
         started = ToolStarted(call.id, call.name, self._named(invocation))
         if decision == "allow":
             return Admitted(call, tool.spec, invocation, started, audit, ApprovalId(""))
         content = await self._read_content(actions, context)
-        asking = _Asking(call, context, invocation, content, reason, audit)
+        asking = _Asking(call, context, invocation, content, reason, audit, needs_trust=raised)
         if request is not None:
             found = await self._approvals.get(request.approval_id)
             if found is None or found.call_digest != asking.call_digest or found.state != "allow":
@@ -299,7 +301,8 @@ class Executor:
         now = await self._read_content(admitted.invocation.actions, context)
         before = admitted.content.coverage
         why = self._content.changes(before, now.coverage, SINCE_ALLOWED) or "What it runs was changed just now."
-        return self._ask(_Asking(admitted.call, context, admitted.invocation, now), why)
+        tainted = context.taint.active
+        return self._ask(_Asking(admitted.call, context, admitted.invocation, now, needs_trust=tainted), why)
 
     async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
         """Run it. Marked files that it reads and what it fetches taint its result; what it changes is marked where it
@@ -434,6 +437,7 @@ class Executor:
             shown_in=context.purpose.caller.root if context.purpose.caller is not None else ThreadId(""),
             call_digest=asking.call_digest,
             covers=coverage,
+            needs_trust=asking.needs_trust,
         )
         event = ApprovalRequested(
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason, coverage
@@ -471,9 +475,11 @@ class _Asking:
         content: Content,
         reason: str = "",
         audit: tuple[AuditEntry, ...] = (),
+        *,
+        needs_trust: bool = False,
     ) -> None:
         self.call, self.context, self.invocation = call, context, invocation
-        self.content, self.reason, self.audit = content, reason, audit
+        self.content, self.reason, self.audit, self.needs_trust = content, reason, audit, needs_trust
         self.call_digest = approval_digest(call.name, invocation.canonical, context.agent.name)
         self.digest = approval_digest(self.call_digest, coverage_key(content.coverage))
 

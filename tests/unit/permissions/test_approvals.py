@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.permissions import Asker
+from shoal.domain.permissions import Asker, Trust
 from shoal.domain.records import Approval
 from shoal.permissions.approvals import (
     ANSWER_CHARS_MAX,
@@ -84,27 +84,39 @@ def test_nothing_invisible_is_left(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "approvers", "owner", "allowed"),
+    ("by", "approvers", "allowed"),
     [
-        (Asker(trust="trusted", user="ann", platform="slack"), (), "", True),
-        (Asker(trust="trusted", user="bob", platform="slack"), (), "", False),
-        (Asker(trust="trusted", user="ann", platform="telegram"), (), "", False),
-        (Asker(trust="trusted", user="", platform="slack"), ("slack:",), "slack:", False),
-        (Asker(trust="trusted", user="bob", platform="slack"), ("slack:bob",), "", True),
-        (Asker(trust="trusted", user="bob", platform="telegram"), ("slack:bob",), "", False),
-        (Asker(trust="trusted", user="bob", platform="slack", roles=("ops",)), ("role:ops",), "", True),
-        (Asker(trust="trusted", user="bob", platform="slack", roles=("ops",)), ("slack:role:ops",), "", True),
-        (Asker(trust="trusted", user="bob", platform="discord", roles=("ops",)), ("slack:role:ops",), "", False),
-        (Asker(trust="trusted", user="bob", platform="slack"), ("role:ops",), "", False),
-        (Asker(trust="trusted", user="role:ops", platform="slack"), ("role:ops",), "", False),
-        (Asker(trust="trusted", user="olga", platform="web"), (), "web:olga", True),
-        (Asker(trust="trusted", user="olga", platform="slack"), (), "web:olga", False),
-        (Asker(trust="trusted"), (), "", False),
-        (Asker(trust="trusted"), ("", ":"), ":", False),
+        (Asker(trust="trusted", user="ann", platform="slack"), (), True),
+        (Asker(trust="trusted", user="bob", platform="slack"), (), False),
+        (Asker(trust="trusted", user="ann", platform="telegram"), (), False),
+        (Asker(trust="trusted", user="", platform="slack"), ("slack:",), False),
+        (Asker(trust="trusted", user="bob", platform="slack"), ("slack:bob",), True),
+        (Asker(trust="trusted", user="bob", platform="telegram"), ("slack:bob",), False),
+        (Asker(trust="trusted", user="bob", platform="slack", roles=("ops",)), ("role:ops",), True),
+        (Asker(trust="trusted", user="bob", platform="slack", roles=("ops",)), ("slack:role:ops",), True),
+        (Asker(trust="trusted", user="bob", platform="discord", roles=("ops",)), ("slack:role:ops",), False),
+        (Asker(trust="trusted", user="bob", platform="slack"), ("role:ops",), False),
+        (Asker(trust="trusted", user="role:ops", platform="slack"), ("role:ops",), False),
+        (Asker(trust="trusted", user="olga", platform="web"), ("web:olga",), True),
+        (Asker(trust="trusted", user="olga", platform="slack"), ("web:olga",), False),
+        (Asker(trust="trusted"), (), False),
+        (Asker(trust="trusted"), ("", ":"), False),
     ],
 )
-def test_who_may_decide(by: Asker, approvers: tuple[str, ...], owner: str, allowed: bool) -> None:
-    assert may_decide(APPROVAL, by, approvers, owner) is allowed
+def test_who_may_decide(by: Asker, approvers: tuple[str, ...], allowed: bool) -> None:
+    assert may_decide(APPROVAL, by, approvers) is allowed
+
+
+@pytest.mark.parametrize("raised", [False, True])
+@pytest.mark.parametrize("allow", [False, True])
+@pytest.mark.parametrize("trust", ["untrusted", "trusted"])
+def test_who_is_not_trusted_cannot_allow_what_untrusted_content_raised(
+    trust: Trust, *, allow: bool, raised: bool
+) -> None:
+    approval = msgspec.structs.replace(APPROVAL, needs_trust=raised)
+    asker = Asker(trust=trust, user="ann", platform="slack")
+    assert may_decide(approval, asker, allow=allow) is not (raised and allow and trust == "untrusted")
+    assert may_decide(approval, asker, ("slack:ann",), allow=allow)
 
 
 def test_who_asked_on_another_platform_may_decide_there() -> None:

@@ -123,9 +123,9 @@ select count(*), min(created_at) from outbox where state in ('pending', 'sending
 -- name: approval_insert
 -- Ask a person.
 insert into approvals (id, thread, turn, call_id, tool, actions, digest, shown, asked_by, reason, shown_in,
-    call_digest, covers, created_at, expires_at)
+    call_digest, covers, needs_trust, created_at, expires_at)
 values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_by, :reason, :shown_in,
-    :call_digest, :covers, :now, :expires_at);
+    :call_digest, :covers, :needs_trust, :now, :expires_at);
 
 -- name: approval_settle
 -- Decide a pending approval; nothing when it is not pending any more.
@@ -149,19 +149,19 @@ where thread = :thread and turn = :turn and state = 'pending'
 -- name: approval_one
 -- One approval.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
 from approvals where id = :id;
 
 -- name: approvals_recent
 -- Approvals, newest first: their ids sort by time.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
 from approvals order by id desc limit :limit;
 
 -- name: approvals_of
 -- Approvals of a thread, and those shown there, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
 from approvals
 where id in (select id from (select id from approvals where thread = :thread order by id desc limit :limit) own
     union select id from (select id from approvals where shown_in = :thread and shown_in <> ''
@@ -171,7 +171,7 @@ order by id desc limit :limit;
 -- name: approvals_waiting
 -- Pending approvals, of a thread and shown there, or all; newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
 from approvals
 where id in (select id from approvals where state = 'pending') and (:thread = '' or thread = :thread or shown_in = :thread)
 order by id desc limit :limit;
@@ -179,7 +179,7 @@ order by id desc limit :limit;
 -- name: approval_grants
 -- What allowed this call for the whole thread, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
 from approvals
 where thread = :thread and call_digest = :call_digest and scope = 'thread' and state in ('allow', 'used')
 order by id desc limit :limit;

@@ -38,6 +38,7 @@ def question(clock: ManualClock, identity: str = "A1", digest: str = "d1", cover
         "why",
         call_digest=f"call-{digest}",
         covers=covers,
+        needs_trust=True,
     )
     return Commit(TurnId("T1"), (asked,), approval=approval)
 
@@ -66,6 +67,7 @@ class ApprovalRules:
         assert (approval.actions, approval.digest, approval.shown) == (("tool:bash:rm x",), "d1", "rm x")
         assert (approval.state, approval.asked_by, approval.reason) == ("pending", "u1", "why")
         assert (approval.call_digest, approval.covers, approval.decided_trust) == ("call-d1", COVERS, None)
+        assert approval.needs_trust
         assert approval.expires_at == clock.now() + timedelta(seconds=EXPIRES_SECONDS)
         assert await store.approvals.get(ApprovalId("unknown")) is None
 
