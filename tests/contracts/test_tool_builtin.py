@@ -63,13 +63,6 @@ GOOD = {
     "i2c_read": {"bus": 1, "address": 32, "register": 5, "length": 2},
     "i2c_write": {"bus": 1, "address": 32, "data": "05beef"},
     "spi_transfer": {"bus": 0, "device": 0, "data": "ff00"},
-    "git_init": {"path": "."},
-    "git_status": {},
-    "git_diff": {"revision": "HEAD~1", "staged": True},
-    "git_log": {"count": 3, "files": ["notes.txt"]},
-    "git_commit": {"message": "Say why", "files": ["notes.txt"]},
-    "git_branch": {"do": "create", "name": "topic"},
-    "git_push": {"branch": "main", "remote": "origin"},
     "read_artifact": {"artifact": "0123456789abcdef", "grep": "error"},
     "search_history": {"query": "green tea", "limit": 3},
     "search_channel": {"query": "tea"},
@@ -158,7 +151,7 @@ class TestTools(ToolContract):
 
 def test_flags_are_as_documented(tools: Registry) -> None:
     specs = [tool.spec for name in tools.names() if (tool := tools.get(name)) is not None]
-    looks = {"process_list", "process_logs", "read_url", "web_search", "git_diff", "git_log", "git_status"}
+    looks = {"process_list", "process_logs", "read_url", "web_search"}
     read_only = {"list", "read", "read_artifact", "search_channel", "search_history", "time", "view", "weigh"}
     assert {spec.name for spec in specs if spec.read_only} == read_only | looks
     again = {
@@ -173,9 +166,8 @@ def test_flags_are_as_documented(tools: Registry) -> None:
         "view",
         "write",
     } | looks
-    assert {spec.name for spec in specs if spec.idempotent} == again | {"git_init", "process_kill"}
-    git = {"git_init", "git_status", "git_diff", "git_log", "git_commit", "git_branch", "git_push"}
-    assert {spec.name for spec in specs if spec.runs_commands} == {"bash", "process_start"} | git
+    assert {spec.name for spec in specs if spec.idempotent} == again | {"process_kill"}
+    assert {spec.name for spec in specs if spec.runs_commands} == {"bash", "process_start"}
 
 
 async def nothing(_: Sequence[Action], __: Sequence[Mount]) -> str:

@@ -26,16 +26,16 @@ def does(tool: str, **arguments: str) -> Reply:
 
 async def test_work_is_committed_and_a_push_is_asked_for(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(
-        does("git_init"),
         does("write", path="log.txt", content="calm\n"),
-        does("git_commit", message="Note the weather"),
-        does("git_push", remote="origin", branch="main"),
+        does("bash", command="git init -q -b main && git add log.txt && git commit -qm 'Note the weather'"),
+        does("bash", command="git push origin main"),
         "Committed.",
     )
-    async with playing(stand, tmp_path, model, profile="standard") as scene:
+    rules = {"permissions": {"profiles": {"pushing": {"extends": "open", "ask": ["tool:bash:git push.*"]}}}}
+    async with playing(stand, tmp_path, model, profile="pushing", settings=rules) as scene:
         await scene.ada.says("keep a log")
         workspace = scene.app.agents.spec("main").workspace
-        card = await scene.ada.sees("git_push")
+        card = await scene.ada.sees("git push origin main")
         assert log_of(workspace)[0] == "main: Note the weather"
         await stand.clicks(card, "Deny", stand.ada)
         await scene.ada.sees("Committed.")

@@ -48,7 +48,6 @@ SINKS = [
     call("read_url", url="https://evil.example/"),
     call("web_search", query="x"),
     call("remember", text="x"),
-    call("git_push", remote="origin", branch="main"),
 ]
 
 

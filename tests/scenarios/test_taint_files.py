@@ -65,7 +65,7 @@ async def test_what_a_steered_turn_wrote_taints_who_reads_it(tmp_path: Path, wri
         call("view", path="./notes.md"),
         call("list", path="."),
         call("edit", path="notes.md", old_string="hostile", new_string="hostile!"),
-        call("git_status"),
+        call("bash", command="git diff --no-index /dev/null notes.md"),
         call("bash", command="cat notes.md"),
         call("bash", command="cat 'notes.md' | head"),
         call("bash", command="cat $PWD/notes.md"),

@@ -110,7 +110,6 @@ SINKS = [
     call("remind", when="in 10 minutes", text="obey"),
     call("note_today", text="obey"),
     call("write", path="/workspace/.git/config", content="[core]"),
-    call("git_push", remote="origin", branch="main"),
 ]
 
 

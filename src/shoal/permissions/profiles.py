@@ -68,9 +68,8 @@ _WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|
 _READ = "(read|view|list|ls|glob|grep|search|find)"
 _EDIT = "(write|edit|create_file|str_replace|append)"
 _SEARCH = "read_artifact|search_history|search_channel|search_memory"
-_GIT_READ = "git_status|git_diff|git_log"
 _PROCESS_READ = "process_list|process_logs"
-_QUIET = f"(time|clock|recall|{_SEARCH}|read_memory|memory|skill|list_reminders|{_GIT_READ}|{_PROCESS_READ})"
+_QUIET = f"(time|clock|recall|{_SEARCH}|read_memory|memory|skill|list_reminders|{_PROCESS_READ})"
 
 _READS = (rf"tool:{_READ}:{_READABLE}", rf"tool:{_QUIET}:.*")
 _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(:.*)?)"
@@ -86,7 +85,6 @@ _STANDARD = ProfileSource(
         rf"tool:upload:{_READABLE}",
         "(?s:tool:(remember|note_today|remind|schedule|forget|cancel_reminder|spawn|subagent|thread_status):.*)",
         "tool:message:here",
-        "(?s:tool:git_(init|commit|branch):.*)",
     ),
     ask=(
         "(?s:tool:bash:.*)",
@@ -95,7 +93,6 @@ _STANDARD = ProfileSource(
         _SELF_EDIT,
         "(?s:tool:(message|process)[a-z_]*:.*)",
         "(?s:tool:ask_agent:.*)",
-        "(?s:tool:git_push:.*)",
         "(?s:tool:mcp[_.:-].*)",
     ),
 )
@@ -155,7 +152,6 @@ _GUARDED = ProfileSource(
         rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
         _SELF_EDIT,
         "(?!tool:message:here$)(?s:tool:message[a-z_]*:.*)",
-        "(?s:tool:git_push:.*)",
     ),
     allow=("(?s:tool:(?!(i2c|spi|mcp)_).*)",),
     ask=("(?s:tool:(bash|process_start):.*)", "(?s:tool:mcp_.*)"),

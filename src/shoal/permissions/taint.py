@@ -38,8 +38,7 @@ _PATH_TOOLS = frozenset({"read", "view", "list", "upload"})
 _EDIT_TOOLS = frozenset({"write", "edit", "create_file", "str_replace"})
 _HARMLESS_TOOLS = frozenset(
     """
-    time read_artifact search_history search_channel process_list process_logs git_init git_status git_diff git_log
-    git_commit git_branch subagent spawn
+    time read_artifact search_history search_channel process_list process_logs subagent spawn
     """.split()  # noqa: SIM905
 )
 _LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "schedule"})

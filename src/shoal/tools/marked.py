@@ -4,7 +4,6 @@ a call                                     what it is taken to read
 ----------------------------------------   ---------------------------------------------------------------------
 read, view, edit, append, str_replace      the file it names
 list, grep and their like                  the folder it names with all below it
-git_status, git_diff, git_log              the workspace
 bash, process_start                        what its actions say that they read and run; where one of them does
                                            not know, everything below its folders
 
@@ -53,7 +52,6 @@ SETTLED_NS = 3_600_000_000_000
 
 _NAMING_TOOLS = frozenset({"read", "view", "edit", "append", "str_replace", "list", "ls", "glob", "grep", "find"})
 _COMMAND_TOOLS = frozenset({"bash", "process_start"})
-_GIT_TOOLS = frozenset({"git_status", "git_diff", "git_log", "git_commit", "git_branch", "git_push"})
 _AFTER = ", written after "
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", ".git"})
 """Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""
@@ -278,8 +276,6 @@ def _read_by(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[str | N
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
         if tool in _NAMING_TOOLS:
             named.append(detail)
-        elif tool in _GIT_TOOLS:
-            named.append(mounts[0].inside)
         elif tool in _COMMAND_TOOLS and not action.whole and (action.reads or not _only_writes(action)):
             named += (None,) if action.reads is None else (*action.reads, *action.runs)
     return named

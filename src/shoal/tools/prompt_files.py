@@ -24,11 +24,7 @@ from shoal.domain.permissions import Action
 from shoal.domain.ports import ToolContext
 
 AMEND_SECONDS_MAX = 60.0
-_ELSEWHERE = frozenset(
-    """
-    message upload remind schedule subagent spawn ask_agent process_kill git_init git_commit git_branch git_push
-    """.split()  # noqa: SIM905
-)
+_ELSEWHERE = frozenset(("message", "upload", "remind", "schedule", "subagent", "spawn", "ask_agent", "process_kill"))
 """Tools that change something, but no file of the home outside of the agent's workspace."""
 KEPT_FOR_PERSON = frozenset({"remember", "note_today"})
 """Tools that change nothing in a direct conversation that anybody but its person may see."""

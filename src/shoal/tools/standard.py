@@ -10,7 +10,6 @@ from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
 from shoal.tools.builtin.edit import EditTool, StrReplaceTool
 from shoal.tools.builtin.files import CreateFileTool, ListTool, ReadTool, ViewTool, WriteTool
-from shoal.tools.builtin.git import git_tools
 from shoal.tools.builtin.hardware import hardware_tools
 from shoal.tools.builtin.memory import NoteTool, RememberTool
 from shoal.tools.builtin.message import MessageTool
@@ -72,7 +71,6 @@ def standard_tools(
         RemindTool(),
         ReadUrlTool(fetcher),
         WebSearchTool(fetcher, brave_key),
-        *git_tools(),
         *(hardware_tools() if with_hardware else ()),
     ):
         registry.add(tool)

@@ -150,8 +150,6 @@ TAINTED = window(PAGE)
         ("tool:message:slack:c:t", True),
         ("tool:self_edit_prompt:x", True),
         ("tool:set_system_prompt:x", True),
-        ("tool:git_push:origin main", True),
-        ("tool:git_commit:x", False),
         ("tool:remember:x", True),
         ("tool:mcp_x:y", True),
         ("tool:spawn:x", False),

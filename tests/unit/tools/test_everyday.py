@@ -20,7 +20,7 @@ from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
 from shoal.tools.builtin.memory import NoteTool, RememberTool
 from shoal.tools.builtin.reminders import RemindTool
-from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, COMMAND_ENVIRONMENT, BashTool, ShellBounds
+from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, BashTool, ShellBounds, command_environment
 
 WRITERS = 30
 
@@ -218,7 +218,7 @@ async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path)
     first, second = sandbox.commands
     assert (first.text, first.cwd, first.mounts) == ("ls", context.agent.workspace, context.mounts)
     assert (first.timeout_seconds, second.timeout_seconds) == (7.0, 3.0)
-    assert first.env == second.env == COMMAND_ENVIRONMENT
+    assert first.env == second.env == command_environment("main")
     with pytest.raises(ToolError, match="at most 600"):
         prepared(bash(), context, command="ls", timeout_seconds=601)
 

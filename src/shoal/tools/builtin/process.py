@@ -12,7 +12,7 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, Mount, Sandbox, Tool, ToolContext, ToolOutput
 from shoal.domain.processes import Hook, Process, ProcessSpec
-from shoal.tools.builtin.shell import COMMAND_ENVIRONMENT, ShellActions, checked_command
+from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
 from shoal.tools.typed import Prepared, PreparedCommand, TypedTool, canonical
 
 LIST_MAX = 20
@@ -133,7 +133,8 @@ class StartTool(TypedTool[StartArguments]):
             self._runner.check(hooks)
         except InvalidInput as error:
             raise ToolError(str(error)) from error
-        command = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=COMMAND_ENVIRONMENT)
+        env = command_environment(context.agent.name)
+        command = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
         actions = self._actions(text, context)
         cwd = context.sandbox.inside(command.cwd, context.mounts)
         effect = canonical(self.name, command=text, cwd=cwd, sandbox=context.sandbox.name, hooks=hooks)

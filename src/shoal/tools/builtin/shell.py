@@ -19,7 +19,7 @@ COMMAND_BYTES_MAX = 100_000
 """Longest command; the kernel takes no single argument above 128 KiB."""
 
 _GIT_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
-COMMAND_ENVIRONMENT: tuple[tuple[str, str], ...] = (
+_ENVIRONMENT = (
     ("PYTHONDONTWRITEBYTECODE", "1"),  # byte code beside the code would count as changed code in an approval
     ("GIT_CONFIG_COUNT", str(len(_GIT_SETTINGS))),
     *((f"GIT_CONFIG_KEY_{number}", key) for number, (key, _) in enumerate(_GIT_SETTINGS)),
@@ -33,9 +33,14 @@ COMMAND_ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("GIT_SEQUENCE_EDITOR", "true"),
     ("PAGER", "cat"),
 )
-"""What every command finds in its environment: git takes no folder for a bare repository because it looks like one,
-starts no monitor, pager, editor or prompt, and fetches nothing by itself. A second line behind
-`shoal.permissions.repository`, which does not rest on it: a command can drop its environment."""
+
+
+def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
+    """What every command finds in its environment: git takes no folder for a bare repository because it looks like one,
+    starts no monitor, pager, editor or prompt, fetches nothing by itself, and commits in the agent's name. A second
+    line behind `shoal.permissions.repository`, which does not rest on it: a command can drop its environment."""
+    identity = (("NAME", agent), ("EMAIL", f"{agent}@shoal.invalid"))
+    return (*_ENVIRONMENT, *((f"GIT_{who}_{key}", value) for who in ("AUTHOR", "COMMITTER") for key, value in identity))
 
 
 class ShellBounds(msgspec.Struct, frozen=True):
@@ -79,7 +84,7 @@ class BashTool(TypedTool[BashArguments]):
             mounts=context.mounts,
             timeout_seconds=timeout_seconds,
             output_bytes_max=self._bounds.output_bytes_max,
-            env=COMMAND_ENVIRONMENT,
+            env=command_environment(context.agent.name),
         )
         actions = self._shell_actions(self.name, text, context)
         cwd = context.sandbox.inside(command.cwd, context.mounts)
