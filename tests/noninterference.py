@@ -69,8 +69,11 @@ P = ParamSpec("P")
 
 _FIELD = re.compile(r"\{(?!n\})[^}]*\}")
 _DIRECTIVE = re.compile(r"@@(\[.*?\])@@", re.DOTALL)
-_RANDOM = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}|\b[0-9a-f]{16,64}\b|\b(?=[A-Z]*[0-9])[0-9A-Z]{6}\b|\b[0-9a-f]{7}\b")
-"""Ids and digests, which are made of chance in a real Shoal; here they count."""
+_RANDOM = re.compile(
+    r"(?<!%)(?<!%[0-9A-F])[0-9A-HJKMNP-TV-Z]{26}|\b[0-9a-f]{16,64}\b|\b(?=[A-Z]*[0-9])[0-9A-Z]{6}\b|\b[0-9a-f]{7}\b"
+)
+"""Ids and digests, which are made of chance in a real Shoal; here they count. An escaped character (`%27`) may stand
+before an id."""
 _WRITES = re.compile(r"> (\w+\.txt)")
 _READS_NOTHING = re.compile(r"(?:: |yes |echo )[^;]*$")
 _BLOCK = re.compile(r"<untrusted source='[^'>]*'>\n.*?\n</untrusted>", re.DOTALL)

@@ -42,6 +42,18 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn_loop_imports_max: int
 
 
+class Measures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the code may cost a reader at most."""
+
+    wiring_imports_max: int
+    lonely_protocols_max: int
+    class_names_twice_max: int
+    private_called_once_percent_max: float
+    message_files_max: int
+    message_functions_max: int
+    message_depth_max: int
+
+
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Words no name may contain, and the names the package offers."""
 
@@ -60,6 +72,7 @@ class Ratchets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     sizes: Sizes
     counts: Counts
+    measures: Measures
     names: Names
     start: Start
 

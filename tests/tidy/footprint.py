@@ -1,0 +1,78 @@
+"""What one plain Telegram message of a conversation in memory passes through: files, functions and depth of calls."""
+
+import asyncio
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from shoal.testing.model import FakeModel
+from tests.scenarios.scene import playing
+from tests.scenarios.stands import stand_of
+from tests.tidy.source import PACKAGE
+
+WARM = 3
+"""Messages before the one that is looked at."""
+
+
+class Footprint(NamedTuple):
+    """Distinct files and functions of the product, and the most of its frames on one stack."""
+
+    files: int
+    functions: int
+    depth: int
+
+
+class _Profile:
+    def __init__(self) -> None:
+        self.seen: set[CodeType] = set()
+        self.depth = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and _of_product(frame.f_code):
+            self.seen.add(frame.f_code)
+            depth, at = 0, frame
+            while at is not None:
+                depth += _of_product(at.f_code)
+                at = at.f_back
+            self.depth = max(self.depth, depth)
+
+
+def _of_product(code: CodeType) -> bool:
+    path = code.co_filename
+    if code.co_name.startswith("<"):  # a lambda or comprehension is a part of its function
+        return False
+    return path.startswith(f"{PACKAGE}/") and not path.startswith(f"{PACKAGE}/testing/")
+
+
+async def _measured(folder: Path) -> Footprint:
+    stand = stand_of("telegram", folder)
+    await stand.start()
+    profile = _Profile()
+    try:
+        async with playing(
+            stand, folder / "home", FakeModel(*(f"answer {number}" for number in range(WARM + 1)))
+        ) as scene:
+            for number in range(WARM + 1):
+                if number == WARM:
+                    threading.setprofile(profile)
+                    sys.setprofile(profile)
+                await scene.ada.says(f"question {number}")
+                await scene.ada.sees(f"answer {number}")
+            sys.setprofile(None)
+            threading.setprofile(None)  # pyright: ignore[reportArgumentType]  None ends it
+    finally:
+        await stand.stop()
+    return Footprint(len({code.co_filename for code in profile.seen}), len(profile.seen), profile.depth)
+
+
+def footprint() -> Footprint:
+    """Of one message."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_measured(Path(folder)))
+
+
+if __name__ == "__main__":
+    print(footprint())

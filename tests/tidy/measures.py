@@ -1,0 +1,128 @@
+"""What the code costs a reader, in numbers to look at, not to write for: `python -m tests.tidy.measures`."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.tidy.footprint import footprint
+from tests.tidy.source import PACKAGE, Function, functions, nodes, package_files, python_files, text, tree
+
+WIRING = PACKAGE / "app.py"
+
+
+def product_lines() -> int:
+    """Lines of the product, without what it ships for tests."""
+    return sum(len(text(path).splitlines()) for path in package_files())
+
+
+def modules() -> int:
+    """Files of the product."""
+    return len(package_files())
+
+
+def class_names_used_twice() -> list[str]:
+    """Names that more than one class of the product has."""
+    found = Counter(node.name for _, node in _classes(package_files()))
+    return sorted(name for name, count in found.items() if count > 1)
+
+
+def lonely_protocols() -> list[str]:
+    """Protocols of the product that one class implements, or none, and no fake of the tests."""
+    everything = [*python_files("src"), *python_files("tests")]
+    members = {node.name: _members(node) for _, node in _classes(everything) if not _is_protocol(node)}
+    bases = {node.name: _bases(node) for _, node in _classes(everything)}
+    whole = {
+        name: set(own).union(*(members.get(base, ()) for base in _ancestors(name, bases)))
+        for name, own in members.items()
+    }
+    of_product = {node.name for _, node in _classes(package_files())}
+    found: list[str] = []
+    for _, node in _classes(package_files()):
+        if _is_protocol(node) and (wanted := _members(node) - {"__init__"}) and "__call__" not in wanted:
+            able = {name for name, has in whole.items() if wanted <= has}
+            if len(able & of_product) < 2 and not able - of_product:
+                found.append(node.name)
+    return found
+
+
+def private_functions_called_once() -> float:
+    """Private functions and methods that one place of their file mentions, in percent of all functions."""
+    once = total = 0
+    for path in package_files():
+        mentioned = Counter(
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in nodes(tree(path))
+            if isinstance(node, ast.Name | ast.Attribute)
+        )
+        own = list(functions(path))
+        total += len(own)
+        once += sum(mentioned[function.name] == 1 for function in own if _is_private(function))
+    return 100 * once / total
+
+
+def wiring_imports() -> int:
+    """Modules of the product that the wiring imports."""
+    found = [node for node in nodes(tree(WIRING)) if isinstance(node, ast.ImportFrom) and node.module]
+    return len({node.module for node in found if (node.module or "").startswith("shoal")})
+
+
+def _is_private(function: Function) -> bool:
+    return function.name.startswith("_") and not function.name.startswith("__")
+
+
+def _classes(paths: list[Path]) -> Iterator[tuple[Path, ast.ClassDef]]:
+    return ((path, node) for path in paths for node in nodes(tree(path)) if isinstance(node, ast.ClassDef))
+
+
+def _bases(node: ast.ClassDef) -> list[str]:
+    names = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    return [
+        base.id if isinstance(base, ast.Name) else base.attr
+        for base in names
+        if isinstance(base, ast.Name | ast.Attribute)
+    ]
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    return "Protocol" in _bases(node)
+
+
+def _ancestors(name: str, bases: dict[str, list[str]]) -> set[str]:
+    found: set[str] = set()
+    left = list(bases.get(name, ()))
+    while left:
+        base = left.pop()
+        if base not in found:
+            found.add(base)
+            left += bases.get(base, ())
+    return found
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    found: set[str] = set()
+    for one in node.body:
+        match one:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.add(one.name)
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                found.add(name)
+            case _:
+                continue
+    own = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store))
+    return found | {inner.attr for inner in own if isinstance(inner.value, ast.Name) and inner.value.id == "self"}
+
+
+def main() -> None:
+    """Print all of them."""
+    lonely, twice = lonely_protocols(), class_names_used_twice()
+    files, functions_passed, depth = footprint()
+    print(f"a Telegram message: {files} files, {functions_passed} functions, {depth} deep")
+    print(f"product lines {product_lines()}, modules {modules()}, the wiring imports {wiring_imports()} modules")
+    print(f"private functions called once {private_functions_called_once():.1f} %")
+    print(f"Protocols with one implementation and no fake: {len(lonely)}: {', '.join(lonely)}")
+    print(f"class names used twice: {len(twice)}: {', '.join(twice)}")
+
+
+if __name__ == "__main__":
+    main()
