@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.discord.api import (
     CANNOT_MESSAGE_USER,
     THREAD_EXISTS,
@@ -86,16 +87,13 @@ class DiscordAdapter:
         self._settings = settings
         self._clock = clock
         self._api = DiscordApi(settings.api_base, settings.token, settings.account, clock)
-        self._intake = Intake(platform, settings, self._api, store, home, clock, self._tell)
+        account = Account(platform, clock, self.post, cut=cut)
+        self.connected = account.connected
+        self._intake = Intake(account, settings, self._api, store, home, clock)
         self._posted: Recent[str] = Recent(POSTED_MAX)
         self._lines: Recent[asyncio.Lock] = Recent(POSTED_MAX)
         self._moved: Recent[Target] = Recent(POSTED_MAX)
-        self._receiver = Receiver(platform, settings, self._api, self._intake, store, clock, self._posted)
-
-    @property
-    def connected(self) -> asyncio.Event:
-        """Set while events come in."""
-        return self._receiver.connected
+        self._receiver = Receiver(account, settings, self._api, self._intake, store, clock, self._posted)
 
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled; reconnect with backoff by itself."""
@@ -292,15 +290,6 @@ class DiscordAdapter:
             if error.code != CANNOT_MESSAGE_USER:
                 raise
         return await self._send(msgspec.structs.replace(post, markdown=WHISPERED, file=None), target)
-
-    async def _tell(self, prompt: Prompt, text: str) -> None:
-        """A short answer to a command; if it cannot be said it is not said."""
-        try:
-            for number, piece in enumerate(cut(text)):
-                reply_to = prompt.message_id if not number else ""
-                await self.post(OutboundPost(prompt.thread, f"told:{prompt.key}:{number}", piece, reply_to=reply_to))
-        except PlatformError as error:
-            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
 
     async def _read(self, channel: str, after: int, limit: int) -> list[Message]:
         """A channel's messages; none where a thread was not opened yet."""

@@ -1,11 +1,12 @@
 """What becomes of Discord's events: prompts, edits, deletions and reactions for the inbox, each in its thread."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.commands import parse_command, take_in
 from shoal.chat.discord.api import DiscordApi
 from shoal.chat.discord.inbound import (
@@ -86,19 +87,18 @@ _NOTHING = ServerSettings()
 
 
 class Intake:
-    """Takes the events of one account in. `tell` says something short about a prompt in its thread."""
+    """Takes the events of one account in."""
 
     def __init__(
-        self, platform: str, settings: DiscordSettings, api: DiscordApi, store: Settings, home: Home, clock: Clock,
-        tell: Callable[[Prompt, str], Awaitable[None]],
-    ) -> None:  # fmt: skip
-        self._platform = platform
+        self, account: Account, settings: DiscordSettings, api: DiscordApi, store: Settings, home: Home, clock: Clock
+    ) -> None:
+        self._platform = platform = account.platform
+        self._account = account
         self._settings = settings
         self._api = api
         self._store = store
         self._home = home
         self._clock = clock
-        self._tell = tell
         self._places: Recent[Place] = Recent(PLACES_MAX)
         self._written: Recent[tuple[Author, str]] = Recent(WRITTEN_MAX)
         self._servers = Servers(platform, store)
@@ -149,7 +149,7 @@ class Intake:
             await self.missed.know(place.channel)
         told = await take_in(prompt, "", inbox)
         if told:
-            await self._tell(prompt, told)
+            await self._account.answer(prompt, told)
         return True
 
     async def edit(self, message: Message, me: str, inbox: InboxPort) -> bool:

@@ -4,7 +4,6 @@ What was missed is not lost: a session that was kept is resumed, also by a resta
 what came in between. Where it cannot be resumed any more, the channels are read back from the newest message seen.
 """
 
-import asyncio
 import logging
 from datetime import timedelta
 from typing import TypeVar
@@ -13,6 +12,7 @@ import anyio
 import anyio.abc
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.commands import press
 from shoal.chat.discord.api import Body, DiscordApi, Refused
 from shoal.chat.discord.gateway import Gateway, Session
@@ -33,7 +33,7 @@ from shoal.chat.discord.recent import Recent
 from shoal.domain.backoff import retry_delay
 from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS, Asked
-from shoal.domain.errors import ConfigError, PlatformError, StoreError
+from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ports import InboxPort
 from shoal.domain.store import Settings
@@ -78,10 +78,10 @@ class Receiver:
     """One account's ears. `posted` learns the ids of the bot's own messages by their nonce."""
 
     def __init__(
-        self, platform: str, settings: DiscordSettings, api: DiscordApi, intake: Intake, store: Settings, clock: Clock,
-        posted: Recent[str],
+        self, account: Account, settings: DiscordSettings, api: DiscordApi, intake: Intake, store: Settings,
+        clock: Clock, posted: Recent[str],
     ) -> None:  # fmt: skip
-        self._platform = platform
+        self._platform = account.platform
         self._settings = settings
         self._api = api
         self._intake = intake
@@ -93,10 +93,8 @@ class Receiver:
         self._kept_at = 0.0
         self._since = 0
         self._expected: set[str] = set()
-        self._failures = 0
-        self._warned = ""
         self._registered = False
-        self.connected = asyncio.Event()
+        self._account = account
 
     @property
     def me(self) -> str:
@@ -106,11 +104,7 @@ class Receiver:
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled; reconnect with backoff by itself."""
         async with anyio.create_task_group() as tasks:
-            while True:
-                try:
-                    await self._receive(inbox, tasks)
-                except (PlatformError, ConfigError, StoreError) as error:
-                    await self._pause(error)
+            await self._account.keep_connected(lambda: self._receive(inbox, tasks))
 
     async def _receive(self, inbox: InboxPort, tasks: anyio.abc.TaskGroup) -> None:
         """Hold one connection until it ends."""
@@ -126,8 +120,8 @@ class Receiver:
         try:
             ending = await self._gateway.serve(url, self._kept.session, take)
         finally:
-            stood = self.connected.is_set()
-            self.connected.clear()
+            stood = self._account.connected.is_set()
+            self._account.connected.clear()
         if ending == "anew":
             self._kept.session = Session()
             await self._keep()
@@ -156,15 +150,6 @@ class Receiver:
                 "Discord lets this bot start no further session for now.", retry_after_seconds=start.reset_after / 1000
             )
         return found.url
-
-    async def _pause(self, error: PlatformError | ConfigError | StoreError) -> None:
-        self._failures += 1
-        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
-        seconds = retry_delay(self._failures, asked)
-        level = logging.INFO if str(error) == self._warned else logging.WARNING
-        self._warned = str(error)
-        log.log(level, "%s", error, extra={"platform": self._platform, "again_in_seconds": round(seconds, 1)})
-        await self._clock.sleep(seconds)
 
     # ---- events ----
 
@@ -199,14 +184,14 @@ class Receiver:
 
     async def _begin(self, name: str, data: bytes, inbox: InboxPort) -> None:
         """A connection stands. After another session, read back what came in between."""
-        self._failures, self._warned = 0, ""
+        self._account.works()
         if name == "READY":
             self._since = max(self._kept.mark, snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS)))
             self._expected = {guild.id for guild in _decoded(data, _Ready).guilds}
             await self._intake.missed.in_direct(self._since, lambda found: self._read(found, inbox))
         if not self._registered:
             await self._register()
-        self.connected.set()
+        self._account.connected.set()
         log.info("connected", extra={"platform": self._platform, "bot": self._kept.session.name, "how": name})
 
     async def _register(self) -> None:

@@ -7,13 +7,13 @@ from datetime import datetime
 
 import msgspec
 
+from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, Account
 from shoal.chat.google_chat.inbound import WHOLE, Event, Published, Space, prompt_of, push_in, time_of
 from shoal.chat.google_chat.intake import Intake
 from shoal.chat.google_chat.outbound import LIMITS, content_of, message_of, place_of, request_id
 from shoal.chat.google_chat.service import GoogleChatSettings, Service
 from shoal.chat.rest import Refusal
 from shoal.chat.tokens import BadToken, check_package
-from shoal.domain.backoff import retry_delay
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock, iso
 from shoal.domain.errors import InvalidId, PlatformError, StoreError
@@ -32,11 +32,7 @@ PULL_SECONDS = 100.0
 PULL_MAX = 10
 PAUSE_SECONDS = 1.0
 """Between pulls that bring nothing."""
-UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The token is missing, wrong or too old."}')
 NO_EVENT = HttpAnswer(400, b'{"error":"bad_request","message":"The body is no event."}')
-NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not ready yet; send it again."}')
-NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
-TAKEN = HttpAnswer(200, b"{}")
 
 
 class _Received(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,12 +59,11 @@ class GoogleChatAdapter:
         self.limits = msgspec.structs.replace(LIMITS, has_history=settings.read_history)
         self._settings = settings
         self._clock = clock
+        self._account = Account(platform, clock, self.post, whispers=True)
         self._service = Service(settings, clock)
-        self._intake = Intake(platform, settings.agent, self._service, home, store, clock)
+        self._intake = Intake(self._account, settings.agent, self._service, home, store, clock)
         self._inbox: InboxPort | None = None
-        self._failures = 0
-        self._warned = ""
-        self.connected = asyncio.Event()
+        self.connected = self._account.connected
 
     # ---- in ----
 
@@ -77,11 +72,7 @@ class GoogleChatAdapter:
         self._inbox = inbox
         self.connected.set()
         try:
-            while True:
-                try:
-                    await self._stay(inbox)
-                except (PlatformError, StoreError) as error:
-                    await self._pause(error)
+            await self._account.keep_connected(lambda: self._stay(inbox))
         finally:
             self._inbox = None
             self.connected.clear()
@@ -90,12 +81,12 @@ class GoogleChatAdapter:
     async def _stay(self, inbox: InboxPort) -> None:
         await self._service.rest.token()
         log.info("connected", extra={"platform": self.platform})
-        self._failures, self._warned = 0, ""
+        self._account.works()
         if not self._settings.subscription:
             await asyncio.Event().wait()
         while True:
             await self._pull(inbox)
-            self._failures, self._warned = 0, ""
+            self._account.works()
 
     async def _pull(self, inbox: InboxPort) -> None:
         """Take in what waits at the subscription, and acknowledge each event after it was stored."""
@@ -103,21 +94,12 @@ class GoogleChatAdapter:
         now = self._clock.now()  # Pub/Sub hands them out in any order
         for received in sorted(pulled.received_messages, key=lambda one: time_of(one.message.publish_time, now)):
             try:
-                await self._intake.take_published(received.message, inbox, self._tell)
+                await self._intake.take_published(received.message, inbox)
             except InvalidId as error:
                 log.info("an event was left", extra={"platform": self.platform, "why": str(error)})
             await self._service.pubsub("acknowledge", _Done, {"ackIds": [received.ack_id]}, PULL_SECONDS)
         if not pulled.received_messages:
             await self._clock.sleep(PAUSE_SECONDS)
-
-    async def _pause(self, error: PlatformError | StoreError) -> None:
-        self._failures += 1
-        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
-        seconds = retry_delay(self._failures, asked)
-        level = logging.INFO if self._warned == str(error) else logging.WARNING
-        self._warned = str(error)
-        log.log(level, "%s", error, extra={"platform": self.platform, "again_in_seconds": round(seconds, 1)})
-        await self._clock.sleep(seconds)
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """An event of Google's. Answers 401 without its token, 503 when it has to come again."""
@@ -137,9 +119,9 @@ class GoogleChatAdapter:
             return NOT_READY
         try:
             if event is not None:
-                await self._intake.take(event, self._inbox, self._tell)
+                await self._intake.take(event, self._inbox)
             elif push is not None:
-                await self._intake.take_published(push.message, self._inbox, self._tell)
+                await self._intake.take_published(push.message, self._inbox)
         except InvalidId:
             return NO_EVENT if push is None else TAKEN  # a push that is refused would come for days
         except (StoreError, PlatformError):
@@ -150,14 +132,6 @@ class GoogleChatAdapter:
     async def close(self) -> None:
         """Give connections back; for who posts without `run`."""
         await self._service.rest.close()
-
-    async def _tell(self, prompt: Prompt, text: str) -> None:
-        """A short line about a command, to its asker alone; if it cannot be said it is not said."""
-        kind = "text" if prompt.direct else "ephemeral"
-        try:
-            await self.post(OutboundPost(prompt.thread, f"told:{prompt.key}", text, kind, user=prompt.author.id))
-        except PlatformError as error:
-            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
 
     # ---- out ----
 

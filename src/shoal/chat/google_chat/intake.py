@@ -3,11 +3,11 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.google_chat.inbound import (
@@ -49,14 +49,15 @@ SEEN_MAX = 2000
 TOLD = ("Allowed.", "Denied.")
 """What the card itself shows soon, so that nothing more is said."""
 
-Tell = Callable[[Prompt, str], Awaitable[None]]
-
 
 class Intake:
     """Takes the events of one account to an inbox; those of one space one after the other."""
 
-    def __init__(self, platform: str, agent: str, service: Service, home: Home, store: Settings, clock: Clock) -> None:
-        self._platform = platform
+    def __init__(
+        self, account: Account, agent: str, service: Service, home: Home, store: Settings, clock: Clock
+    ) -> None:
+        self._platform = account.platform
+        self._account = account
         self._agent = agent
         self._service = service
         self._home = home
@@ -71,26 +72,26 @@ class Intake:
         seen = self._seen.get(message, Message())
         return seen.last_update_time or seen.create_time
 
-    async def take(self, event: Event, inbox: InboxPort, tell: Tell) -> None:
+    async def take(self, event: Event, inbox: InboxPort) -> None:
         """Take in what somebody did with the app. Raises StoreError, InvalidId."""
         lock = self._locks.setdefault(event.space.name, asyncio.Lock())
         async with lock:
             match event.type:
                 case "MESSAGE" | "ADDED_TO_SPACE" if event.message is not None:
-                    await self._take_message(event.message, _space(event), inbox, tell, addressed=True)
+                    await self._take_message(event.message, _space(event), inbox, addressed=True)
                 case "CARD_CLICKED":
-                    await self._take_click(event, inbox, tell)
+                    await self._take_click(event, inbox)
                 case "APP_COMMAND":
-                    await self._take_command(event, inbox, tell)
+                    await self._take_command(event, inbox)
                 case _:
                     pass
 
-    async def take_published(self, published: Published, inbox: InboxPort, tell: Tell) -> None:
+    async def take_published(self, published: Published, inbox: InboxPort) -> None:
         """Take in what came by Pub/Sub; what cannot be read is left. Raises StoreError, InvalidId, PlatformError."""
         kind = published.kind
         try:
             if not kind.startswith(EVENT):
-                await self.take(msgspec.json.decode(published.content(), type=Event), inbox, tell)
+                await self.take(msgspec.json.decode(published.content(), type=Event), inbox)
                 return
             changes = msgspec.json.decode(published.content(), type=Changes)
         except UNREADABLE:
@@ -100,16 +101,14 @@ class Intake:
         for message in messages:
             lock = self._locks.setdefault(f"spaces/{channel_of(message.name)}", asyncio.Lock())
             async with lock:
-                await self._take_change(verb, message, inbox, tell)
+                await self._take_change(verb, message, inbox)
         if verb == "created":
             for reaction in reactions:
                 await self._take_reaction(reaction, inbox)
 
     # ---- what is said ----
 
-    async def _take_message(
-        self, message: Message, space: Space, inbox: InboxPort, tell: Tell, *, addressed: bool
-    ) -> None:
+    async def _take_message(self, message: Message, space: Space, inbox: InboxPort, *, addressed: bool) -> None:
         if message.sender.type == "BOT" or not message.sender.name:
             return
         self._see(message)
@@ -128,7 +127,7 @@ class Intake:
         changed = self._early.applied(prompt)
         told = await take_in(changed, "", inbox) if changed is not None else ""
         if told:
-            await tell(prompt, told)
+            await self._account.answer(prompt, told)
 
     async def _is_meant(self, prompt: Prompt, addressed: bool) -> bool:
         """Google Chat tells the app what is meant for it; of what else is told, all of a thread it was named in is."""
@@ -159,17 +158,17 @@ class Intake:
 
     # ---- what is done ----
 
-    async def _take_click(self, event: Event, inbox: InboxPort, tell: Tell) -> None:
+    async def _take_click(self, event: Event, inbox: InboxPort) -> None:
         message = event.message or Message()
         thread = thread_of(self._platform, message, _space(event))
         author = author_of(event.user)
         told = await press(pressed_in(event), thread, author, inbox)
         if told not in TOLD:
-            await tell(self._doing(event, thread, ""), told)
+            await self._account.answer(self._doing(event, thread, ""), told)
 
-    async def _take_command(self, event: Event, inbox: InboxPort, tell: Tell) -> None:
+    async def _take_command(self, event: Event, inbox: InboxPort) -> None:
         if event.message is not None:
-            await self._take_message(event.message, _space(event), inbox, tell, addressed=True)
+            await self._take_message(event.message, _space(event), inbox, addressed=True)
             return
         text = command_of(event)
         prompt = self._doing(event, thread_of(self._platform, Message(), event.space), text)
@@ -177,7 +176,7 @@ class Intake:
             return
         told = await take_in(prompt, "", inbox)
         if told:
-            await tell(prompt, told)
+            await self._account.answer(prompt, told)
 
     def _doing(self, event: Event, thread: ThreadId, text: str) -> Prompt:
         told = event.event_time or hashlib.sha256(msgspec.json.encode(event)).hexdigest()
@@ -186,7 +185,7 @@ class Intake:
 
     # ---- what is changed ----
 
-    async def _take_change(self, verb: str, message: Message, inbox: InboxPort, tell: Tell) -> None:
+    async def _take_change(self, verb: str, message: Message, inbox: InboxPort) -> None:
         place = make_thread_id(self._platform, channel_of(message.name), WHOLE)
         if verb == "deleted":
             sender = message.sender if message.sender.name else self._seen.get(message.name, message).sender
@@ -201,7 +200,7 @@ class Intake:
         if message.sender.type == "BOT" or verb not in ("created", "updated"):
             return
         if verb == "created":
-            await self._take_message(message, message.space, inbox, tell, addressed=False)
+            await self._take_message(message, message.space, inbox, addressed=False)
             return
         self._see(message)
         text = text_of(message)

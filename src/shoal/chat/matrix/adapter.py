@@ -1,12 +1,12 @@
 """The Matrix adapter: posts and edits events, opens threads and rooms, reads back, and receives by syncing."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.matrix.api import Credentials, MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import (
     POST,
@@ -101,13 +101,10 @@ class MatrixAdapter:
         self._api = MatrixApi(settings.homeserver, given, store, f"matrix:{platform}")
         self._rooms = Rooms(self._api, self._sealing(home) if seals and can_seal() else NoSealing())
         self._media = Media(self._api, self._rooms.sealing, home, clock)
-        self._intake = Intake(platform, settings.agent, self._api, self._rooms, self._media, store, self._tell)
-        self._receiver = Receiver(platform, self._api, self._rooms, self._intake, store, clock)
-
-    @property
-    def connected(self) -> asyncio.Event:
-        """Set while events come in."""
-        return self._receiver.connected
+        account = Account(platform, clock, self.post, cut=cut)
+        self.connected = account.connected
+        self._intake = Intake(account, settings.agent, self._api, self._rooms, self._media, store)
+        self._receiver = Receiver(account, self._api, self._rooms, self._intake, store, clock)
 
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled; reconnect with backoff by itself."""
@@ -241,15 +238,6 @@ class MatrixAdapter:
         room = await self._rooms.direct(post.user)
         alone = msgspec.structs.replace(post, thread=make_thread_id(self.platform, room, WHOLE), reply_to="")
         return await self._send(room, transaction_of(post.key), post_content(alone, Target(room)))
-
-    async def _tell(self, thread: ThreadId, key: str, text: str, answered: str) -> None:
-        """A short answer to a command; if it cannot be said it is not said."""
-        try:
-            for number, piece in enumerate(cut(text)):
-                reply_to = "" if number else answered
-                await self.post(OutboundPost(thread, f"told:{key}:{number}", piece, reply_to=reply_to))
-        except PlatformError as error:
-            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
 
     async def _said(self, thread: ThreadId, target: Target, event: Event, me: Me) -> Prompt | None:
         """The prompt that an event of a thread made; None for what nobody said, or not there."""

@@ -1,10 +1,10 @@
 """What becomes of a room's events: prompts, edits, deletions and reactions for the inbox, each in its thread."""
 
 import logging
-from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.commands import parse_command, press, take_in
 from shoal.chat.matrix.api import MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import (
@@ -39,23 +39,20 @@ NO = frozenset({"❌", "✖", "✖️", "👎", "👎️"})
 SETTLED = frozenset({"Allowed.", "Denied."})
 """What needs no word: the card shows it."""
 
-Tell = Callable[[ThreadId, str, str, str], Awaitable[None]]
-"""Says something short: thread, key, text, the message that is answered."""
-
 
 class Intake:
     """Takes the events of one account in."""
 
     def __init__(
-        self, platform: str, agent: str, api: MatrixApi, rooms: Rooms, media: Media, store: Settings, tell: Tell
+        self, account: Account, agent: str, api: MatrixApi, rooms: Rooms, media: Media, store: Settings
     ) -> None:
-        self._platform = platform
+        self._platform = account.platform
         self._agent = agent
         self._api = api
         self._rooms = rooms
         self._media = media
         self._store = store
-        self._tell = tell
+        self._account = account
 
     async def subscribe(self, thread: ThreadId) -> None:
         """Follow a thread from now on, named or not. Raises StoreError."""
@@ -111,7 +108,7 @@ class Intake:
             return
         told = await take_in(prompt, "", inbox)
         if told:
-            await self._tell(prompt.thread, prompt.key, told, prompt.message_id)
+            await self._account.answer(prompt, told)
 
     async def _thread(
         self, place: Place, event: Event, content: Content, me: Me, inbox: InboxPort
@@ -169,7 +166,7 @@ class Intake:
         verb = "allow" if emoji in YES else "deny"
         told = await press(f"{verb}:{approval}", thread, author, inbox)
         if told not in SETTLED:
-            await self._tell(thread, event.event_id, told, target)
+            await self._account.say(thread, event.event_id, told, reply_to=target)
 
     async def _approval(self, room: str, message_id: str) -> str:
         """The approval that one of the bot's messages asks for; empty for none."""
@@ -191,7 +188,7 @@ class Intake:
         if self._rooms.sealing.works:
             log.warning("a message could not be decrypted", extra={"platform": self._platform, "channel": room})
             if place.direct:
-                await self._tell(place.thread(self._platform), event.event_id, UNREADABLE_MESSAGE, "")
+                await self._account.say(place.thread(self._platform), event.event_id, UNREADABLE_MESSAGE)
             return
         scope = f"refused:{self._platform}"
         if await self._store.get(scope, room) is None:

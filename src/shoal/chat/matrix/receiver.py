@@ -1,17 +1,16 @@
 """Receives for one account: syncs from where it stopped, fills what a sync leaves out, and answers invitations."""
 
-import asyncio
 import logging
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.matrix.api import MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import Event, JoinedRoom, Me, Place, Synced, unseen
 from shoal.chat.matrix.intake import Intake
 from shoal.chat.matrix.rooms import Rooms
-from shoal.domain.backoff import retry_delay
 from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, PlatformError, StoreError
+from shoal.domain.errors import PlatformError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import InboxPort
@@ -55,27 +54,26 @@ class Receiver:
     """One account's ears."""
 
     def __init__(
-        self, platform: str, api: MatrixApi, rooms: Rooms, intake: Intake, store: Settings, clock: Clock
+        self, account: Account, api: MatrixApi, rooms: Rooms, intake: Intake, store: Settings, clock: Clock
     ) -> None:
-        self._platform = platform
+        self._platform = account.platform
         self._api = api
         self._rooms = rooms
         self._intake = intake
         self._store = store
         self._clock = clock
         self._new: set[str] = set()
-        self._failures = 0
-        self._warned = ""
-        self.connected = asyncio.Event()
+        self._account = account
 
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled; reconnect with backoff by itself."""
-        while True:
-            try:
-                await self._receive(inbox)
-            except (PlatformError, ConfigError, StoreError) as error:
-                self.connected.clear()
-                await self._pause(error)
+        await self._account.keep_connected(lambda: self._stay(inbox))
+
+    async def _stay(self, inbox: InboxPort) -> None:
+        try:
+            await self._receive(inbox)
+        finally:
+            self._account.connected.clear()
 
     async def _receive(self, inbox: InboxPort) -> None:
         me = await self._me()
@@ -86,7 +84,8 @@ class Receiver:
         waits = False
         while True:
             raw, synced = await self._sync(since, POLL_SECONDS if waits else 0)
-            self._failures, self._warned, waits = 0, "", True
+            self._account.works()
+            waits = True
             await self._keys(raw)
             for room, invited in synced.rooms.invite.items():
                 await self._invited(room, invited.invite_state.events, me, inbox)
@@ -96,7 +95,7 @@ class Receiver:
                 since = synced.next_batch
                 await self._store.put(scope, "since", since)
             begun = True
-            self.connected.set()
+            self._account.connected.set()
 
     async def _keys(self, raw: bytes) -> None:
         """What a sync tells of keys; where that fails for good, plain rooms go on all the same."""
@@ -162,12 +161,3 @@ class Receiver:
         """What an invitation would be as a message, so that the same rules decide on it."""
         thread = Place(room).thread(self._platform)
         return Prompt(thread, f"invitation:{room}", "", Author(invitation.sender, trusted=False), self._clock.now())
-
-    async def _pause(self, error: PlatformError | ConfigError | StoreError) -> None:
-        self._failures += 1
-        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
-        seconds = retry_delay(self._failures, asked)
-        level = logging.INFO if str(error) == self._warned else logging.WARNING
-        self._warned = str(error)
-        log.log(level, "%s", error, extra={"platform": self._platform, "again_in_seconds": round(seconds, 1)})
-        await self._clock.sleep(seconds)

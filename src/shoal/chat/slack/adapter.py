@@ -1,6 +1,5 @@
 """The Slack adapter: what the port asks of it, put together from its parts."""
 
-import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
@@ -8,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.slack.api import Parameters, Refusal, SlackApi
 from shoal.chat.slack.connection import Connection, SlackSettings
 from shoal.chat.slack.files import Files
@@ -67,23 +67,20 @@ class SlackAdapter:
         self._people = People(api, clock)
         self._files = Files(platform, api, home, store, clock)
         self._followed = Followed(platform, store)
-        self._intake = Intake(platform, settings.agent, self._followed, self._people, self._files, clock)
-        self._connection = Connection(platform, settings, api, self._intake, self._followed, clock)
+        account = Account(platform, clock, self.post, whispers=True)
+        self._intake = Intake(account, settings.agent, self._followed, self._people, self._files, clock)
+        self.connected = account.connected
+        self._connection = Connection(settings, api, self._intake, self._followed, clock, account)
         self._reader = Reader(api)
         self._streams = Streams(api, clock)
         self._rooms = Rooms(api)
         self._doubtful: OrderedDict[str, None] = OrderedDict()
         self._statuses: OrderedDict[ThreadId, tuple[str, float]] = OrderedDict()
 
-    @property
-    def connected(self) -> asyncio.Event:
-        """Set when it receives for the first time."""
-        return self._connection.standing
-
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled; reconnect with backoff by itself."""
         try:
-            await self._connection.run(inbox, self._tell, self._tend_streams)
+            await self._connection.run(inbox, self._tend_streams)
         finally:
             await self._api.close()
 
@@ -94,15 +91,6 @@ class SlackAdapter:
     async def close(self) -> None:
         """Give connections back; for who posts without `run`."""
         await self._api.close()
-
-    async def _tell(self, prompt: Prompt, text: str) -> None:
-        """A short line about a command, to its asker alone; if it cannot be said it is not said."""
-        kind = "text" if prompt.direct else "ephemeral"
-        post = OutboundPost(prompt.thread, f"told:{prompt.key}", text, kind, user=prompt.author.id)
-        try:
-            await self.post(post)
-        except PlatformError as error:
-            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
 
     # ---- out ----
 

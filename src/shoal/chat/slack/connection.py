@@ -14,22 +14,21 @@ import anyio
 import anyio.abc
 import msgspec
 
+from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, Account
 from shoal.chat.commands import parse_command
 from shoal.chat.slack.api import Refusal, SlackApi
 from shoal.chat.slack.followed import Followed
 from shoal.chat.slack.inbound import Click, EventCall, Me, Message, Slash, is_addressed, is_direct, is_signed, text_of
-from shoal.chat.slack.intake import Intake, Tell
+from shoal.chat.slack.intake import Intake
 from shoal.chat.slack.outbound import place_of
 from shoal.chat.slack.outbound import text_of as shown
 from shoal.chat.slack.reading import Reader
 from shoal.chat.slack.sockets import Confirm, Envelope, Opened, listen
-from shoal.domain.backoff import retry_delay
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, PlatformError, StoreError
+from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Prompt
 from shoal.domain.ports import InboxPort
 
 log = logging.getLogger(__name__)
@@ -37,11 +36,9 @@ T = TypeVar("T")
 
 MISSED_MAX = 100
 """Messages of one conversation that are taken in when they came while nobody was connected."""
-UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The signature is missing, wrong or too old."}')
-UNREADABLE_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is none of Slack\'s."}')
-NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not connected yet; send it again."}')
-NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
 TAKEN = HttpAnswer(200)
+"""Without a body: Slack would show one as the answer to a command."""
+UNREADABLE_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is none of Slack\'s."}')
 
 
 class SlackSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +57,9 @@ class Connection:
     """Receives for one account."""
 
     def __init__(
-        self, platform: str, settings: SlackSettings, api: SlackApi, intake: Intake, followed: Followed, clock: Clock
+        self, settings: SlackSettings, api: SlackApi, intake: Intake, followed: Followed, clock: Clock, account: Account
     ) -> None:
-        self._platform = platform
+        self._platform = account.platform
         self._settings = settings
         self._api = api
         self._intake = intake
@@ -70,30 +67,18 @@ class Connection:
         self._reader = Reader(api)
         self._clock = clock
         self._inbox: InboxPort | None = None
-        self._tell: Tell = _nothing
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._failures = 0
-        self._warned = ""
-        self.standing = asyncio.Event()
+        self._account = account
 
-    async def run(self, inbox: InboxPort, tell: Tell, beside: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def run(self, inbox: InboxPort, beside: Callable[[], Coroutine[None, None, None]]) -> None:
         """Receive until cancelled, and do `beside` all the while; reconnect with backoff."""
-        self._tell = tell
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(beside)
-                while True:
-                    await self._stay(inbox, tasks)
+                await self._account.keep_connected(lambda: self._connect(inbox, tasks))
         finally:
             self._inbox = self._tasks = None
-
-    async def _stay(self, inbox: InboxPort, tasks: anyio.abc.TaskGroup) -> None:
-        """Receive until Slack wants a new connection; after a failure wait before the next."""
-        try:
-            await self._connect(inbox, tasks)
-        except (PlatformError, ConfigError, StoreError) as error:
-            await self._pause(error)
 
     async def _connect(self, inbox: InboxPort, tasks: anyio.abc.TaskGroup) -> None:
         self._intake.me = await self._api.call("auth.test", Me, {})
@@ -109,20 +94,11 @@ class Connection:
         )
 
     def _stands(self, inbox: InboxPort, tasks: anyio.abc.TaskGroup) -> None:
-        self._failures, self._warned = 0, ""
+        self._account.works()
         me = self._intake.me
         log.info("connected", extra={"platform": self._platform, "bot": me.user, "workspace": me.team})
-        self.standing.set()
+        self._account.connected.set()
         tasks.start_soon(self._catch_up, inbox)
-
-    async def _pause(self, error: PlatformError | ConfigError | StoreError) -> None:
-        self._failures += 1
-        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
-        seconds = retry_delay(self._failures, asked)
-        level = logging.INFO if self._warned == str(error) else logging.WARNING
-        self._warned = str(error)
-        log.log(level, "%s", error, extra={"platform": self._platform, "again_in_seconds": round(seconds, 1)})
-        await self._clock.sleep(seconds)
 
     # ---- by socket ----
 
@@ -187,7 +163,7 @@ class Connection:
         if call.event is None or not call.is_of(self._intake.me.team_id):
             return True
         try:
-            await self._intake.take(call.event, inbox, self._tell)
+            await self._intake.take(call.event, inbox)
         except StoreError:
             log.exception("an event was not stored; Slack sends it again", extra={"platform": self._platform})
             return False
@@ -219,7 +195,7 @@ class Connection:
         """Take in what was written while nobody was connected, where the bot spoke last; commands come too late."""
         try:
             for message in await self._missed():
-                await self._intake.take(msgspec.structs.replace(message, type="message"), inbox, self._tell)
+                await self._intake.take(msgspec.structs.replace(message, type="message"), inbox)
         except (PlatformError, StoreError) as error:
             log.warning(
                 "what was missed could not be read; what people wrote meanwhile may stay unanswered: %s", error,
@@ -258,7 +234,3 @@ def _decoded(body: bytes | msgspec.Raw, kind: type[T]) -> T | None:
         return msgspec.json.decode(body, type=kind)
     except UNREADABLE:
         return None
-
-
-async def _nothing(prompt: Prompt, text: str) -> None:
-    pass

@@ -4,11 +4,11 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from shoal.chat.account import Account
 from shoal.chat.commands import Spoken, parse_command, press, take_in
 from shoal.chat.early import Early
 from shoal.chat.slack.files import Files
@@ -42,17 +42,16 @@ DONE_MAX = 2000
 NOT_STORED = "That could not be stored. Try again in a moment."
 NO_THREAD_HERE = "I do not know which thread you mean. Write it there instead, with my name before it: `@{} /{}`."
 
-Tell = Callable[[Prompt, str], Awaitable[None]]
-
 
 class Intake:
     """Takes the events of one account to an inbox; those of one channel one after the other."""
 
     def __init__(
-        self, platform: str, agent: str, followed: Followed, people: People, files: Files, clock: Clock
+        self, account: Account, agent: str, followed: Followed, people: People, files: Files, clock: Clock
     ) -> None:
         self.me = Me()
-        self._platform = platform
+        self._platform = account.platform
+        self._account = account
         self._agent = agent
         self._followed = followed
         self._people = people
@@ -62,7 +61,7 @@ class Intake:
         self._early = Early()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def take(self, event: Message, inbox: InboxPort, tell: Tell) -> None:
+    async def take(self, event: Message, inbox: InboxPort) -> None:
         """Take in an event of the Events API; of those that are nobody's words nothing comes. Raises StoreError."""
         channel = event.item.channel if event.item is not None else event.channel
         lock = self._locks.setdefault(channel, asyncio.Lock())
@@ -73,13 +72,13 @@ class Intake:
                 case "message", "message_deleted":
                     await self._take_deletion(event, inbox)
                 case (("message" | "app_mention"), _):
-                    await self._take_message(event, inbox, tell)
+                    await self._take_message(event, inbox)
                 case "reaction_added", _:
                     await self._take_reaction(event, inbox)
                 case _:
                     pass
 
-    async def _take_message(self, event: Message, inbox: InboxPort, tell: Tell) -> None:
+    async def _take_message(self, event: Message, inbox: InboxPort) -> None:
         key = key_of(event.channel, event.ts)
         if not is_written(event, self.me) or key in self._done:
             return
@@ -100,7 +99,7 @@ class Intake:
         told = await take_in(changed, self.me.user, inbox) if changed is not None else ""
         self._note_done(key)
         if told:
-            await tell(prompt, told)
+            await self._account.answer(prompt, told)
 
     async def _is_meant(self, message: Message, thread: ThreadId) -> bool:
         """Direct messages are; in channels what names the bot, and all that follows in that thread or under its own."""

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, Account
 from shoal.chat.connection import Fields
 from shoal.chat.kept import read_file
 from shoal.chat.teams.files import Files
@@ -24,10 +25,9 @@ from shoal.chat.teams.outbound import (
 )
 from shoal.chat.teams.service import Service, TeamsSettings
 from shoal.chat.tokens import BadToken, check_package
-from shoal.domain.backoff import retry_delay
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, InvalidId, PlatformError, StoreError
+from shoal.domain.errors import InvalidId, PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
@@ -41,10 +41,7 @@ log = logging.getLogger(__name__)
 TYPING_SECONDS = 4.0
 """A sign of typing so recent is not given again; each counts as a message, and is seen a few seconds."""
 TYPED_MAX = 1000
-UNAUTHORIZED = HttpAnswer(401, b'{"error":"unauthorized","message":"The token is missing, wrong or too old."}')
 NO_ACTIVITY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is no activity."}')
-NOT_READY = HttpAnswer(503, b'{"error":"unavailable","message":"Not ready yet; send it again."}')
-NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
 
 
 class TeamsAdapter:
@@ -58,12 +55,13 @@ class TeamsAdapter:
         self._settings = settings
         self._store = store
         self._clock = clock
+        self._account = Account(platform, clock, self.post, whispers=True)
         self._service = Service(platform, settings, store, clock)
         self._files = Files(platform, self._service, home, store, clock)
-        self._intake = Intake(platform, settings.agent, self._files, store, clock)
+        self._intake = Intake(self._account, settings.agent, self._files, store, clock)
         self._inbox: InboxPort | None = None
         self._typed: OrderedDict[ThreadId, float] = OrderedDict()
-        self.connected = asyncio.Event()
+        self.connected = self._account.connected
 
     # ---- in ----
 
@@ -74,29 +72,17 @@ class TeamsAdapter:
         try:
             if self._settings.emulator:
                 log.warning("platforms.teams.emulator is on: whoever reaches this server can speak as anybody in Teams")
-            else:
-                await self._sign_in()
-            await asyncio.Event().wait()
+            await self._account.keep_connected(self._stay)
         finally:
             self._inbox = None
             self.connected.clear()
             await self._service.rest.close()
 
-    async def _sign_in(self) -> None:
-        failures = 0
-        while True:
-            try:
-                await self._service.rest.token()
-            except (PlatformError, ConfigError) as error:
-                failures += 1
-                asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
-                seconds = retry_delay(failures, asked)
-                level = logging.WARNING if failures == 1 else logging.INFO
-                log.log(level, "%s", error, extra={"platform": self.platform, "again_in_seconds": round(seconds, 1)})
-                await self._clock.sleep(seconds)
-            else:
-                log.info("connected", extra={"platform": self.platform})
-                return
+    async def _stay(self) -> None:
+        if not self._settings.emulator:
+            await self._service.rest.token()
+        log.info("connected", extra={"platform": self.platform})
+        await asyncio.Event().wait()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """An activity of Teams'. Answers 401 without its token, 503 when it has to come again."""
@@ -116,7 +102,7 @@ class TeamsAdapter:
             return NOT_READY
         try:
             await self._service.learn(activity)
-            return await self._intake.take(activity, self._inbox, self._tell)
+            return await self._intake.take(activity, self._inbox)
         except InvalidId:
             return NO_ACTIVITY
         except StoreError:
@@ -126,14 +112,6 @@ class TeamsAdapter:
     async def close(self) -> None:
         """Give connections back; for who posts without `run`."""
         await self._service.rest.close()
-
-    async def _tell(self, prompt: Prompt, text: str) -> None:
-        """A short line about a command, to its asker alone; if it cannot be said it is not said."""
-        kind = "text" if prompt.direct else "ephemeral"
-        try:
-            await self.post(OutboundPost(prompt.thread, f"told:{prompt.key}", text, kind, user=prompt.author.id))
-        except PlatformError as error:
-            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
 
     # ---- out ----
 

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from shoal.chat.account import TAKEN, Account
 from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.teams.files import Files
@@ -32,27 +33,25 @@ from shoal.chat.teams.inbound import (
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
+from shoal.domain.messages import Deletion, Edit, Reaction
 from shoal.domain.ports import InboxPort
 from shoal.domain.store import Settings
 
 log = logging.getLogger(__name__)
 
-TAKEN = HttpAnswer(200, b"{}")
 NOT_KNOWN = HttpAnswer(501, b'{"error":"not_implemented","message":"This is not done here."}')
 TOLD = ("Allowed.", "Denied.")
 """What the card itself shows soon, so that nothing more is said in the chat."""
 CHANNELS_MAX = 1000
 PEOPLE_MAX = 200
 
-Tell = Callable[[Prompt, str], Awaitable[None]]
-
 
 class Intake:
     """Takes the activities of one account to an inbox; those of one conversation one after the other."""
 
-    def __init__(self, platform: str, agent: str, files: Files, store: Settings, clock: Clock) -> None:
-        self._platform = platform
+    def __init__(self, account: Account, agent: str, files: Files, store: Settings, clock: Clock) -> None:
+        self._platform = account.platform
+        self._account = account
         self._agent = agent
         self._files = files
         self._store = store
@@ -65,7 +64,7 @@ class Intake:
         """The ids of those who wrote in a conversation since the start, by their names."""
         return self._people.get(channel, {})
 
-    async def take(self, activity: Activity, inbox: InboxPort, tell: Tell) -> HttpAnswer:
+    async def take(self, activity: Activity, inbox: InboxPort) -> HttpAnswer:
         """Take in a checked activity and say what Teams is answered. Raises StoreError, InvalidId."""
         if is_of_bot(activity):
             return TAKEN
@@ -73,7 +72,7 @@ class Intake:
         async with lock:
             match activity.type:
                 case "message":
-                    await self._take_message(activity, inbox, tell)
+                    await self._take_message(activity, inbox)
                 case "messageUpdate":
                     await self._take_edit(activity, inbox)
                 case "messageDelete":
@@ -81,17 +80,17 @@ class Intake:
                 case "messageReaction":
                     await self._take_reactions(activity, inbox)
                 case "invoke":
-                    return await self._answer(activity, inbox, tell)
+                    return await self._answer(activity, inbox)
                 case _:
                     pass
         return TAKEN
 
-    async def _take_message(self, activity: Activity, inbox: InboxPort, tell: Tell) -> None:
+    async def _take_message(self, activity: Activity, inbox: InboxPort) -> None:
         pressed = pressed_in(activity)
         if pressed:
             told = await self._press(pressed, activity, inbox)
             if told not in TOLD:
-                await tell(prompt_of(self._platform, activity, self._clock.now()), told)
+                await self._account.answer(prompt_of(self._platform, activity, self._clock.now()), told)
             return
         prompt = prompt_of(self._platform, activity, self._clock.now())
         joins = bool(prompt.reply_to) and await inbox.thread_of(self._beginning(activity), prompt.reply_to) is not None
@@ -109,7 +108,7 @@ class Intake:
         changed = self._early.applied(prompt)
         told = await take_in(changed, activity.recipient.name or "", inbox) if changed is not None else ""
         if told:
-            await tell(prompt, told)
+            await self._account.answer(prompt, told)
 
     async def _is_meant(self, activity: Activity, thread: ThreadId) -> bool:
         """Chats with the bot are; elsewhere what names it, and in channels all of a thread once it was named there."""
@@ -150,7 +149,7 @@ class Intake:
         for reaction in activity.reactions_added or ():
             await inbox.send(Reaction(thread, emoji_of(reaction), author_of(activity.sender), message_id))
 
-    async def _answer(self, activity: Activity, inbox: InboxPort, tell: Tell) -> HttpAnswer:
+    async def _answer(self, activity: Activity, inbox: InboxPort) -> HttpAnswer:
         """Do what waits for an answer: a pressed button, or a file that was accepted."""
         match activity.name:
             case "adaptiveCard/action":
@@ -161,7 +160,7 @@ class Intake:
                 consent = consent_in(activity)
                 told = await self._files.settle(consent, activity) if consent is not None else ""
                 if told:
-                    await tell(prompt_of(self._platform, activity, self._clock.now()), told)
+                    await self._account.answer(prompt_of(self._platform, activity, self._clock.now()), told)
                 return TAKEN
             case _:
                 return NOT_KNOWN

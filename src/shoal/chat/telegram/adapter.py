@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, Account
 from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.kept import keep
@@ -28,11 +29,10 @@ from shoal.chat.telegram.inbound import (
     thread_of,
 )
 from shoal.chat.telegram.outbound import CAPTION_CHARS_MAX, LIMITS, keyboard_of, place_of, reply_to, styled, unstyled
-from shoal.domain.backoff import retry_delay
 from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
-from shoal.domain.errors import ConfigError, PlatformError, StoreError
+from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.foreign import UNREADABLE
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
@@ -80,25 +80,18 @@ class TelegramAdapter:
         self._api = TelegramApi(settings.api_base, settings.file_base, settings.token, settings.account)
         self._me = User(0)
         self._inbox: InboxPort | None = None
-        self._failures = 0
         self._moved: dict[str, int] = {}
         self._early = Early()
         self._one_by_one = asyncio.Lock()
-        self.connected = asyncio.Event()
+        self._account = Account(platform, clock, self.post)
+        self.connected = self._account.connected
 
     # ---- in ----
 
     async def run(self, inbox: InboxPort) -> None:
         """Receive until cancelled; reconnect with backoff by itself."""
         try:
-            while True:
-                try:
-                    await self._connect()
-                    self._inbox = inbox
-                    self.connected.set()
-                    await self._receive(inbox)
-                except (PlatformError, ConfigError, StoreError) as error:
-                    await self._pause(error)
+            await self._account.keep_connected(lambda: self._stay(inbox))
         finally:
             self._inbox = None
             await self._api.close()
@@ -108,33 +101,32 @@ class TelegramAdapter:
         secret = self._settings.webhook_secret()
         given = headers.get("x-telegram-bot-api-secret-token", "")
         if self._settings.mode != "webhook" or not secret or not hmac.compare_digest(given.encode(), secret.encode()):
-            return HttpAnswer(401, b'{"error":"unauthorized","message":"The secret header is missing or wrong."}')
+            return UNAUTHORIZED
         try:
             update = msgspec.json.decode(body, type=Update)
         except UNREADABLE:
             return HttpAnswer(400, b'{"error":"bad_request","message":"The body is no update."}')
         if update.message is not None and self._clock.now().timestamp() - update.message.date > UPDATE_SECONDS_MAX:
-            return HttpAnswer(200, b"{}")  # it was delivered long ago, or is forgotten by Telegram
+            return TAKEN  # it was delivered long ago, or is forgotten by Telegram
         inbox = self._inbox
         if inbox is None:
-            return HttpAnswer(503, b'{"error":"unavailable","message":"Not connected yet; send it again."}')
+            return NOT_READY
         try:
             async with self._one_by_one:
                 await self._take(update, inbox)
         except StoreError:
-            return HttpAnswer(503, b'{"error":"unavailable","message":"It could not be stored; send it again."}')
-        return HttpAnswer(200, b"{}")
+            return NOT_STORED
+        return TAKEN
 
     async def close(self) -> None:
         """Give connections back; for who posts without `run`."""
         await self._api.close()
 
-    async def _pause(self, error: PlatformError | ConfigError | StoreError) -> None:
-        self._failures += 1
-        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
-        seconds = retry_delay(self._failures, asked)
-        log.warning("%s", error, extra={"platform": self.platform, "again_in_seconds": round(seconds, 1)})
-        await self._clock.sleep(seconds)
+    async def _stay(self, inbox: InboxPort) -> None:
+        await self._connect()
+        self._inbox = inbox
+        self.connected.set()
+        await self._receive(inbox)
 
     async def _connect(self) -> None:
         self._me = await self._api.call("getMe", User, {})
@@ -153,7 +145,7 @@ class TelegramAdapter:
 
     async def _receive(self, inbox: InboxPort) -> None:
         if self._settings.mode == "webhook":
-            self._failures = 0
+            self._account.works()
             await asyncio.Event().wait()
         scope = f"telegram:{self._me.id}"
         offset = int(await self._store.get(scope, "offset") or 0)
@@ -162,7 +154,7 @@ class TelegramAdapter:
                 "offset": offset, "timeout": POLL_SECONDS, "allowed_updates": list(ALLOWED_UPDATES),
             }  # fmt: skip
             updates = await self._api.call("getUpdates", list[Update], given, seconds=POLL_SECONDS + 10)
-            self._failures = 0
+            self._account.works()
             for update in sorted(updates, key=lambda one: one.update_id):
                 await self._take(update, inbox)
                 offset = max(offset, update.update_id + 1)
@@ -198,7 +190,7 @@ class TelegramAdapter:
         changed = self._early.applied(prompt)
         told = await take_in(changed, self._me.username, inbox) if changed is not None else ""
         if told:
-            await self._tell(prompt, told)
+            await self._account.answer(prompt, told)
 
     async def _take_edit(self, message: Message, inbox: InboxPort) -> None:
         prompt = prompt_of(self.platform, message, self._me)
@@ -238,13 +230,6 @@ class TelegramAdapter:
             await self._api.call("answerCallbackQuery", bool, {"callback_query_id": click.id, "text": told[:200]})
         except PlatformError as error:
             log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
-
-    async def _tell(self, prompt: Prompt, text: str) -> None:
-        """A short line about a command; if it cannot be said it is not said."""
-        try:
-            await self.post(OutboundPost(prompt.thread, f"told:{prompt.key}", text, reply_to=prompt.message_id))
-        except PlatformError as error:
-            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
 
     async def _download(self, file: FileRef, prompt: Prompt) -> Attachment:
         given = Attachment(file.file_name, file.mime_type or "application/octet-stream", file.file_size)
