@@ -21,7 +21,7 @@ NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be
 TAKEN = HttpAnswer(200, b"{}")
 
 
-class Account:
+class ChatAccount:
     """What all adapters share. `connected` is set while messages come in; `post` raises PlatformError.
 
     `whispers`: the platform shows an answer to a command to its asker alone. `cut` gives the pieces of a long one.

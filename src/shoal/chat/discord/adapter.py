@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.discord.api import (
     CANNOT_MESSAGE_USER,
     THREAD_EXISTS,
@@ -87,7 +87,7 @@ class DiscordAdapter:
         self._settings = settings
         self._clock = clock
         self._api = DiscordApi(settings.api_base, settings.token, settings.account, clock)
-        account = Account(platform, clock, self.post, cut=cut)
+        account = ChatAccount(platform, clock, self.post, cut=cut)
         self.connected = account.connected
         self._intake = Intake(account, settings, self._api, store, home, clock)
         self._posted: Recent[str] = Recent(POSTED_MAX)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.commands import parse_command, take_in
 from shoal.chat.discord.api import DiscordApi
 from shoal.chat.discord.inbound import (
@@ -90,7 +90,13 @@ class Intake:
     """Takes the events of one account in."""
 
     def __init__(
-        self, account: Account, settings: DiscordSettings, api: DiscordApi, store: Settings, home: Home, clock: Clock
+        self,
+        account: ChatAccount,
+        settings: DiscordSettings,
+        api: DiscordApi,
+        store: Settings,
+        home: Home,
+        clock: Clock,
     ) -> None:
         self._platform = platform = account.platform
         self._account = account

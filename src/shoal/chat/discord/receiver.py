@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.commands import press
 from shoal.chat.discord.api import Body, DiscordApi, Refused
 from shoal.chat.discord.gateway import Gateway, Session
@@ -78,7 +78,7 @@ class Receiver:
     """One account's ears. `posted` learns the ids of the bot's own messages by their nonce."""
 
     def __init__(
-        self, account: Account, settings: DiscordSettings, api: DiscordApi, intake: Intake, store: Settings,
+        self, account: ChatAccount, settings: DiscordSettings, api: DiscordApi, intake: Intake, store: Settings,
         clock: Clock, posted: Recent[str],
     ) -> None:  # fmt: skip
         self._platform = account.platform

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, Account
+from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
 from shoal.chat.google_chat.inbound import WHOLE, Event, Published, Space, prompt_of, push_in, time_of
 from shoal.chat.google_chat.intake import Intake
 from shoal.chat.google_chat.outbound import LIMITS, content_of, message_of, place_of, request_id
@@ -59,7 +59,7 @@ class GoogleChatAdapter:
         self.limits = msgspec.structs.replace(LIMITS, has_history=settings.read_history)
         self._settings = settings
         self._clock = clock
-        self._account = Account(platform, clock, self.post, whispers=True)
+        self._account = ChatAccount(platform, clock, self.post, whispers=True)
         self._service = Service(settings, clock)
         self._intake = Intake(self._account, settings.agent, self._service, home, store, clock)
         self._inbox: InboxPort | None = None

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.google_chat.inbound import (
@@ -54,7 +54,7 @@ class Intake:
     """Takes the events of one account to an inbox; those of one space one after the other."""
 
     def __init__(
-        self, account: Account, agent: str, service: Service, home: Home, store: Settings, clock: Clock
+        self, account: ChatAccount, agent: str, service: Service, home: Home, store: Settings, clock: Clock
     ) -> None:
         self._platform = account.platform
         self._account = account

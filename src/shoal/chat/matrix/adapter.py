@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.matrix.api import Credentials, MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import (
     POST,
@@ -101,7 +101,7 @@ class MatrixAdapter:
         self._api = MatrixApi(settings.homeserver, given, store, f"matrix:{platform}")
         self._rooms = Rooms(self._api, self._sealing(home) if seals and can_seal() else NoSealing())
         self._media = Media(self._api, self._rooms.sealing, home, clock)
-        account = Account(platform, clock, self.post, cut=cut)
+        account = ChatAccount(platform, clock, self.post, cut=cut)
         self.connected = account.connected
         self._intake = Intake(account, settings.agent, self._api, self._rooms, self._media, store)
         self._receiver = Receiver(account, self._api, self._rooms, self._intake, store, clock)

@@ -4,7 +4,7 @@ import logging
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.commands import parse_command, press, take_in
 from shoal.chat.matrix.api import MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import (
@@ -44,7 +44,7 @@ class Intake:
     """Takes the events of one account in."""
 
     def __init__(
-        self, account: Account, agent: str, api: MatrixApi, rooms: Rooms, media: Media, store: Settings
+        self, account: ChatAccount, agent: str, api: MatrixApi, rooms: Rooms, media: Media, store: Settings
     ) -> None:
         self._platform = account.platform
         self._agent = agent

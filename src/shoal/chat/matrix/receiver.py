@@ -4,7 +4,7 @@ import logging
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.matrix.api import MatrixApi, Refused, path_of
 from shoal.chat.matrix.inbound import Event, JoinedRoom, Me, Place, Synced, unseen
 from shoal.chat.matrix.intake import Intake
@@ -54,7 +54,7 @@ class Receiver:
     """One account's ears."""
 
     def __init__(
-        self, account: Account, api: MatrixApi, rooms: Rooms, intake: Intake, store: Settings, clock: Clock
+        self, account: ChatAccount, api: MatrixApi, rooms: Rooms, intake: Intake, store: Settings, clock: Clock
     ) -> None:
         self._platform = account.platform
         self._api = api

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.slack.api import Parameters, Refusal, SlackApi
 from shoal.chat.slack.connection import Connection, SlackSettings
 from shoal.chat.slack.files import Files
@@ -67,7 +67,7 @@ class SlackAdapter:
         self._people = People(api, clock)
         self._files = Files(platform, api, home, store, clock)
         self._followed = Followed(platform, store)
-        account = Account(platform, clock, self.post, whispers=True)
+        account = ChatAccount(platform, clock, self.post, whispers=True)
         self._intake = Intake(account, settings.agent, self._followed, self._people, self._files, clock)
         self.connected = account.connected
         self._connection = Connection(settings, api, self._intake, self._followed, clock, account)

@@ -14,7 +14,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, Account
+from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount
 from shoal.chat.commands import parse_command
 from shoal.chat.slack.api import Refusal, SlackApi
 from shoal.chat.slack.followed import Followed
@@ -57,7 +57,13 @@ class Connection:
     """Receives for one account."""
 
     def __init__(
-        self, settings: SlackSettings, api: SlackApi, intake: Intake, followed: Followed, clock: Clock, account: Account
+        self,
+        settings: SlackSettings,
+        api: SlackApi,
+        intake: Intake,
+        followed: Followed,
+        clock: Clock,
+        account: ChatAccount,
     ) -> None:
         self._platform = account.platform
         self._settings = settings

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.account import Account
+from shoal.chat.account import ChatAccount
 from shoal.chat.commands import Spoken, parse_command, press, take_in
 from shoal.chat.early import Early
 from shoal.chat.slack.files import Files
@@ -47,7 +47,7 @@ class Intake:
     """Takes the events of one account to an inbox; those of one channel one after the other."""
 
     def __init__(
-        self, account: Account, agent: str, followed: Followed, people: People, files: Files, clock: Clock
+        self, account: ChatAccount, agent: str, followed: Followed, people: People, files: Files, clock: Clock
     ) -> None:
         self.me = Me()
         self._platform = account.platform

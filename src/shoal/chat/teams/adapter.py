@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, Account
+from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount
 from shoal.chat.connection import Fields
 from shoal.chat.kept import read_file
 from shoal.chat.teams.files import Files
@@ -55,7 +55,7 @@ class TeamsAdapter:
         self._settings = settings
         self._store = store
         self._clock = clock
-        self._account = Account(platform, clock, self.post, whispers=True)
+        self._account = ChatAccount(platform, clock, self.post, whispers=True)
         self._service = Service(platform, settings, store, clock)
         self._files = Files(platform, self._service, home, store, clock)
         self._intake = Intake(self._account, settings.agent, self._files, store, clock)

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.account import TAKEN, Account
+from shoal.chat.account import TAKEN, ChatAccount
 from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.teams.files import Files
@@ -49,7 +49,7 @@ PEOPLE_MAX = 200
 class Intake:
     """Takes the activities of one account to an inbox; those of one conversation one after the other."""
 
-    def __init__(self, account: Account, agent: str, files: Files, store: Settings, clock: Clock) -> None:
+    def __init__(self, account: ChatAccount, agent: str, files: Files, store: Settings, clock: Clock) -> None:
         self._platform = account.platform
         self._account = account
         self._agent = agent

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, Account
+from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
 from shoal.chat.commands import press, take_in
 from shoal.chat.early import Early
 from shoal.chat.kept import keep
@@ -83,7 +83,7 @@ class TelegramAdapter:
         self._moved: dict[str, int] = {}
         self._early = Early()
         self._one_by_one = asyncio.Lock()
-        self._account = Account(platform, clock, self.post)
+        self._account = ChatAccount(platform, clock, self.post)
         self.connected = self._account.connected
 
     # ---- in ----
