@@ -237,6 +237,8 @@ class SimpleReader(Reader):
             return items
         if not items or operator not in _OPERATORS:
             raise Unreadable("a redirection is not what it seems")
+        if operator in (">&", "<&") and text_of(items[0]).startswith("-") and text_of(items[0]) != "-":
+            raise Unreadable("a word that bash reads as - and another")
         word = self.word(items[0])
         if operator in (">&", "<&") and not _EXPANDED_TWICE.fullmatch(word.text):
             raise Unreadable("a target that bash expands twice")
