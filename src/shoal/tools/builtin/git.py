@@ -3,7 +3,6 @@
 They run the real git in the sandbox, in a directory of the workspace; see `git_command` for what keeps that safe.
 """
 
-import configparser
 import hashlib
 import re
 from collections.abc import Sequence
@@ -294,6 +293,8 @@ def _address(jail: Jail, place: Place, remote: str) -> tuple[str, str]:
     text = content.decode(errors="replace")
     if re.search(r"^\s*\[\s*(url|include|includeif)\b", text, re.IGNORECASE | re.MULTILINE) or "\\" in text:
         return "", digest
+    import configparser
+
     parser = configparser.RawConfigParser(strict=False, comment_prefixes=("#", ";"), allow_no_value=True)
     try:
         parser.read_string("\n".join(line.strip() for line in text.splitlines()))
