@@ -318,7 +318,6 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "
     async with AsyncExitStack() as stack:
         _make_directories(home)
         backend = await stack.enter_async_context(open_backend(config, home, role, doubles.wrap_driver))
-        await asyncio.to_thread(kill_orphans)
         app = App(config, home, clock, backend, role, doubles.file_clock)
         app.on_complete = doubles.on_complete
         await _wire(app, doubles, stack)
@@ -352,19 +351,21 @@ async def _running(app: App) -> AsyncGenerator[None]:
 
 async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
-    model = default_model(config)
-    for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
-        app.adapters[adapter.platform] = adapter
-    links = links_of(config, app.adapters, doubles.access)
-    app.audiences = Audiences(links.rules, links.people)
-    app.profiles = make_profiles(config)
-    app.agents = Agents(home, agent_defaults(config, model), Places(store.registry, clock, account_agents(config)))
-    if doubles.models is None:
-        app.models = catalog = make_catalog(config, home, clock)
-        stack.push_async_callback(catalog.close)
-    else:
-        app.models = doubles.models
-    app.sandbox = doubles.sandbox or await _sandbox(app)
+    async with unwrapped(), anyio.create_task_group() as beside:
+        beside.start_soon(_open_sandbox, app, doubles)  # its trial runs while this process does the rest
+        await asyncio.to_thread(kill_orphans)
+        model = default_model(config)
+        for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
+            app.adapters[adapter.platform] = adapter
+        links = links_of(config, app.adapters, doubles.access)
+        app.audiences = Audiences(links.rules, links.people)
+        app.profiles = make_profiles(config)
+        app.agents = Agents(home, agent_defaults(config, model), Places(store.registry, clock, account_agents(config)))
+        if doubles.models is None:
+            app.models = catalog = make_catalog(config, home, clock)
+            stack.push_async_callback(catalog.close)
+        else:
+            app.models = doubles.models
     stack.push_async_callback(app.sandbox.close)
     settings = executor_settings(config, isolated=app.sandbox.isolated)
     files = await make_files(config, home)
@@ -460,8 +461,11 @@ def _make_directories(home: Home) -> None:
     home.data.mkdir(exist_ok=True)
 
 
-async def _sandbox(app: App) -> Sandbox:
+async def _open_sandbox(app: App, doubles: Doubles) -> None:
+    if doubles.sandbox is not None:
+        app.sandbox = doubles.sandbox
+        return
     chosen = await make_sandbox(app.config)
+    app.sandbox = chosen.sandbox
     if chosen.note:
         app.notes.append(chosen.note)
-    return chosen.sandbox
