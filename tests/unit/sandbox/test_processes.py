@@ -5,10 +5,10 @@ import os
 import selectors
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.processes import until
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import CommandResult
@@ -170,9 +170,8 @@ def test_nothing_goes_on_because_what_it_waited_for_was_killed(tmp_path: Path) -
         subprocess.Popen(["bash", "-c", f"sleep 600; echo >{number}"], cwd=tmp_path, env=environment)
         for number in range(16)
     ]
-    for process in waiting:
-        while not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text():
-            time.sleep(0.01)
+    begun = [Path(f"/proc/{process.pid}/task/{process.pid}/children") for process in waiting]
+    until(lambda: all(children.read_text() for children in begun))
     tree.kill_marked(lambda mark: mark == environment[tree.MARK])
     assert [process.wait() for process in waiting] == [-9] * 16
     assert list(tmp_path.iterdir()) == []
