@@ -76,6 +76,7 @@ from shoal.permissions.access import AccessRules, Audiences
 from shoal.permissions.marks import SYSTEM_FILE_CLOCK, FileClock
 from shoal.permissions.rules import Profiles
 from shoal.providers.known import model_names
+from shoal.sandbox.choose import Chosen
 from shoal.sandbox.found import kill_orphans
 from shoal.servers import make_mcp, make_pins, settled
 from shoal.store.projections import Projections
@@ -318,7 +319,6 @@ async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "
     async with AsyncExitStack() as stack:
         _make_directories(home)
         backend = await stack.enter_async_context(open_backend(config, home, role, doubles.wrap_driver))
-        await asyncio.to_thread(kill_orphans)
         app = App(config, home, clock, backend, role, doubles.file_clock)
         app.on_complete = doubles.on_complete
         await _wire(app, doubles, stack)
@@ -352,20 +352,21 @@ async def _running(app: App) -> AsyncGenerator[None]:
 
 async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     config, home, clock, store = app.config, app.home, app.clock, app.store
-    model = default_model(config)
-    for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
-        app.adapters[adapter.platform] = adapter
+    async with unwrapped(), anyio.create_task_group() as beside:
+        beside.start_soon(_open_sandbox, app, doubles, stack)  # its trial runs while this process does the rest
+        await asyncio.to_thread(kill_orphans)
+        model = default_model(config)
+        for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
+            app.adapters[adapter.platform] = adapter
+        app.profiles = make_profiles(config)
+        app.agents = Agents(home, agent_defaults(config, model), Places(store.registry, clock, account_agents(config)))
+        if doubles.models is None:
+            app.models = catalog = make_catalog(config, home, clock)
+            stack.push_async_callback(catalog.close)
+        else:
+            app.models = doubles.models
     links = links_of(config, app.adapters, doubles.access)
     app.audiences = Audiences(links.rules, links.people)
-    app.profiles = make_profiles(config)
-    app.agents = Agents(home, agent_defaults(config, model), Places(store.registry, clock, account_agents(config)))
-    if doubles.models is None:
-        app.models = catalog = make_catalog(config, home, clock)
-        stack.push_async_callback(catalog.close)
-    else:
-        app.models = doubles.models
-    app.sandbox = doubles.sandbox or await _sandbox(app)
-    stack.push_async_callback(app.sandbox.close)
     settings = executor_settings(config, isolated=app.sandbox.isolated)
     files = await make_files(config, home)
     app.artifacts = files.below("artifacts")
@@ -460,8 +461,9 @@ def _make_directories(home: Home) -> None:
     home.data.mkdir(exist_ok=True)
 
 
-async def _sandbox(app: App) -> Sandbox:
-    chosen = await make_sandbox(app.config)
+async def _open_sandbox(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
+    chosen = Chosen(doubles.sandbox) if doubles.sandbox is not None else await make_sandbox(app.config)
+    app.sandbox = chosen.sandbox
+    stack.push_async_callback(app.sandbox.close)
     if chosen.note:
         app.notes.append(chosen.note)
-    return chosen.sandbox

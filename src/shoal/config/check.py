@@ -147,14 +147,15 @@ def _refused(path: tuple[str, ...], patterns: tuple[str, ...], *, dotall: bool) 
 
 
 def _circles(config: Config) -> Iterator[Found]:
-    """Profiles that extend each other, and whatever else stands in the way of all of them together."""
-    from shoal.permissions.rules import Profiles, ProfileSource
+    from shoal.permissions.rules import ProfileSource, layers_of
 
     sources = {name: ProfileSource(extends=profile.extends) for name, profile in config.permissions.profiles.items()}
-    try:
-        Profiles(sources)
-    except ConfigError as error:
-        yield from ((("permissions", "profiles"), f"do not fit: {problem}".rstrip(".")) for problem in error.problems)
+    for name, source in sources.items():
+        try:
+            layers_of(name, source, sources)
+        except ConfigError as error:
+            problems = (f"do not fit: {problem}".rstrip(".") for problem in error.problems)
+            yield from ((("permissions", "profiles"), problem) for problem in problems)
 
 
 def _sandbox(config: Config) -> Iterator[Found]:

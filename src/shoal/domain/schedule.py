@@ -7,16 +7,19 @@ first. A cron line whose hour is `*` goes by the hours that pass, so it comes in
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
-from difflib import get_close_matches
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from typing import TYPE_CHECKING
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from shoal.domain.clock import iso
 from shoal.domain.errors import InvalidId, InvalidInput
 from shoal.domain.ids import unopened
 from shoal.domain.records import NewTrigger
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from cronsim import CronSim
 
 TEXT_CHARS_MAX = 20_000
 """Longest text a trigger sends."""
@@ -111,7 +114,7 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
     return When("one-shot", iso(at))
 
 
-def single_time(text: str, zone: ZoneInfo) -> datetime:
+def single_time(text: str, zone: "ZoneInfo") -> datetime:
     """An ISO 8601 time as an instant in UTC; without an offset it is a wall time in `zone`. Raises InvalidInput."""
     try:
         at = datetime.fromisoformat(text.strip())
@@ -120,17 +123,21 @@ def single_time(text: str, zone: ZoneInfo) -> datetime:
         raise InvalidInput(f"{text[:80]!r} is no time. Give {_FORMS}.") from None
 
 
-def zone_named(name: str) -> ZoneInfo:
+def zone_named(name: str) -> "ZoneInfo":
     """The time zone of an IANA name. Raises InvalidInput with the nearest known names."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
+        from difflib import get_close_matches
+
         near = get_close_matches(name, sorted(available_timezones()), n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else " Give an IANA name such as Europe/Berlin."
         raise InvalidInput(f"The time zone {name[:60]!r} is not known.{hint}") from None
 
 
-def _cron_times(line: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+def _cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
     """Instants of a cron line from about `after` on, never falling; some at the beginning may not be later than it."""
     wall = after.astimezone(zone).replace(tzinfo=None)
     simulation = _simulation(line, wall)
@@ -139,7 +146,7 @@ def _cron_times(line: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime
     return (_instant(found, zone) for found in simulation)
 
 
-def _hourly(simulation: CronSim, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
     """Every minute that passes and whose wall time matches, found day by day; nothing after YEARS_MAX years.
 
     Not left to the library, which from inside a repeated half hour can skip one, or give an earlier instant.
@@ -156,7 +163,9 @@ def _hourly(simulation: CronSim, zone: ZoneInfo, after: datetime) -> Iterator[da
             at = _instant(datetime.combine(local.date() + timedelta(days=1), time()), zone)
 
 
-def _simulation(line: str, start: datetime) -> CronSim:
+def _simulation(line: str, start: datetime) -> "CronSim":
+    from cronsim import CronSim, CronSimError
+
     expression = MACROS.get(line.strip().lower(), line)
     if len(expression.split()) != 5:
         raise InvalidInput(
@@ -169,7 +178,7 @@ def _simulation(line: str, start: datetime) -> CronSim:
         raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
 
 
-def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
+def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:
     """A wall time as an instant: the first of two, and the end of the gap for one that does not exist."""
     at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None) == wall:
@@ -179,7 +188,7 @@ def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
     return _transition(before, at, zone)
 
 
-def _transition(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+def _transition(before: datetime, after: datetime, zone: "ZoneInfo") -> datetime:
     """The first instant, to the second, at which the offset is that of `after`."""
     offset = after.astimezone(zone).utcoffset()
     while after - before > timedelta(seconds=1):

@@ -305,6 +305,7 @@ def _check(at: str, flags: int) -> Check:
     return Check(_BOUNDARIES[at], ascii_only)
 
 
+@lru_cache(maxsize=512)
 def literal_prefixes(pattern: str) -> frozenset[str]:
     """What every match of the pattern begins with: one prefix for each alternative, e.g. `(sudo|doas) ls.*` has two.
 

@@ -27,16 +27,17 @@ class Shape(msgspec.Struct, frozen=True):
     """A kind of secret. The pattern's group `keep` stays, the rest is replaced; all its repeats are bounded.
 
     A `glimpse` is searched first where no marker is rare enough; it begins with a literal, which `re` finds quickly.
+    Both are compiled, and kept, by `re` when they are first needed: most never are.
     """
 
     kind: str
     markers: tuple[str, ...]
-    pattern: re.Pattern[str]
-    glimpse: re.Pattern[str] | None = None
+    pattern: str
+    glimpse: str = ""
 
 
 def _shape(kind: str, markers: str, pattern: str, glimpse: str = "") -> Shape:
-    return Shape(kind, tuple(markers.split()), re.compile(pattern), re.compile(glimpse) if glimpse else None)
+    return Shape(kind, tuple(markers.split()), pattern, glimpse)
 
 
 _SHAPES = (
@@ -111,8 +112,8 @@ class Redactor:
             text = self._pattern.sub("[redacted:secret]", text)
         for shape in _SHAPES:
             seen = any(marker in text for marker in shape.markers)
-            if seen and (shape.glimpse is None or shape.glimpse.search(text)):
-                text = shape.pattern.sub(_replacement(shape), text)
+            if seen and (not shape.glimpse or re.search(shape.glimpse, text)):
+                text = re.sub(shape.pattern, _replacement(shape), text)
         return text
 
     def entry(self, entry: AuditEntry) -> AuditEntry:
@@ -124,7 +125,7 @@ class Redactor:
 
 
 def _replacement(shape: Shape) -> str:
-    keep = r"\g<keep>" if "keep" in shape.pattern.groupindex else ""
+    keep = r"\g<keep>" if "(?P<keep>" in shape.pattern else ""
     return f"{keep}[redacted:{shape.kind}]"
 
 

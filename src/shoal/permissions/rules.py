@@ -30,12 +30,11 @@ _LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One pattern. `layer` counts from what is asked first; `prefixes` is what its matches begin with."""
+    """One pattern. `layer` counts from what is asked first."""
 
     list: RuleList
     pattern: str
     layer: int
-    prefixes: tuple[str, ...]
 
     @property
     def shown(self) -> str:
@@ -47,7 +46,7 @@ class Rule(msgspec.Struct, frozen=True):
         alternatives that can match the text, that much is spelled out."""
         if self.pattern == EVERYTHING:
             return True
-        fitting = [prefix for prefix in self.prefixes if text.startswith(prefix)]
+        fitting = [prefix for prefix in literal_prefixes(self.pattern) if text.startswith(prefix)]
         return bool(fitting) and all(prefix.startswith(naming) for prefix in fitting)
 
 
@@ -64,7 +63,7 @@ class Profile:
         for kind, pattern, number in _listed(layers):
             try:
                 program.add(pattern, dotall=kind == "deny")
-                rules.append(Rule(kind, pattern, number, tuple(sorted(literal_prefixes(pattern)))))
+                rules.append(Rule(kind, pattern, number))
             except PatternRefused as refused:
                 problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
         if problems:
@@ -102,7 +101,7 @@ def _patterns(layer: ProfileSource | Override, kind: RuleList) -> tuple[str, ...
             return layer.trusted_allow
 
 
-def _layers(name: str, source: ProfileSource, others: Mapping[str, ProfileSource]) -> list[ProfileSource]:
+def layers_of(name: str, source: ProfileSource, others: Mapping[str, ProfileSource]) -> list[ProfileSource]:
     """The profile and what it extends, nearest first. Raises ConfigError."""
     layers = [source]
     seen = [name]
@@ -127,7 +126,7 @@ def compile_profile(name: str, source: ProfileSource, others: Mapping[str, Profi
     Raises ConfigError with a sentence for each pattern that is no regular expression or cannot be matched in linear
     time, and for `extends` that leads nowhere or in a circle.
     """
-    return Profile(name, _layers(name, source, others or {}))
+    return Profile(name, layers_of(name, source, others or {}))
 
 
 @cache

@@ -115,7 +115,11 @@ PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "
 def model_row(model: str) -> ModelRow | None:
     """What is known of a model."""
     name = model.rpartition("/")[2].lower().replace(".", "-")
-    return next((row for row in MODELS if fnmatchcase(name, row.pattern)), None)
+    for row in MODELS:
+        begin = row.pattern.partition("*")[0].partition("[")[0]
+        if name.startswith(begin) and fnmatchcase(name, row.pattern):  # which compiles each pattern it is given
+            return row
+    return None
 
 
 def server_row(base_url: str) -> ServerRow:

@@ -3,7 +3,8 @@
 Inside, a command is user 1000 without capabilities, in its own process, network, IPC and mount namespaces, and cannot
 make further user namespaces. It sees /usr, a bare /etc, its own /proc and /dev, a bounded /tmp, and the mounts. All
 its processes end with the first one, since the kernel ends a process namespace with its first process. Limits come
-from `ulimit` in the shell that runs the command, and from a control group where one can be made.
+from `ulimit` in the shell that runs the command, and from a control group where one can be made, in which bubblewrap
+itself starts already.
 
 What cannot be set up is a SandboxError; a command never runs with less around it than it should have.
 """
@@ -65,49 +66,58 @@ class BubblewrapSandbox:
     async def run(self, command: Command) -> CommandResult:
         """Run it. Raises SandboxError when the sandbox cannot be set up, ContentChanged when that is for a file that
         was swapped."""
-        with filter_file() as files:
-            async with self._enclosed(command, files) as argv:
-                spawn = Spawn(argv, "/", (), command.timeout_seconds, command.output_bytes_max, command.watch, files)
+        self._require_program()
+        with filter_file() as files, self._find_groups().membership() as member:
+            async with self._enclosed(command, files, member.join_files) as argv:
+                bounds = command.timeout_seconds, command.output_bytes_max
+                spawn = Spawn(argv, "/", (), *bounds, command.watch, files, member.starter)
                 return _checked(await run_process(spawn), command.runs)
 
     @asynccontextmanager
     async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
         """The argument vector that runs the command inside, good while the block lasts; its limits of time and output
         are the caller's. Raises SandboxError."""
-        with filter_file() as files:
+        self._require_program()
+        with filter_file() as files, self._find_groups().group() as join_files:
             # Whoever starts it hands on no open files, so that it opens the filter by itself.
             opening = [f"/proc/{os.getpid()}/fd/{file}" for file in files]
-            async with self._enclosed(command, (_FILTER,) * len(files)) as argv:
+            async with self._enclosed(command, (_FILTER,) * len(files), join_files) as argv:
                 yield ("/bin/sh", "-c", _OPEN, "sh", *opening, *argv) if opening else argv
 
     @asynccontextmanager
-    async def _enclosed(self, command: Command, filters: tuple[int, ...]) -> AsyncGenerator[tuple[str, ...]]:
+    async def _enclosed(
+        self, command: Command, filters: tuple[int, ...], join_files: tuple[str, ...]
+    ) -> AsyncGenerator[tuple[str, ...]]:
+        try:
+            async with AsyncExitStack() as stack:
+                argv = [self._program, *_namespaces(self._network), *_system(), *_own_devices(), *self._temporary()]
+                argv += _binds(command.mounts)
+                if any(file.content is not None for file in command.runs):
+                    copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
+                    argv += await asyncio.to_thread(_allowed, command.runs, Path(copies))
+                environment = {**_ENVIRONMENT, **dict(command.env)}
+                limits = ulimit_line(limits_for(command, self._limits))
+                shell = ["/bin/bash", "-c", limits + command.text]
+                if isinstance(self._network, tuple):
+                    proxied = await stack.enter_async_context(ProxiedNetwork(self._network))
+                    argv += proxied.mounts
+                    environment.update(proxied.environment)
+                    shell = ["/bin/bash", "-c", limits + 'exec "$@"', "bash", *proxied.forwarder]
+                    shell += ["/bin/bash", "-c", command.text]
+                for name, value in environment.items():
+                    argv += ["--setenv", name, value]
+                for file in filters:
+                    argv += ["--seccomp", str(file)]
+                argv += ["--remount-ro", "/", "--chdir", require_inside(command.cwd, command.mounts), "--", *shell]
+                if join_files:
+                    argv = ["/bin/sh", "-c", _JOIN, "sh", *join_files, "--", *argv]
+                yield tuple(argv)
+        except OSError as error:
+            raise SandboxError(f"The sandbox could not be set up: {error}.") from error
+
+    def _require_program(self) -> None:
         if not self._program:
             raise SandboxError("bubblewrap is not installed. Install its package, or choose another sandbox.")
-        async with AsyncExitStack() as stack:
-            join_files = stack.enter_context(self._find_groups().group())
-            argv = [self._program, *_namespaces(self._network), *_system(), *_own_devices(), *self._temporary()]
-            argv += _binds(command.mounts)
-            if any(file.content is not None for file in command.runs):
-                copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
-                argv += await asyncio.to_thread(_allowed, command.runs, Path(copies))
-            environment = {**_ENVIRONMENT, **dict(command.env)}
-            limits = ulimit_line(limits_for(command, self._limits))
-            shell = ["/bin/bash", "-c", limits + command.text]
-            if isinstance(self._network, tuple):
-                proxied = await stack.enter_async_context(ProxiedNetwork(self._network))
-                argv += proxied.mounts
-                environment.update(proxied.environment)
-                shell = ["/bin/bash", "-c", limits + 'exec "$@"', "bash", *proxied.forwarder]
-                shell += ["/bin/bash", "-c", command.text]
-            for name, value in environment.items():
-                argv += ["--setenv", name, value]
-            for file in filters:
-                argv += ["--seccomp", str(file)]
-            argv += ["--remount-ro", "/", "--chdir", require_inside(command.cwd, command.mounts), "--", *shell]
-            if join_files:
-                argv = ["/bin/sh", "-c", _JOIN, "sh", *join_files, "--", *argv]
-            yield tuple(argv)
 
     def _find_groups(self) -> Groups:
         if self._groups is None:
@@ -129,7 +139,7 @@ class BubblewrapSandbox:
     async def close(self) -> None:
         """Remove what control groups are left, once their last processes are gone."""
         for _ in range(_SWEEPS_MAX):
-            if self._groups is None or self._groups.sweep():
+            if self._groups is None or self._groups.close():
                 return
             await asyncio.sleep(_SWEEP_SECONDS)
 

@@ -1,18 +1,31 @@
 """Bounds processes and memory of a whole command by a control group, where this process may make one.
 
 Needed when Shoal runs as root, whom the kernel exempts from the per-user process limit; also the only way to bound the
-memory of all processes together. Knows both versions of the interface (man 7 cgroups).
+memory of all processes together. Knows both versions of the interface (man 7 cgroups):
+
+version   how a command becomes a member, and when
+-------   -----------------------------------------------------------------------------------------------------------
+1         a thread of this process is one, and starts it: it is one from its birth; see `Starter`
+2         a shell joins and becomes the command, since only whole processes can be members of a group for memory
 """
 
 import itertools
 import os
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from shoal.domain.errors import SandboxError
 from shoal.sandbox.limits import Limits
+
+STARTERS_KEPT_MAX = 8
+"""Threads that wait for the next command, each in groups of its own."""
+ENDING_MAX = 8
+"""Processes of the last command that the next one may find in its groups: of bubblewrap's own the last takes some
+time to end, since its namespaces end with it."""
 
 _numbers = itertools.count(1)
 _ROOT = Path("/sys/fs/cgroup")
@@ -32,12 +45,44 @@ class Hierarchy(NamedTuple):
     settings: tuple[Setting, ...]
 
 
+class Membership(NamedTuple):
+    """How a command gets into its groups: started by this thread, or by writing 0 to these files."""
+
+    starter: Executor | None
+    join_files: tuple[str, ...]
+
+
+class Starter:
+    """A thread that is a member of groups, as whatever it starts is from its birth; it serves one command at a time.
+
+    A shell that joins two groups and becomes the command takes 1 ms of CPU, and the kernel stops everything else for
+    a moment whenever a process changes its group. The thread does that once.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Let a new thread join. Raises OSError."""
+        self.folders = folders
+        self.thread = ThreadPoolExecutor(1, "shoal-start")
+        self.thread.submit(self._join).result()
+
+    def _join(self) -> None:
+        for folder in self.folders:
+            _write(folder / "tasks", 0)
+
+    def is_free(self) -> bool:
+        """Whether all that it has started is gone, but for a few that are just ending."""
+        return int((self.folders[0] / "pids.current").read_text()) <= 1 + ENDING_MAX
+
+
 class Groups:
     """Makes one set of control groups a command, and removes them when their last process is gone."""
 
     def __init__(self, hierarchies: tuple[Hierarchy, ...]) -> None:
         self._hierarchies = hierarchies
         self._done: list[Path] = []
+        self._idle: list[Starter] = []
+        takes_threads = [(hierarchy.parent / "tasks").exists() for hierarchy in hierarchies]
+        self._takes_threads = bool(hierarchies) and all(takes_threads) and _spares_threads()
 
     @property
     def can_bound(self) -> bool:
@@ -50,6 +95,45 @@ class Groups:
 
         Raises SandboxError when a group cannot be made although one could be before.
         """
+        folders = self._made()
+        try:
+            yield tuple(str(folder / "cgroup.procs") for folder in folders)
+        finally:
+            self._remove(folders)
+
+    @contextmanager
+    def membership(self) -> Generator[Membership]:
+        """Groups for one command; those with a thread in them serve another one afterwards. Raises SandboxError."""
+        if not self._takes_threads:
+            with self.group() as join_files:
+                yield Membership(None, join_files)
+            return
+        starter = next((one for one in self._idle if one.is_free()), None)
+        if starter is None:
+            starter = self._new_starter()
+        else:
+            self._idle.remove(starter)
+        try:
+            yield Membership(starter.thread, ())
+        finally:
+            self._idle.append(starter)
+            if len(self._idle) > STARTERS_KEPT_MAX:
+                self._retire(self._idle[0])
+
+    def _new_starter(self) -> Starter:
+        folders = self._made()
+        try:
+            return Starter(folders)
+        except OSError as error:
+            self._remove(folders)
+            raise SandboxError(f"The control group for a command could not be joined: {error}.") from error
+
+    def _retire(self, starter: Starter) -> None:
+        self._idle.remove(starter)
+        starter.thread.shutdown()
+        self._remove(starter.folders)
+
+    def _made(self) -> list[Path]:
         name = f"shoal-{os.getpid()}-{next(_numbers)}"
         folders = [hierarchy.parent / name for hierarchy in self._hierarchies]
         try:
@@ -57,12 +141,20 @@ class Groups:
                 folder.mkdir()
                 for setting in (setting for setting in hierarchy.settings if setting.value):
                     _write(folder / setting.file, setting.value)
-            yield tuple(str(folder / "cgroup.procs") for folder in folders)
         except OSError as error:
+            self._remove(folders)
             raise SandboxError(f"The control group for a command could not be made: {error}.") from error
-        finally:
-            self._done += folders
-            self.sweep()
+        return folders
+
+    def _remove(self, folders: Sequence[Path]) -> None:
+        self._done += folders
+        self.sweep()
+
+    def close(self) -> bool:
+        """Remove all groups that serve no command; whether none is left, else it is to be called again."""
+        for starter in tuple(self._idle):
+            self._retire(starter)
+        return self.sweep()
 
     def sweep(self) -> bool:
         """Remove the groups of finished commands; one whose last process is still ending waits for the next sweep.
@@ -104,6 +196,13 @@ def _sweep_dead(hierarchies: tuple[Hierarchy, ...]) -> None:
         if not Path("/proc", pid).exists():
             with suppress(OSError):
                 folder.rmdir()
+
+
+def _spares_threads() -> bool:
+    """Whether a group without memory loses none of the processes that only have a thread in it, as this one has: since
+    Linux 5.3."""
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return release is not None and (int(release[1]), int(release[2])) >= (5, 3)
 
 
 def _write(path: Path, value: int) -> None:

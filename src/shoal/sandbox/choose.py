@@ -56,10 +56,14 @@ async def _tried(choice: SandboxChoice, kind: SandboxKind) -> Sandbox:
     sandbox = _make(choice, kind)
     mount = Mount(Path("/usr"), "/workspace")
     trial = Command(text="exit 7", cwd=mount.host, mounts=(mount,), timeout_seconds=TRIAL_SECONDS)
-    result = await sandbox.run(trial)
-    if result.exit_code != 7:
-        detail = result.stderr.decode(errors="replace").strip() or "it ran out of time"
-        raise SandboxError(f"The trial run of {sandbox.name} failed: {detail}.")
+    try:
+        result = await sandbox.run(trial)
+        if result.exit_code != 7:
+            detail = result.stderr.decode(errors="replace").strip() or "it ran out of time"
+            raise SandboxError(f"The trial run of {sandbox.name} failed: {detail}.")
+    except SandboxError:
+        await sandbox.close()
+        raise
     return sandbox
 
 

@@ -16,7 +16,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -37,8 +39,8 @@ _Result = TypeVar("_Result")
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """What to start: the argument vector, its working directory on the host, all of its environment, and the numbers
-    of open files that it gets besides."""
+    """What to start: the argument vector, its working directory on the host, all of its environment, the numbers of
+    open files that it gets besides, and the thread that starts it, if not the caller's. It may not outlive that."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -47,6 +49,7 @@ class Spawn(msgspec.Struct, frozen=True):
     output_bytes_max: int
     watch: Watch | None = None
     files: tuple[int, ...] = ()
+    starter: Executor | None = None
 
 
 async def run_process(spawn: Spawn) -> CommandResult:
@@ -158,7 +161,8 @@ class _Running:
             if (marking := marking_file(self._mark)) is not None:
                 child_ends.callback(os.close, marking)
                 write_ends.append(marking)
-            process = subprocess.Popen(
+            start = partial(
+                subprocess.Popen[bytes],
                 spawn.argv,
                 cwd=spawn.cwd,
                 env={**dict(spawn.env), MARK: self._mark},
@@ -168,6 +172,7 @@ class _Running:
                 pass_fds=(*write_ends[2:], *spawn.files),
                 start_new_session=True,
             )
+            process = start() if spawn.starter is None else spawn.starter.submit(start).result()
         try:
             self._watch_exit(process, stack)
         except OSError:

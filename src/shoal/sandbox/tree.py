@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +51,7 @@ def kill_tree(tree: Tree) -> bool:
         victims = find_tree(tree)
         if not victims:
             return True
-        for pid in victims:
-            _kill(pid)
+        _kill(victims)
         time.sleep(ROUND_SECONDS)
     return False
 
@@ -82,8 +82,7 @@ def kill_marked(is_wanted: Callable[[str], bool]) -> int:
         victims = _descendants(marked, table) & _living(table) - {me}
         if not victims:
             break
-        for pid in victims:
-            _kill(pid)
+        _kill(victims)
         killed |= victims
         time.sleep(ROUND_SECONDS)
     return len(killed)
@@ -113,11 +112,12 @@ def _living(table: Sequence[Entry]) -> set[int]:
     return {entry.pid for entry in table if entry.state not in _DEAD}
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+def _kill(pids: Iterable[int]) -> None:
+    """Stops them all before it ends one, so that none goes on to its next step when what it waits for has ended."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
 
 def _table() -> Iterator[Entry]:

@@ -2,8 +2,9 @@
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
+_HERE = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _POSTGRES_ONLY = re.compile(r"/\*pg: (.*?) \*/")
 EARLY_TABLE = "agents"
@@ -22,7 +23,7 @@ def statements(dialect: str) -> dict[str, str]:
     `/*sqlite: … */` for SQLite only, where a query may be several statements, the last of which has the rows, or none.
     """
     found: dict[str, str] = {}
-    for source in sorted(files("shoal.store").joinpath("queries").iterdir(), key=lambda entry: entry.name):
+    for source in sorted(_HERE.joinpath("queries").iterdir(), key=lambda entry: entry.name):
         pieces = _NAME.split(source.read_text("utf-8"))
         for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
             if name in found:
@@ -45,14 +46,14 @@ def completion(dialect: str) -> str:
 
     Such a home has some of the first migration's tables, and the first migration counts as done there.
     """
-    lacking = files("shoal.store").joinpath("early").joinpath(f"{dialect}.sql").read_text("utf-8")
+    lacking = _HERE.joinpath("early", f"{dialect}.sql").read_text("utf-8")
     first = migrations(dialect)[0][1].replace("\ncreate function", "\ncreate or replace function")
     return lacking + _CREATE.sub(r"create \1 if not exists ", first)
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:
     """The migrations of a dialect as (number, SQL), in order; numbers count from 1 without gaps."""
-    folder = files("shoal.store").joinpath("migrations").joinpath(dialect)
+    folder = _HERE.joinpath("migrations", dialect)
     entries = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda e: e.name)
     found = [(int(entry.name.split("_")[0]), entry.read_text("utf-8")) for entry in entries]
     assert [number for number, _ in found] == list(range(1, len(found) + 1)), "migrations have a gap"

@@ -10,7 +10,6 @@ from shoal.tools.builtin.channel import UploadTool
 from shoal.tools.builtin.clock import TimeTool
 from shoal.tools.builtin.edit import EditTool, StrReplaceTool
 from shoal.tools.builtin.files import CreateFileTool, ListTool, ReadTool, ViewTool, WriteTool
-from shoal.tools.builtin.hardware import hardware_tools
 from shoal.tools.builtin.memory import NoteTool, RememberTool
 from shoal.tools.builtin.message import MessageTool
 from shoal.tools.builtin.process import KillTool, LogsTool, ProcessListTool, StartTool
@@ -71,9 +70,13 @@ def standard_tools(
         RemindTool(),
         ReadUrlTool(fetcher),
         WebSearchTool(fetcher, brave_key),
-        *(hardware_tools() if with_hardware else ()),
     ):
         registry.add(tool)
+    if with_hardware:
+        from shoal.tools.builtin.hardware import hardware_tools
+
+        for tool in hardware_tools():
+            registry.add(tool)
     for alias in (ViewTool(), CreateFileTool(locks), StrReplaceTool(locks)):
         registry.add(alias, listed=False)
     return registry

@@ -2,13 +2,11 @@
 the exact count of OpenAI's tokenizers (extra `tokens`). Counts before correction are called units."""
 
 import base64
-import gzip
 import hashlib
 import importlib.util
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Literal, NamedTuple, TypeAlias
 
 from shoal.domain.errors import ShoalError
@@ -172,6 +170,9 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
     """
     if not can_count_exactly():
         raise ShoalError("Exact token counts need the extra `tokens`: install shoal[tokens], or leave them estimated.")
+    import gzip
+    from importlib.resources import files
+
     import tiktoken
 
     packed = files(_VOCABULARY).joinpath("data", f"{encoding}.tiktoken.gz").read_bytes()

@@ -1,16 +1,22 @@
 """The small parts of sandboxes: paths, limits, control groups, the macOS profile."""
 
+import os
 import resource
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.processes import until
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Mount
 from shoal.sandbox import seatbelt
-from shoal.sandbox.cgroups import Groups, Hierarchy, Setting, find_groups
+from shoal.sandbox.cgroups import ENDING_MAX, STARTERS_KEPT_MAX, Groups, Hierarchy, Setting, find_groups
 from shoal.sandbox.limits import Limits, ulimit_line
 from shoal.sandbox.paths import require_inside, to_inside, to_outside
 
@@ -95,6 +101,73 @@ def test_groups_of_dead_processes_are_removed(tmp_path: Path) -> None:
     (tmp_path / "shoal-1-1").mkdir()
     find_groups(Limits(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["shoal-1-1"]
+
+
+def test_a_plain_directory_is_joined_by_no_thread(tmp_path: Path) -> None:
+    with Groups((Hierarchy(tmp_path, ()),)).membership() as member:
+        assert member.starter is None
+        assert [Path(file).name for file in member.join_files] == ["cgroup.procs"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def groups() -> Iterator[Groups]:
+    """Control groups of this machine that take threads; none of them is left."""
+    if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(Limits())).can_bound:
+        pytest.skip("there are no control groups of version 1 here, or no right to make them")
+    yield found
+    until(found.close)  # the kernel takes a moment to end a thread
+
+
+def starters() -> int:
+    """How many threads of this process start commands."""
+    return sum(thread.name.startswith("shoal-start") for thread in threading.enumerate())
+
+
+def group_of(starter: Executor | None) -> str:
+    """The groups of a process that the thread starts, one a line."""
+    assert starter is not None
+    cat = starter.submit(subprocess.check_output, ["cat", "/proc/self/cgroup"], text=True).result()
+    return "\n".join(line for line in cat.splitlines() if f"/shoal-{os.getpid()}-" in line)
+
+
+def test_what_a_member_starts_is_in_the_groups_from_its_birth(groups: Groups) -> None:
+    with groups.membership() as member:
+        assert sorted(line.split(":")[1] for line in group_of(member.starter).splitlines()) == ["memory", "pids"]
+    assert f"/shoal-{os.getpid()}-" not in Path("/proc/self/cgroup").read_text()
+
+
+def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: Groups) -> None:
+    with groups.membership() as first, groups.membership() as second:
+        used = group_of(first.starter)
+        assert group_of(second.starter) != used
+    with groups.membership() as third, groups.membership() as fourth:
+        assert used in {group_of(third.starter), group_of(fourth.starter)}
+
+
+def test_groups_in_which_many_are_left_serve_no_other(groups: Groups) -> None:
+    with groups.membership() as first:
+        used = group_of(first.starter)
+        assert first.starter is not None
+        argv = ["sleep", "60"]
+        left = [first.starter.submit(subprocess.Popen[bytes], argv).result() for _ in range(ENDING_MAX + 1)]
+    try:
+        with groups.membership() as second:
+            assert group_of(second.starter) != used
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()
+
+
+def test_no_more_groups_are_kept_than_are_of_use(groups: Groups) -> None:
+    before = starters()
+    members = [groups.membership() for _ in range(STARTERS_KEPT_MAX + 2)]
+    for member in members:
+        member.__enter__()
+    for member in members:
+        member.__exit__(None, None, None)
+    assert starters() - before == STARTERS_KEPT_MAX
 
 
 def test_the_macos_profile_denies_first_and_names_the_mounts() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import until
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import CommandResult
@@ -161,3 +162,16 @@ def test_the_loop_sleeps_while_nothing_happens(tmp_path: Path) -> None:
         result = runner.run(run(tmp_path, "sleep 0.4 & sleep 0.2; echo done"))
     assert result.stdout == b"done\n"
     assert selector.rounds < 30
+
+
+def test_nothing_goes_on_because_what_it_waited_for_was_killed(tmp_path: Path) -> None:
+    environment = {**dict(ENVIRONMENT), tree.MARK: f"test {os.getpid()}"}
+    waiting = [
+        subprocess.Popen(["bash", "-c", f"sleep 600; echo >{number}"], cwd=tmp_path, env=environment)
+        for number in range(16)
+    ]
+    begun = [Path(f"/proc/{process.pid}/task/{process.pid}/children") for process in waiting]
+    until(lambda: all(children.read_text() for children in begun))
+    tree.kill_marked(lambda mark: mark == environment[tree.MARK])
+    assert [process.wait() for process in waiting] == [-9] * 16
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 A subcommand's module is imported when it is used; help needs none of them.
 """
 
+import atexit
 import errno
 import gc
 import os
@@ -186,6 +187,17 @@ def _crashed(place: Place, kind: type[BaseException], error: BaseException, trac
 def main() -> None:
     """The entry point of the distribution. What a start makes is no garbage: whoever stays collects it, see upkeep."""
     gc.disable()
+    ended: list[int] = []
+    atexit.register(_leave, ended)  # and so called after whatever a command registers
     place = Place(Path())
     sys.excepthook = partial(_crashed, place)
-    sys.exit(run(sys.argv[1:], place))
+    ended.append(run(sys.argv[1:], place))
+    sys.exit(ended[0])
+
+
+def _leave(ended: list[int]) -> None:
+    """End a process whose command has returned: nothing is gained by taking its interpreter apart object by object."""
+    if ended:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended[0])

@@ -54,6 +54,24 @@ def test_help_imports_little() -> None:
     assert has_asyncio == "False"
 
 
+def test_the_running_system_imports_nothing_for_rare_work() -> None:
+    rare = ("configparser", "cronsim", "importlib.resources", "shoal.tools.builtin.hardware", "zoneinfo")
+    code = f"import sys, shoal.app\nprint(*(name for name in {rare} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.split() == []
+
+
+def test_a_command_ends_when_all_is_said_and_its_interpreter_is_left_as_it_is() -> None:
+    code = (
+        "import atexit, sys\nfrom shoal.surfaces.cli import main\n"
+        "class Late:\n    def __del__(self): print('taken apart')\n"
+        "late = Late()\nsys.argv = ['shoal', 'nothing']\n"
+        "main.run = lambda *_: [atexit.register(print, 'registered'), print('done'), 7][-1]\nmain.main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (ran.stdout.split(), ran.stderr, ran.returncode) == (["done", "registered"], "", 7)
+
+
 def test_an_unknown_command_is_told_with_the_nearest(shoal: Shoal) -> None:
     ran = shoal("permision")
     assert ran.code == 2
