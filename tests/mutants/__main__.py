@@ -21,7 +21,7 @@ import pytest
 
 from tests.mutants.changes import PLACES, Change, changes
 from tests.mutants.cover import TESTS, Covered, cover
-from tests.mutants.trial import Result, Trial, Trials
+from tests.mutants.trial import QUIET, Result, Trial, Trials
 
 TRIED = Path("build/mutants/tried.jsonl")
 ACCEPTED = Path(__file__).with_name("accepted.toml")
@@ -74,8 +74,7 @@ def _sampled(place: Path, count: int | None, seed: int) -> list[Change]:
 
 def _try(trials: Sequence[Trial], tell: Callable[[Trial, Result], None]) -> None:
     files = sorted({test.partition("::")[0] for trial in trials for test in trial.tests})
-    quiet = ("-q", "--capture=no", "-pno:cacheprovider", "-Wignore::pytest.PytestAssertRewriteWarning")
-    pytest.main([*quiet, *files], plugins=[Trials(trials, WORKERS, tell)])
+    pytest.main([*QUIET, "--capture=no", "-pno:cacheprovider", *files], plugins=[Trials(trials, WORKERS, tell)])
 
 
 def _interval(part: int, whole: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.changes import PLACES, SOURCE, Change
-from tests.mutants.trial import Trial
+from tests.mutants.trial import QUIET, Trial
 
 FOLDER = Path("build/mutants/lines")
 SECONDS = FOLDER / "seconds.json"
@@ -74,5 +74,5 @@ if __name__ == "__main__":
     durations = Durations()
     places = (".".join(place.with_suffix("").relative_to(SOURCE).parts) for place in PLACES)
     measured = ["--cov-append", "--cov-context=test", "--cov-report=", *(f"--cov={place}" for place in places)]
-    pytest.main(["-q", f"-n{WORKERS}", "-mnot slow", *measured, *sys.argv[1:]], plugins=[durations])
+    pytest.main([*QUIET, f"-n{WORKERS}", "-mnot slow", *measured, *sys.argv[1:]], plugins=[durations])
     SECONDS.write_text(json.dumps(_seconds() | durations.seconds), encoding="utf-8")

@@ -31,6 +31,8 @@ TIMES_SLOWER = 3
 MEMORY_BYTES_MAX = 8 << 30
 EXAMPLES = 30
 FORK = get_context("fork")
+QUIET = ("-q", "-Wignore::pytest.PytestAssertRewriteWarning")
+"""For pytest in a process that has imported its plugins already."""
 
 
 class Trial(NamedTuple):
