@@ -5,7 +5,7 @@ BIN := .venv/bin
 # starts, compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check fmt types bench chaos soak fuzz lock
+.PHONY: help setup run test check fmt types bench chaos soak fuzz mutants lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,10 @@ soak: setup ## a steady load for half an hour; says whether memory and the like 
 
 fuzz: setup ## property tests with many more examples
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: setup ## change the core in small ways and list what no test notices; ARGS="--sample 60 --seed 1 src/shoal/turn"
+	@scripts/counterpart.sh mutants
+	@PYTHONPATH=build/mutants/python exec $(BIN)/python -m tests.mutants $(ARGS)
 
 lock: setup ## pin requirements/ again from pyproject.toml; ARGS=--upgrade takes the newest
 	@scripts/lock.sh $(ARGS)

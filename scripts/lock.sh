@@ -50,6 +50,9 @@ printf 'matrix-synapse\n' | compile requirements/synapse.txt -
 # What scripts/counterpart.sh installs to hold the Discord adapter against: another's simulation of Discord.
 printf 'simcord\n' | compile requirements/simcord.txt -
 
+# What scripts/counterpart.sh installs for `make mutants`: which test runs which line. pytest itself is there.
+printf 'coverage\npytest-cov\n' | compile requirements/mutants.txt --no-deps -
+
 if grep -nE '://|--(index|extra-index|find-links)' requirements/*.txt; then
     echo "lock.sh: an address stands in a requirements file; see the lines above" >&2
     exit 1

@@ -13,7 +13,7 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ToolMessage, UserMessage
 from shoal.domain.turnstate import CUT_SHORT
 from shoal.testing.clock import ManualClock
-from shoal.testing.model import FakeModel, Gate, Refusal, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
 
 Data = TypeVar("Data")
@@ -85,6 +85,17 @@ async def test_several_calls_of_one_message_run_in_order(tmp_path: Path) -> None
         assert [result.text for result in results] == ["a", "b", "c"]
         seen = model.requests[-1].messages
         assert [message.text for message in seen if isinstance(message, ToolMessage)] == ["a", "b", "c"]
+
+
+async def test_ids_that_a_model_gives_twice_or_not_at_all_do_not_mix_up_results(tmp_path: Path) -> None:
+    once, again = Call("echo", '{"text": "once"}', "c1"), Call("echo", '{"text": "again"}', "c1")
+    model = FakeModel(Reply(calls=(once, again)), Reply(calls=(once,)), "done")
+    async with scenario(tmp_path, model, tools=[echo]) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        results = await data_of(world, ToolFinished)
+        assert [result.text for result in results] == ["once", "again", "once"]
+        assert len({result.call_id for result in results}) == 3
 
 
 async def test_malformed_arguments_and_unknown_tools_are_told_to_the_model(tmp_path: Path) -> None:

@@ -248,6 +248,16 @@ async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
         assert len(chat.posted) == 2 * ROWS_A_CLAIM + 1
 
 
+async def test_the_next_post_of_a_thread_follows_without_a_pause(outbox: Outbox, clock: ManualClock) -> None:
+    chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
+    for name in ("first", "second", "third"):
+        await outbox.put(NewPost(name, thread, name))
+    async with sending(Sender(chat, outbox, clock)), asyncio.timeout(10):
+        while await outbox.depth():
+            pass
+    assert [made.post.markdown for made in chat.posted] == ["first", "second", "third"]
+
+
 async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: Outbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
@@ -431,6 +441,16 @@ async def test_only_the_first_piece_answers_a_message(outbox: Outbox, clock: Man
         while await outbox.depth():
             await clock.advance(1)
     assert [made.post.reply_to for made in chat.posted] == ["m7", "", ""]
+
+
+async def test_a_platform_is_told_what_kind_of_post_it_is(outbox: Outbox, clock: ManualClock) -> None:
+    chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
+    await outbox.put(NewPost("question", thread, "May I?", "card", approval="a1"))
+    await outbox.put(NewPost("answer", thread, "Done."))
+    async with sending(Sender(chat, outbox, clock)), asyncio.timeout(10):
+        while await outbox.depth():
+            pass
+    assert [made.post.kind for made in chat.posted] == ["card", "text"]
 
 
 class RefusingChat(FakeChat):

@@ -1,10 +1,10 @@
 """What a turn does next, read from its journal alone."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
-from tests.unit.domain.journals import PERSON, calls, journals, number, result
+from tests.unit.domain.journals import AT, PERSON, calls, journals, number, result
 
 from shoal.domain.agents import TurnLimits
 from shoal.domain.events import (
@@ -15,6 +15,7 @@ from shoal.domain.events import (
     EventData,
     Failed,
     LimitReached,
+    RetryScheduled,
     Steered,
     ToolFinished,
     ToolStarted,
@@ -23,7 +24,17 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.ids import ApprovalId, CallId, TurnId
-from shoal.domain.turnstate import CUT_SHORT, CallModel, Finish, Move, NoteLimit, RunCalls, TurnState, next_move
+from shoal.domain.turnstate import (
+    CUT_SHORT,
+    FALLBACK,
+    CallModel,
+    Finish,
+    Move,
+    NoteLimit,
+    RunCalls,
+    TurnState,
+    next_move,
+)
 
 ASKED_AT = datetime(2026, 1, 5, tzinfo=UTC)
 LIMITS = TurnLimits(steps_max=3, tool_errors_in_a_row_max=2)
@@ -31,7 +42,9 @@ OPEN = (TurnStarted("main", "demo"), UserSaid("hi", PERSON))
 ASKED = AssistantSaid("let me see", calls("a", "b"), "tool_calls")
 BLANK = AssistantSaid(" \n", stop="max_tokens", thinking="hm")
 HALF = AssistantSaid("half", stop="max_tokens")
-CUT_CALL = AssistantSaid("", calls("a"), "max_tokens")
+CUT_CALL = AssistantSaid("so", calls("a"), "max_tokens")
+NEXT = AssistantSaid("", calls("c"), "tool_calls")
+STEERED = Steered("try this", PERSON)
 
 
 def after(*data: EventData) -> Move | None:
@@ -58,25 +71,30 @@ def not_run(call: str) -> EventData:
         ((ASKED, result("a"), result("b"), Steered("no", PERSON)), CallModel(tools=True)),
         ((AssistantSaid("hello"),), Finish("done", "hello")),
         ((AssistantSaid("hello"), Steered("and?", PERSON)), CallModel(tools=True)),
+        ((AssistantSaid("hello"), STEERED, AssistantSaid("bye")), Finish("done", "bye")),
         ((AssistantSaid("half", stop="max_tokens"),), CallModel(tools=True)),
         ((AssistantSaid("half ", stop="max_tokens"), AssistantSaid("whole")), Finish("done", "half whole")),
         ((AssistantSaid("", calls("a"), "max_tokens"),), RunCalls(calls("a"), truncated=True)),
         ((ASKED, error("a"), error("b")), NoteLimit("tool_errors")),
         ((ASKED, error("a"), error("b"), LimitReached("tool_errors")), CallModel(tools=False)),
         ((ASKED, error("a"), result("b")), CallModel(tools=True)),
+        ((ASKED, error("a"), result("b"), NEXT, error("c")), CallModel(tools=True)),
         ((LimitReached("steps"), AssistantSaid("enough")), Finish("limit", "enough")),
         ((ASKED, not_run("a"), not_run("b")), CallModel(tools=True)),
-        ((ASKED, error("a"), not_run("b"), AssistantSaid("", calls("c")), error("c")), NoteLimit("tool_errors")),
-        ((ASKED, error("a"), error("b"), Steered("try this", PERSON)), CallModel(tools=True)),
+        ((ASKED, error("a"), not_run("b"), NEXT, error("c")), NoteLimit("tool_errors")),
+        ((ASKED, error("a"), error("b"), STEERED), CallModel(tools=True)),
+        ((ASKED, error("a"), error("b"), STEERED, NEXT, error("c")), CallModel(tools=True)),
         ((BLANK,), CallModel(tools=True)),
         ((BLANK, BLANK), NoteLimit("output_tokens")),
         ((BLANK, BLANK, LimitReached("output_tokens")), Finish("limit", CUT_SHORT)),
         ((HALF, BLANK, BLANK, LimitReached("output_tokens")), Finish("limit", f"half\n\n{CUT_SHORT}")),
         ((HALF, BLANK), CallModel(tools=True)),
         ((BLANK, HALF), CallModel(tools=True)),
-        ((BLANK, BLANK, Steered("shorter", PERSON)), CallModel(tools=True)),
+        ((BLANK, BLANK, STEERED), CallModel(tools=True)),
+        ((BLANK, STEERED, BLANK), CallModel(tools=True)),
         ((HALF, HALF, BLANK), Finish("done", f"halfhalf\n\n{CUT_SHORT}")),
         ((CUT_CALL, not_run("a")), CallModel(tools=True)),
+        ((CUT_CALL, not_run("a"), AssistantSaid("whole")), Finish("done", "whole")),
         ((CUT_CALL, not_run("a"), CUT_CALL), NoteLimit("output_tokens")),
         ((CUT_CALL, not_run("a"), CUT_CALL, LimitReached("output_tokens")), CallModel(tools=False)),
         ((LimitReached("steps"), BLANK), Finish("limit", CUT_SHORT)),
@@ -95,6 +113,40 @@ def test_a_steer_asks_for_more_than_a_tool_has_told() -> None:
     said = (*OPEN, AssistantSaid("", calls("a")), told)
     assert TurnState(TurnId("t1"), number(*said)).told
     assert not TurnState(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
+
+
+def test_only_a_fallback_is_told_as_another_model_that_answers() -> None:
+    summary, fallback = Failed("summary", "no summary", fatal=False), Failed(FALLBACK, "busy", fatal=False)
+    assert TurnState(TurnId("t1"), number(*OPEN, summary)).instead == ""
+    assert TurnState(TurnId("t1"), number(*OPEN, fallback, summary)).instead == "busy"
+
+
+def test_an_outage_is_counted_once_however_often_it_is_tried_again() -> None:
+    waiting = RetryScheduled("overloaded", "busy", AT, AT, 1)
+    assert TurnState(TurnId("t1"), number(*OPEN)).outages == 0
+    assert TurnState(TurnId("t1"), number(*OPEN, waiting, waiting)).outages == 1
+    assert TurnState(TurnId("t1"), number(*OPEN, waiting, ASKED, waiting)).outages == 2
+
+
+def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() -> None:
+    limits = TurnLimits(tool_errors_in_a_row_max=3)
+
+    def move(*data: EventData) -> Move | None:
+        return next_move(TurnState(TurnId("t1"), number(*OPEN, *data)), limits)
+
+    assert move(*(CUT_CALL, not_run("a")) * 2) == CallModel(tools=True)
+    assert move(*(CUT_CALL, not_run("a")) * 3) == NoteLimit("output_tokens")
+    assert move(BLANK, BLANK) == NoteLimit("output_tokens")
+
+
+def test_a_turn_waits_for_its_model_until_it_is_due_and_not_once_it_answers_or_fails() -> None:
+    due = AT + timedelta(seconds=60)
+    waiting = RetryScheduled("overloaded", "busy", due, AT, 1)
+    state = TurnState(TurnId("t1"), number(*OPEN, waiting))
+    assert [state.waits(now) for now in (AT, due - timedelta(seconds=1), due)] == [True, True, False]
+    assert not state.waits(AT - timedelta(seconds=1))  # the clock was set back
+    for ending in (ASKED, Failed("overloaded", "busy")):
+        assert not TurnState(TurnId("t1"), number(*OPEN, waiting, ending)).waits(AT)
 
 
 def test_the_step_limit_is_met_after_as_many_steps() -> None:

@@ -256,6 +256,16 @@ def test_old_excerpts_become_a_line_that_names_the_artifact() -> None:
     assert all(one is other for one, other in zip(fitted.messages, again.messages, strict=True))
 
 
+def test_turns_that_were_dropped_do_not_count_nor_do_their_excerpts() -> None:
+    journal, space = Journal(), room(300, 100)
+    for number in range(6):
+        journal.user().step("excerpt " + words(60), artifact=f"digest{number}").say()
+    fitted = journal.fit(space)
+    assert fitted.dropped > 0
+    assert not fitted.shortened
+    assert fitted.units == space.prefix + sum(Meter().message(message) for message in fitted.messages)
+
+
 def test_a_vast_message_is_cut_in_the_middle() -> None:
     journal = Journal().user("BEGIN " + words(5000) + " END")
     fitted = journal.fit(room(300, 0))

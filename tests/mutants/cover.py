@@ -1,0 +1,78 @@
+"""Which tests run which lines, and how long each takes: `python -m tests.mutants.cover TEST…` runs and notes."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.changes import PLACES, SOURCE, Change
+from tests.mutants.trial import QUIET, Trial
+
+FOLDER = Path("build/mutants/lines")
+SECONDS = FOLDER / "seconds.json"
+LINES = FOLDER / "coverage"
+WORKERS = int(os.environ.get("TEST_WORKERS", "2"))
+TESTS = ("tests/unit", "tests/contracts", "tests/scenarios")
+
+
+def cover(tests: Sequence[str]) -> None:
+    """Run these tests in a process of its own, or all when none was run yet."""
+    if not tests and SECONDS.exists():
+        return
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "tests.mutants.cover", *(tests or TESTS)]
+    subprocess.run(command, env={**os.environ, "COVERAGE_FILE": str(LINES)}, check=True)
+
+
+class Covered:
+    """What the runs have shown of the tests that passed."""
+
+    def __init__(self) -> None:
+        self._seconds = _seconds()
+        self._data = importlib.import_module("coverage").CoverageData(str(LINES))
+        self._data.read()
+        self._tests: dict[Path, dict[int, list[str]]] = {}
+
+    def trial(self, change: Change, seconds_max: float) -> Trial:
+        """The tests that run the changed lines, fastest first, as many as fit into the time but at least one."""
+        if change.file not in self._tests:
+            self._tests[change.file] = self._data.contexts_by_lineno(str(change.file.resolve()))
+        by_line, (first, last) = self._tests[change.file], change.lines
+        found = {context.rpartition("|")[0] for line in range(first, last + 1) for context in by_line.get(line, ())}
+        chosen: list[str] = []
+        seconds = 0.0
+        for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+            if chosen and seconds + self._seconds[test] > seconds_max:
+                break
+            chosen.append(test)
+            seconds += self._seconds[test]
+        return Trial(change, tuple(chosen), seconds)
+
+
+class Durations:
+    """The seconds of each test that passed."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the seconds of a test, without those of what it shares with others."""
+        if report.when == "call" and report.passed:
+            self.seconds[report.nodeid] = round(report.duration, 3)
+
+
+def _seconds() -> dict[str, float]:
+    return json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.exists() else {}
+
+
+if __name__ == "__main__":
+    durations = Durations()
+    places = (".".join(place.with_suffix("").relative_to(SOURCE).parts) for place in PLACES)
+    measured = ["--cov-append", "--cov-context=test", "--cov-report=", *(f"--cov={place}" for place in places)]
+    pytest.main([*QUIET, f"-n{WORKERS}", "-mnot slow", *measured, *sys.argv[1:]], plugins=[durations])
+    SECONDS.write_text(json.dumps(_seconds() | durations.seconds), encoding="utf-8")
