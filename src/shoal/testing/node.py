@@ -22,6 +22,7 @@ from shoal.domain.ids import format_ulid
 from shoal.testing.chat import OPEN
 from shoal.testing.chat_http import KEYLESS, HttpChat
 from shoal.testing.crash import GuardedTool, NoteTool, World
+from shoal.upkeep import collect_seldom
 
 TURN_TOKENS = 250_000
 """What a turn may take: many times what most take."""
@@ -107,6 +108,7 @@ async def live(options: argparse.Namespace) -> None:
     async with open_app(config_of(options), doubles, options.role) as app:
         app.tools.add(NoteTool(world))
         app.tools.add(GuardedTool(world))
+        collect_seldom(stays=True)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await stopping.wait()
