@@ -223,7 +223,7 @@ class ShellReader(SimpleReader):
             if not following.startswith((b"\n", b"#")):
                 raise Unreadable("a case is not what it seems")
 
-    _VISITORS: ClassVar[Mapping[str, Callable[["ShellReader", "Node"], None]]] = {
+    _VISITORS: ClassVar[Mapping[str, Callable[..., None]]] = {
         "command": SimpleReader.command,
         "variable_assignment": SimpleReader.assignments,
         "variable_assignments": SimpleReader.assignments,
