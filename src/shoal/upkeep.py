@@ -48,8 +48,9 @@ DISCOVER_AFTER_SECONDS = 3.0
 """Providers are asked what they offer when the first messages have had their turn."""
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
 
-GARBAGE_THRESHOLDS = (20_000, 20, 50)
-"""New objects before the collector looks at them, and how often each older generation is left alone."""
+GARBAGE_THRESHOLDS = (5_000, 20, 50)
+"""New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
+a cycle (a closed connection does) may be a megabyte or two until then."""
 
 
 def collect_seldom(*, stays: bool) -> None:

@@ -1,7 +1,12 @@
 """`python -m tests.chaos.soak`: one process on SQLite under a steady load, watched; exits with 1 when it is not flat.
 
-People on two platforms do all that a chat allows, and nothing is done to harm them. Memory, descriptors and threads of
-the process and its write-ahead log are looked at every few seconds; the first part of a run warms up. Each is flat when
+People on two platforms do all that a chat allows, and nothing is done to harm them. The model's window is small, so
+that each conversation is compacted several times in half an hour, as a real one is in weeks; and there are more of them
+than are held in memory. A turn takes about 25 ms of a core, and as much again of those that play the model and the
+platforms: the default load fills one core.
+
+Memory, descriptors and threads of the process and its write-ahead log are looked at every few seconds; the first part
+of a run warms up. Each is flat when
 the median of the slopes between all pairs of looks (Theil and Sen) makes it grow by less than `GROWTH_MAX` of its
 middle over the rest of the run, or by less than one.
 """
@@ -22,6 +27,8 @@ from tests.chaos import rules
 from tests.chaos.stand import Load, Stand, adopt
 
 GROWTH_MAX = 0.02
+CONTEXT_TOKENS = 20_000
+"""The instructions and tools take a third of it."""
 WARM_UP = 0.4
 """Share of the run after which it is judged."""
 LOOKS_MAX = 200
@@ -98,6 +105,7 @@ def main() -> int:
     load = Load(
         options.threads, TURNS_MAX, options.seed, options.seconds,
         trouble=0.0, latency_ms=50.0, alone=True, mixed=True, people_pause_seconds=2 * options.threads / options.rate,
+        context_tokens=CONTEXT_TOKENS,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="shoal-soak-") as folder:
         stand = Stand(load, Path(folder), "")

@@ -48,6 +48,7 @@ class Load(msgspec.Struct, frozen=True):
     alone: bool = False
     mixed: bool = False
     people_pause_seconds: float = 0.0
+    context_tokens: int = 0
 
     def people(self) -> list[People]:
         """Who is on each platform; nobody is on two."""
@@ -173,6 +174,7 @@ class Stand:
             "name": name, "home": str(self.folder / "home"), "world": str(self.folder), "database": self.database,
             "chat": self.chats[0], "keyless": "".join(self.chats[1:]), "model": self.model,
             "heartbeat-seconds": str(HEARTBEAT_SECONDS), "stalled-seconds": str(STALLED_SECONDS),
+            "context-tokens": str(self.load.context_tokens),
         }  # fmt: skip
         options = [part for key, value in given.items() for part in (f"--{key}", value)]
         command = [sys.executable, "-m", "shoal.testing.node", role, *options]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
-from shoal.domain.events import ApprovalRequested, ToolFinished
+from shoal.domain.events import ApprovalRequested, AssistantSaid, Event, ToolFinished
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
 from shoal.domain.messages import Prompt, Retry
 from shoal.domain.records import AuditEntry, Commit, NewApproval, NewPost, Spend, Step
@@ -211,6 +211,25 @@ async def test_events_come_in_pages(shoal: Served) -> None:
     page = (await shoal.client.get(f"/api/threads/{THREAD}/events?after=2&limit=3")).json()
     assert page == whole[2:5]
     assert (await shoal.client.get(f"/api/threads/{THREAD}/events?after=2&before=5")).json() == whole[2:4]
+
+
+async def test_a_long_journal_is_read_in_pieces_while_it_is_sent(
+    shoal: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = await shoal.open(await waiting_prompt(shoal))
+    await shoal.add(THREAD, turn, *[AssistantSaid("still at it")] * 495)
+    journal, asked = shoal.store.journal, list[int]()
+    read = journal.events
+
+    async def events(thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
+        asked.append(limit)
+        return await read(thread, after, limit, before=before)
+
+    monkeypatch.setattr(journal, "events", events)
+    for limit in (200, 201, 400, 497, 5000):
+        found = (await shoal.client.get(f"/api/threads/{THREAD}/events?limit={limit}")).json()
+        assert [event["seq"] for event in found] == list(range(1, min(limit, 497) + 1))
+    assert max(asked) <= 200
 
 
 async def test_a_thread_that_has_no_events_has_an_empty_journal(shoal: Served) -> None:

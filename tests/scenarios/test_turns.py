@@ -387,7 +387,7 @@ async def test_what_conversations_take_in_memory_is_bounded_and_none_is_forgotte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long people talk: beyond the bound the longest idle thread is read from the journal when it goes on."""
-    monkeypatch.setattr("shoal.actors.orchestrator.HELD_TOKENS_MAX", 3000)
+    monkeypatch.setattr("shoal.actors.orchestrator.HELD_BYTES_MAX", 3000)
     answers = [f"noted {number}" for number in range(12)]
     async with scenario(tmp_path, FakeModel(*answers)) as world:
         people = [world.person(f"p{number}", f"t{number}") for number in range(3)]

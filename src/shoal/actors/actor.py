@@ -77,9 +77,9 @@ class Actor:
         self._hurried = False
 
     @property
-    def held_tokens(self) -> int:
-        """About what its conversation takes in memory, in tokens of text."""
-        return self.session.held_tokens if self.session is not None else 0
+    def held_bytes(self) -> int:
+        """About what its conversation takes in memory."""
+        return self.session.held_bytes if self.session is not None else 0
 
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.

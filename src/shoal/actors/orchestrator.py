@@ -55,7 +55,7 @@ RETRY_AGAIN_SECONDS = 60.0
 """When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
 ACTIVE_MAX = 256
 """Threads held in memory; beyond it the longest idle ones are dropped."""
-HELD_TOKENS_MAX = 5_000_000
+HELD_BYTES_MAX = 12_000_000
 """What the conversations of these threads may take together; beyond it the longest idle ones are dropped too."""
 
 
@@ -365,14 +365,14 @@ class Orchestrator:
 
     def _bound(self) -> None:
         """Make room for an eighth more when too much is held."""
-        threads, tokens = len(self._actors), sum(actor.held_tokens for actor in self._actors.values())
-        if threads <= ACTIVE_MAX and tokens <= HELD_TOKENS_MAX:
+        threads, held = len(self._actors), sum(actor.held_bytes for actor in self._actors.values())
+        if threads <= ACTIVE_MAX and held <= HELD_BYTES_MAX:
             return
         idle = [actor for actor in self._actors.values() if not actor.running]
         for actor in sorted(idle, key=lambda actor: actor.last_used):
-            if threads <= ACTIVE_MAX * 7 // 8 and tokens <= HELD_TOKENS_MAX * 7 // 8:
+            if threads <= ACTIVE_MAX * 7 // 8 and held <= HELD_BYTES_MAX * 7 // 8:
                 return
-            threads, tokens = threads - 1, tokens - actor.held_tokens
+            threads, held = threads - 1, held - actor.held_bytes
             del self._actors[actor.thread]
 
     async def _share_files(self, message: Prompt) -> None:

@@ -264,7 +264,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
 
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
-"""Compared by identity, so that a provider can keep the wire form of each beside it (WeakKeyDictionary)."""
+"""Compared by identity, so that a provider knows at once which of them it has written before."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):

@@ -134,8 +134,9 @@ class Transcript:
     def _put(self, event: Event, message: ModelMessage) -> None:
         self.settle()
         opens = event.turn != self.turn
-        self.turn = event.turn
-        self.entries.append(Entry(event.seq, event.turn, message, opens, event.at if opens else None))
+        if opens:
+            self.turn = event.turn  # else one string serves all of its messages
+        self.entries.append(Entry(event.seq, self.turn, message, opens, event.at if opens else None))
 
     def _take_context(self) -> str:
         context, self._context = self._context, ""

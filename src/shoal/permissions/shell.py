@@ -10,9 +10,9 @@ import os
 import re
 import selectors
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from shoal.permissions.commands import Part
 from shoal.permissions.reader import SPACE, Taken, text_of
@@ -59,19 +59,6 @@ class ShellReader(SimpleReader):
     def __init__(self, source: bytes, inner: int = 0) -> None:
         super().__init__(source, inner)
         self._depth = 0
-        self._visitors: dict[str, Callable[[Node], None]] = {
-            "command": self.command,
-            "variable_assignment": self.assignments,
-            "variable_assignments": self.assignments,
-            "declaration_command": self.command,
-            "unset_command": self.command,
-            "test_command": self.test,
-            "redirected_statement": self.redirected,
-            "file_redirect": self.lone_redirection,
-            "function_definition": self._function,
-            "for_statement": self._for,
-            "case_statement": self._case,
-        }
 
     def take(self, root: "Node") -> Taken:
         """Take the command apart. Raises Unreadable."""
@@ -113,11 +100,11 @@ class ShellReader(SimpleReader):
         if self._depth > DEPTH_MAX:
             raise Unreadable(f"it is nested more than {DEPTH_MAX} levels deep")
         self.loops += node.type in _LOOPS
-        visitor = self._visitors.get(node.type)
+        visitor = self._VISITORS.get(node.type)
         if node.type == "compound_statement" and self.source.startswith(b"((", node.start_byte):
             self.add_sum(text_of(node), text_of(node)[2:-2])
         elif visitor is not None:
-            visitor(node)
+            visitor(self, node)
         elif node.type in _CONTAINERS:
             self._sequence(node.children, node.start_byte, node.end_byte, _CONTAINERS[node.type])
         else:
@@ -235,6 +222,20 @@ class ShellReader(SimpleReader):
             following = self.source[node.end_byte :].lstrip(b" \t")
             if not following.startswith((b"\n", b"#")):
                 raise Unreadable("a case is not what it seems")
+
+    _VISITORS: ClassVar[Mapping[str, Callable[..., None]]] = {
+        "command": SimpleReader.command,
+        "variable_assignment": SimpleReader.assignments,
+        "variable_assignments": SimpleReader.assignments,
+        "declaration_command": SimpleReader.command,
+        "unset_command": SimpleReader.command,
+        "test_command": SimpleReader.test,
+        "redirected_statement": SimpleReader.redirected,
+        "file_redirect": SimpleReader.lone_redirection,
+        "function_definition": _function,
+        "for_statement": _for,
+        "case_statement": _case,
+    }
 
 
 def _has_newline(gap: bytes) -> bool:

@@ -1,8 +1,9 @@
-"""A conversation's messages as JSON bytes, grown at the end: what a request adds is encoded once, the rest is copied.
+"""A conversation's messages as JSON bytes, grown at the end: what a request adds is encoded, the rest is copied.
 
-Each message is encoded once and kept beside it (by identity, weakly). Each thread's joined messages are kept too, so
-that a request of a long conversation costs a comparison of tuples, one copy, and its new messages. None of that keeps
-the messages of a conversation that was dropped.
+Each thread's joined messages are kept, so that a request of a long conversation costs a comparison of tuples, one copy,
+and its new messages. That does not keep the messages of a conversation that was dropped. One that begins anew, after a
+compaction say, is encoded anew, at some milliseconds a megabyte: kept beside each message, its form would take as much
+memory again.
 """
 
 import base64
@@ -10,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, ref
 
 from shoal.domain.messages import Image, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
 
@@ -109,7 +110,6 @@ class Conversations:
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        self._parts: WeakKeyDictionary[ModelMessage, Part] = WeakKeyDictionary()
         self._threads: OrderedDict[str, Joined] = OrderedDict()
         self._bytes = 0
 
@@ -123,7 +123,7 @@ class Conversations:
         return [
             image
             for message in self._new(self._threads.get(request.cache_key), request.messages)
-            if isinstance(message, UserMessage | ToolMessage) and message.images and message not in self._parts
+            if isinstance(message, UserMessage | ToolMessage)
             for image in message.images
         ]
 
@@ -137,7 +137,7 @@ class Conversations:
             joined = Joined()
         joined.before = len(joined.buffer)
         for message in new:
-            joined.add(self._part(message, images), self.form)
+            joined.add(self.form.part(message, images), self.form)
             for call in () if isinstance(message, UserMessage | ToolMessage) else message.tool_calls:
                 joined.call_ids.add(call.id)
         joined.messages += tuple(map(ref, new))
@@ -150,12 +150,6 @@ class Conversations:
             return messages
         count = len(joined.messages)
         return messages[count:] if tuple(map(ref, messages[:count])) == joined.messages else messages
-
-    def _part(self, message: ModelMessage, images: Images) -> Part:
-        part = self._parts.get(message)
-        if part is None:
-            part = self._parts[message] = self.form.part(message, images)
-        return part
 
     def _keep(self, key: str, joined: Joined) -> None:
         self._threads[key] = joined

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 
 from shoal.domain.errors import (
     InvalidInput,
+    ShoalError,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -120,7 +121,10 @@ class SqliteDriver:
         if not self._handing or self._handing[-1].future.get_loop() is not loop:
             loop.call_soon(self._hand_in)
         self._handing.append(_Job(script, future))  # pyright: ignore[reportArgumentType]
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # it and an error that it brought would hold each other
 
     async def read(self, script: Script[T]) -> T:
         """Run a script of reads in a reader thread."""
@@ -248,7 +252,10 @@ class SqliteDriver:
                 self._writer.execute("begin immediate")
                 for step in executed:
                     self._execute(self._cursor, step)
-            return _Done(error=_translate(error, self._path))
+            found = _translate(error, self._path)
+            if isinstance(found, ShoalError):  # it says all there is to say; its frames hold the whole batch
+                found = found.with_traceback(None)
+            return _Done(error=found)
 
     @contextlib.contextmanager
     def _noticing(self) -> Generator[None]:

@@ -22,6 +22,7 @@ from shoal.domain.ids import format_ulid
 from shoal.testing.chat import OPEN
 from shoal.testing.chat_http import KEYLESS, HttpChat
 from shoal.testing.crash import GuardedTool, NoteTool, World
+from shoal.upkeep import collect_seldom
 
 TURN_TOKENS = 250_000
 """What a turn may take: many times what most take."""
@@ -40,6 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--chat", required=True)
     parser.add_argument("--keyless", default="", help="a second platform, which ignores keys")
     parser.add_argument("--model", required=True)
+    parser.add_argument("--context-tokens", type=int, default=0, help="the model's window; 0 leaves it unknown")
     parser.add_argument("--heartbeat-seconds", type=float, default=0.5)
     parser.add_argument("--stalled-seconds", type=float, default=2.0)
     parser.add_argument("--concurrency", type=int, default=100)
@@ -55,7 +57,7 @@ def config_of(options: argparse.Namespace) -> Config:
         "headers": {"x-node": options.name},
     }
     overrides: dict[str, object] = {
-        "model": {"name": "fake/fake-1"},
+        "model": {"name": "fake/fake-1", "context_tokens_max": options.context_tokens},
         "providers": {"fake": provider},
         **({"database": {"url": options.database}} if options.database else {}),
         "sandbox": {"kind": "host"},
@@ -106,6 +108,7 @@ async def live(options: argparse.Namespace) -> None:
     async with open_app(config_of(options), doubles, options.role) as app:
         app.tools.add(NoteTool(world))
         app.tools.add(GuardedTool(world))
+        collect_seldom(stays=True)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await stopping.wait()

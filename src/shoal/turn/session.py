@@ -44,8 +44,12 @@ from shoal.turn.budget import Tally
 from shoal.turn.sections import SystemPrompt
 from shoal.turn.tokens import ESTIMATES, Meter
 
-MESSAGE_TOKENS = 1000
-"""What a message takes in memory besides its text, as if it were text: about 4 KB, with the forms it is sent in."""
+MESSAGE_BYTES = 1000
+"""What a message takes in memory besides its text."""
+TOKEN_BYTES = 8
+"""What a token of text takes: its four bytes as they are, and once more as they are sent."""
+LOADED_AT_ONCE_MAX = 500
+"""Events read at a time when a conversation is read from the journal."""
 
 
 class Projector(Protocol):
@@ -193,9 +197,9 @@ class Session:
         return self._taint if self._taint.active else self._turn_taint
 
     @property
-    def held_tokens(self) -> int:
-        """About what the conversation takes in memory, in tokens of text."""
-        return self.tally.units() + MESSAGE_TOKENS * len(self.transcript.entries)
+    def held_bytes(self) -> int:
+        """About what the conversation takes in memory."""
+        return TOKEN_BYTES * self.tally.units() + MESSAGE_BYTES * len(self.transcript.entries)
 
     @property
     def tainted_by(self) -> str:
@@ -305,16 +309,21 @@ class Session:
         self.aborting = False
 
     async def load(self) -> None:
-        """Read what the journal has and the transcript lacks: all of the window at first, later only what is new."""
+        """Read what the journal has and the transcript lacks: all of the window at first, later only what is new.
+
+        The readable files have what came before the open turn, or the projector reads it.
+        """
         lease = self.lease
         after = self.transcript.last_seq or self._window_seq
         if lease.open_turn and self.state is None:
             after = min(after, lease.turn_seq - 1)
+        first = lease.turn_seq if lease.open_turn else lease.last_seq + 1
         while after < lease.last_seq:
-            events = await self._read(after)
+            events = await self._read(after, LOADED_AT_ONCE_MAX)
             if not events:
                 return
             self.take(events, fresh=False)
+            self.unprojected = [event for event in self.unprojected if event.seq >= first]
             after = events[-1].seq
 
     async def catch_up(self) -> None:
@@ -345,9 +354,9 @@ class Session:
         if event.turn == turn and name and not self._turn_taint.active:
             self._turn_taint = TaintState((Source(event.seq, name),), active=True)
 
-    async def _read(self, after: int, *, before: int = 0) -> list[Event]:
+    async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
         """Events of the journal, with the paths of this machine."""
-        events = await self.journal.events(self.thread, after, before=before)
+        events = await self.journal.events(self.thread, after, limit, before=before)
         here = partial(self._folders.here, self.thread)
         moved = [relocated(event.data, here) for event in events]
         return [

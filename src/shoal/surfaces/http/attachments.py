@@ -7,13 +7,14 @@ reached, whatever is swapped meanwhile.
 import contextlib
 import errno
 import hashlib
+import heapq
 import mimetypes
 import os
 import secrets
 import stat
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO, Protocol
@@ -246,13 +247,14 @@ def _no_file(path: str) -> NotFound:
 
 def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
     """The files of a thread that can be fetched, the newest first, at most FILES_MAX. Blocking."""
-    root = home.thread(thread)
-    found: list[FileView] = []
+    return heapq.nlargest(FILES_MAX, _thread_files(home.thread(thread)), key=lambda view: view.modified_at)
+
+
+def _thread_files(root: Path) -> Iterator[FileView]:
     for folder in (name for name in READABLE if not (root / name).is_symlink()):
         for where, folders, names in os.walk(root / folder):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            found += [view for name in names if (view := _file_view(root, Path(where) / name)) is not None]
-    return sorted(found, key=lambda view: view.modified_at, reverse=True)[:FILES_MAX]
+            yield from filter(None, (_file_view(root, Path(where) / name) for name in names))
 
 
 def _file_view(root: Path, path: Path) -> FileView | None:

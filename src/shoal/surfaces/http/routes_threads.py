@@ -1,17 +1,19 @@
 """Calls about threads: sending to them, reading and following their journals."""
 
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from shoal.domain.errors import Conflict, InvalidInput
 from shoal.domain.events import Event, encode_event
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId
 from shoal.domain.messages import Abort, Attachment, Prompt, Receipt, Retry, Steer
 from shoal.domain.records import StoredStep, ThreadInfo
+from shoal.domain.store import Journal
 from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
 from shoal.surfaces.http.core import Web
 from shoal.surfaces.http.endpoints import (
@@ -36,7 +38,7 @@ from shoal.surfaces.http.parse import (
     wants_event_stream,
 )
 from shoal.surfaces.http.principal import HOME_TOKEN, Principal, may_use, no_such_thread
-from shoal.surfaces.http.streams import Allowed, EventStream, all_frames, thread_frames
+from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, Allowed, EventStream, all_frames, thread_frames
 
 EVENTS_MAX = 5000
 THREADS_MAX = 1000
@@ -334,13 +336,21 @@ async def _events(web: Web, request: Request) -> Response:
         admitted = web.streams.admit()
         frames = thread_frames(web.core, web.streams, thread, after)
         return EventStream(frames, web.streams, admitted, allowed=still_allowed(web, caller(request), thread))
-    events = await web.core.store.journal.events(thread, query.after, query.limit, before=query.before)
-    return encode_events(events)
+    journal, at_once = web.core.store.journal, min(query.limit, REPLAY_EVENTS_MAX)
+    first = await journal.events(thread, query.after, at_once, before=query.before)
+    return StreamingResponse(_event_list(journal, thread, query, first), media_type=JSON)
 
 
-def encode_events(events: list[Event]) -> Response:
-    """Events as a JSON list."""
-    return Response(b"[" + b",".join(encode_event(event) for event in events) + b"]", media_type=JSON)
+async def _event_list(
+    journal: Journal, thread: ThreadId, query: EventsQuery, events: Sequence[Event]
+) -> AsyncIterator[bytes]:
+    """A JSON list that begins with these events; the others are read while it is sent, so that few are in memory."""
+    yield b"[" + b",".join(map(encode_event, events))
+    left = query.limit
+    while events and (left := left - len(events)):
+        events = await journal.events(thread, events[-1].seq, min(left, REPLAY_EVENTS_MAX), before=query.before)
+        yield b"".join(b"," + encode_event(event) for event in events)
+    yield b"]"
 
 
 def _resume_after(request: Request, after: int) -> int:
