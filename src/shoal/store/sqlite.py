@@ -262,12 +262,12 @@ class SqliteDriver:
             raise
 
     def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query]) -> T:
-        rows: list[Row] | None = None
         try:
+            batch = next(script)
             while True:
-                step = next(script) if rows is None else script.send(rows)
-                rows = self._execute(cursor, step)
-                executed.append(step)
+                rows = [self._execute(cursor, step) for step in batch.queries]
+                executed += batch.queries
+                batch = script.send(rows)
         except StopIteration as done:
             return done.value
 
