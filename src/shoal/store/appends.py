@@ -20,7 +20,7 @@ from shoal.domain.events import (
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import AuditEntry, Committed, NewPost
 from shoal.store import rows as convert
-from shoal.store.script import Query, Script, Value, number, query, text
+from shoal.store.script import Batch, Query, Script, Value, number, query, text
 
 TITLE_CHARS_MAX = 80
 
@@ -31,16 +31,28 @@ def title_of(said: str) -> str:
 
 
 def append(
-    reserve: str, thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime, **where: Value
+    reserve: str,
+    thread: ThreadId,
+    turn: TurnId,
+    events: Sequence[EventData],
+    at: datetime,
+    *,
+    last: bool = False,
+    **where: Value,
 ) -> Script[Committed | None]:
     """Store events under the numbers that the query `reserve` gives out, with the rows that follow from them.
 
     `reserve` also tells whether the open turn is to be stopped. None when it finds no such thread. PostgreSQL stores
-    the events in that same query.
+    the events in that same query. With `last` the script that this belongs to asks for nothing more.
     """
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
+    for data in events:
+        if isinstance(data, ToolFinished) and data.artifact:
+            yield from _insert_artifact(thread, turn, data, now)
     params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
-    found = yield Query(reserve, {**params, "types": [data.type for data in events]})
+    windows = any(isinstance(data, Cleared | Compacted) for data in events)
+    asked = Query(reserve, {**params, "types": [data.type for data in events]})
+    (found,) = yield Batch((asked,), last=last and not windows)
     if not found:
         return None
     stored: list[Event] = []
@@ -51,8 +63,6 @@ def append(
         elif isinstance(data, Cleared | Compacted):
             window = seq if isinstance(data, Cleared) else data.upto_seq
             yield from query("thread_window", thread=thread, seq=window)
-        elif isinstance(data, ToolFinished) and data.artifact:
-            yield from _insert_artifact(thread, turn, data, now)
         stored.append(Event(seq, thread, turn, at, data))
     return Committed(tuple(stored), aborting=bool(found[0][1]))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +38,7 @@ from shoal.store.appends import append, append_outside, chain, put_post
 from shoal.store.budget import spend
 from shoal.store.children import report
 from shoal.store.outbox import put_claimed
-from shoal.store.script import Driver, Row, Script, number, query, text
+from shoal.store.script import Batch, Driver, Query, Row, Script, number, query, text
 from shoal.store.triggers import note_turn
 
 SEQ_END = 2**62
@@ -156,12 +157,11 @@ def _stored_step(thread: ThreadId, row: Row) -> StoredStep:
 
 def _lease(thread: ThreadId) -> Script[Lease | None]:
     yield from query("thread_lock", thread=thread)  # first, so that what is accepted in this moment is seen
-    found = yield from query("thread_lease", thread=thread)
+    asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers", "inbox_oldest")]
+    found, steers, waiting = yield Batch(asked, last=True)
     if not found:
         return None
     epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting = found[0]
-    steers = (yield from query("inbox_steers", thread=thread)) if open_turn else []
-    waiting = yield from query("inbox_oldest", thread=thread)
     return Lease(
         thread=thread,
         epoch=number(epoch),
@@ -170,7 +170,7 @@ def _lease(thread: ThreadId) -> Script[Lease | None]:
         window_seq=number(window_seq),
         open_turn=TurnId(text(open_turn)),
         turn_seq=number(turn_seq),
-        steers=any(row[1] == "steer" for row in steers),
+        steers=bool(open_turn) and any(row[1] == "steer" for row in steers),
         aborting=bool(open_turn) and open_turn == aborting,
         prompt=convert.prompt(waiting[0][0]) if waiting else None,
     )
@@ -178,22 +178,29 @@ def _lease(thread: ThreadId) -> Script[Lease | None]:
 
 def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Script[Committed]:
     platform = lease.thread.split(":", 1)[0]
-    committed = yield from _write(lease, commit, at)
+    yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
     if not (yield from query("inbox_take", platform=platform, key=prompt.key)):
         raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
     agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
-    first = committed.events[0].seq
-    yield from query("thread_open", thread=lease.thread, turn=commit.turn, seq=first, agent=agent, now=to_micros(at))
-    return committed
+    yield from query("thread_open", thread=lease.thread, turn=commit.turn, agent=agent, now=to_micros(at))
+    return (yield from _write(lease, commit, at, last=True))
 
 
-def _hold(lease: Lease) -> Script[tuple[bool, int]]:
-    """Lock the thread before anything else of it is touched; whether a person has stopped its turn, and the number of
-    its last event."""
-    found = yield from query("thread_hold", thread=lease.thread, epoch=lease.epoch)
+class _Held(NamedTuple):
+    """Whether a person has stopped the thread's turn, the number of its last event, and what waits for the turn."""
+
+    aborting: bool
+    last_seq: int
+    steers: list[Row]
+
+
+def _hold(lease: Lease) -> Script[_Held]:
+    """Lock the thread before anything else of it is touched."""
+    thread = {"thread": lease.thread}
+    found, steers = yield Batch((Query("thread_hold", {**thread, "epoch": lease.epoch}), Query("inbox_steers", thread)))
     if not found:
         raise _stale(lease)
-    return bool(found[0][0]), number(found[0][1])
+    return _Held(bool(found[0][0]), number(found[0][1]), steers)
 
 
 def _stale(lease: Lease) -> StaleEpoch:
@@ -203,22 +210,19 @@ def _stale(lease: Lease) -> StaleEpoch:
 def _commit(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     starts = commit.starts
     if commit.void_approvals or starts is not None:
-        aborting, last_seq = yield from _hold(lease)
-        if starts is not None and not aborting and last_seq == starts.last_seq:
-            waiting = yield from query("inbox_steers", thread=lease.thread)
-            if all(row[1] != "steer" for row in waiting):
-                events, audit = commit.events + starts.calls, commit.audit + starts.audit
-                commit = msgspec.structs.replace(commit, events=events, audit=audit)
-    return (yield from _write(lease, commit, at))
+        held = yield from _hold(lease)
+        is_free = not held.aborting and all(row[1] != "steer" for row in held.steers)
+        if starts is not None and is_free and held.last_seq == starts.last_seq:
+            events, audit = commit.events + starts.calls, commit.audit + starts.audit
+            commit = msgspec.structs.replace(commit, events=events, audit=audit)
+    else:
+        yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
+    return (yield from _write(lease, commit, at, last=True))
 
 
-def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
+def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) -> Script[Committed]:
     now, thread = to_micros(at), lease.thread
     voided = (yield from _void(thread, commit.turn, now)) if commit.void_approvals else ()
-    wanted = voided + commit.events
-    committed = yield from append("thread_advance", thread, commit.turn, wanted, at, epoch=lease.epoch)
-    if committed is None:
-        raise _stale(lease)
     retry = next((data for data in commit.events if isinstance(data, RetryScheduled)), None)
     if retry is not None or commit.retried:
         until = None if retry is None else to_micros(retry.next_at)
@@ -245,6 +249,10 @@ def _write(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
         )
     for scope, key, value in commit.settings:
         yield from query("setting_note", scope=scope, key=key, value=value)
+    events = voided + commit.events
+    committed = yield from append("thread_advance", thread, commit.turn, events, at, last=last, epoch=lease.epoch)
+    if committed is None:
+        raise _stale(lease)
     return msgspec.structs.replace(committed, claimed=claimed) if claimed else committed
 
 
@@ -340,11 +348,10 @@ def _missed_row(thread: ThreadId, prompt: Prompt) -> dict[str, str]:
 
 
 def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:
-    aborting, _ = yield from _hold(lease)
-    waiting = yield from query("inbox_steers", thread=lease.thread)
-    chosen = [row for row in waiting if row[1] == "steer" or not steers_only]
+    held = yield from _hold(lease)
+    chosen = [row for row in held.steers if row[1] == "steer" or not steers_only]
     if not chosen:
-        return Committed((), aborting)
+        return Committed((), held.aborting)
     messages = [convert.inbound(row[2]) for row in chosen]
     events = tuple(Steered(message.text, message.author, message.key) for message in messages)
     committed = yield from _write(lease, Commit(turn, events), at)
@@ -356,16 +363,17 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
 def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
     finished = next(data for data in commit.events if isinstance(data, TurnFinished))
     outcome = finished.outcome
-    aborting, _ = yield from _hold(lease)
+    held = yield from _hold(lease)
     if commit.report is not None:
         yield from query("thread_lock", thread=commit.report.thread)
     if outcome in ("done", "limit"):
         kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
-        if aborting:
+        if held.aborting:
             return (yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at))
-        taken = yield from _interrupt_finish(lease, commit, kept, at)
-        if taken is not None:
-            return taken
+        if held.steers:
+            first = yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
+            taken = yield from _take_steers(lease, commit.turn, at, steers_only=False)
+            return Committed(first.events + taken.events)
     else:
         yield from query("inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers", thread=lease.thread)
     committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
@@ -373,17 +381,6 @@ def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed
     if commit.trigger:
         yield from note_turn(commit.trigger, lease.thread, finished, at)
     told = (yield from report(commit.report, at)) if commit.report is not None else ()
-    waiting = yield from query("inbox_oldest", thread=lease.thread)
+    (waiting,) = yield Batch((Query("inbox_oldest", {"thread": lease.thread}),), last=True)
     prompt = convert.prompt(waiting[0][0]) if waiting else None
     return Committed(committed.events, prompt=prompt, told=told, claimed=committed.claimed)
-
-
-def _interrupt_finish(
-    lease: Lease, commit: Commit, kept: tuple[EventData, ...], at: datetime
-) -> Script[Committed | None]:
-    waiting = yield from query("inbox_steers", thread=lease.thread)
-    if not waiting:
-        return None
-    first = yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
-    taken = yield from _take_steers(lease, commit.turn, at, steers_only=False)
-    return Committed(first.events + taken.events)

@@ -11,7 +11,7 @@ from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Recei
 from shoal.domain.records import Backlog, Revision
 from shoal.store.appends import append_outside, title_of
 from shoal.store.rows import dump, inbound, moment
-from shoal.store.script import Driver, Script, number, query, text
+from shoal.store.script import Batch, Driver, Query, Script, number, query, text
 
 
 class MailboxView:
@@ -57,18 +57,11 @@ def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Rece
     """Store a prompt once and wake its thread, unless `prompts_max` wait there already."""
     now, thread = to_micros(at), prompt.thread
     yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=now)
-    rows = yield from query(
-        "inbox_insert",
-        platform=_platform(thread),
-        key=prompt.key,
-        thread=thread,
-        lane="prompt",
-        payload=dump(prompt),
-        now=now,
-    )
+    where = {"thread": thread}
+    row = {"platform": _platform(thread), "key": prompt.key, "lane": "prompt", "payload": dump(prompt), "now": now}
+    rows, waiting = yield Batch((Query("inbox_insert", where | row), Query("inbox_count", where)))
     if not rows:
         return Receipt("duplicate", prompt.message_id)
-    waiting = yield from query("inbox_count", thread=thread)
     if number(waiting[0][0]) > prompts_max:
         yield from query("inbox_delete", id=rows[0][0])
         return Receipt("busy", prompt.message_id)
@@ -78,7 +71,7 @@ def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Rece
 
 def _accept_now(message: Steer | FollowUp, at: datetime) -> Script[Receipt]:
     now, thread, platform = to_micros(at), message.thread, _platform(message.thread)
-    found = yield from query("thread_lock", thread=thread)
+    found = yield from query("thread_lock_turn", thread=thread)
     if (yield from query("inbox_known", platform=platform, key=message.key)):
         return Receipt("duplicate")
     turn = text(found[0][0]) if found else ""
@@ -95,7 +88,7 @@ def _accept_now(message: Steer | FollowUp, at: datetime) -> Script[Receipt]:
 
 
 def _abort(message: Abort) -> Script[Receipt]:
-    locked = yield from query("thread_lock", thread=message.thread)
+    locked = yield from query("thread_lock_turn", thread=message.thread)
     if message.turn and (not locked or locked[0][0] != message.turn):
         return Receipt("dropped")
     found = yield from query("thread_abort", thread=message.thread)

@@ -11,7 +11,8 @@ IDLE_SECONDS, and what the frozen process does later is refused by the thread's 
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+import select
+from collections.abc import Awaitable, Callable, Generator
 from typing import TypeVar, cast
 
 import anyio
@@ -21,6 +22,7 @@ from shoal.domain.errors import (
     ConfigError,
     InvalidInput,
     ShoalError,
+    StaleEpoch,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -28,16 +30,18 @@ from shoal.domain.errors import (
     StoreUnavailable,
 )
 from shoal.store.health import Health
-from shoal.store.script import Query, Row, Script, is_single
+from shoal.store.script import Batch, Row, Script, is_single
 from shoal.store.statements import statements
 
 try:
     import psycopg
     from psycopg import AsyncConnection, errors
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.pq import TransactionStatus
     from psycopg.types.numeric import Int8Dumper
     from psycopg_pool import AsyncConnectionPool
 
+    from shoal.store.postgres_pipeline import Call, Pipeline, statement
     from shoal.store.postgres_schema import SCHEMA, migrate, missing
 except ModuleNotFoundError as error:
     lacking = f"database.url needs the extra `postgres`: {error.name} is not installed."
@@ -51,8 +55,6 @@ IDLE_SECONDS = 5
 """How long a transaction may stand still: no script waits for anything but the database."""
 RECONNECT_SECONDS = 5.0
 """How long the pool itself tries to reconnect, ever more seldom; after that whoever wants a connection has it try."""
-BEGINNINGS_MAX = 3
-"""How many connections a script's beginning is tried on."""
 REPLACED = (
     "Another database answers at database.url than the one Shoal was started with. If it was replaced on purpose, "
     "restart all of Shoal; else have the address lead to the right one, then restart."
@@ -62,7 +64,10 @@ _IDENTITY = (
     b"select oid, 0 from pg_database where datname = current_database()",
     b"select system_identifier, 1 from pg_control_system()",
 )
-READ = "begin isolation level repeatable read read only"
+BEGIN: Call = (statement("begin"), {})
+BEGIN_READING: Call = (statement("begin isolation level repeatable read read only"), {})
+COMMIT: Call = (statement("commit"), {})
+ROLLBACK: Call = (statement("rollback"), {})
 _ADDRESS_DEFAULTS = {
     "application_name": "shoal",
     "connect_timeout": "5",
@@ -94,7 +99,8 @@ class PostgresDriver:
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection], health: Health | None = None) -> None:
         self.pool = pool
         self.health = health or Health()
-        self._sql = {name: body.encode() for name, body in statements("postgres").items()}
+        self._pipeline = Pipeline()
+        self._statements = {name: statement(body) for name, body in statements("postgres").items()}
 
     async def write(self, script: Script[T]) -> T:
         """Run it in one transaction, durable on return. Cancelled before that, it is undone.
@@ -103,81 +109,61 @@ class PostgresDriver:
         Raises StoreCorrupt once `health` knows of damage.
         """
         self.health.check()
-        return await self._run(script, "begin")
+        return await self._run(script, BEGIN)
 
     async def read(self, script: Script[T]) -> T:
         """Run a script of reads on one snapshot."""
-        return await self._run(script, "" if is_single(script) else READ)
+        return await self._run(script, BEGIN_READING)
 
     async def close(self) -> None:
         """Wait for what runs, then close every connection."""
         await self.pool.close()
 
-    async def _run(self, script: Script[T], begin: str) -> T:
+    async def _run(self, script: Script[T], begin: Call) -> T:
         try:
             with translated():
                 try:
                     first = next(script)
                 except StopIteration as done:
                     return cast(T, done.value)
-                async with self._begun(first, begin) as (connection, rows):
+                connection = await self.pool.getconn()
+                try:
                     self.health.check()  # the connection may be one to another database
-                    result = await self._drive(connection, script, rows)
-                    if begin:
-                        await connection.execute("commit")
-                    return result
+                    return await self._drive(connection, script, first, begin)
+                finally:
+                    await self._give_back(connection)
         except StoreCorrupt as error:
             if isinstance(error.__cause__, _DAMAGE):
                 raise self.health.report(str(error)) from error
             raise
 
-    @contextlib.asynccontextmanager
-    async def _begun(self, first: Query, begin: str) -> AsyncGenerator[tuple[AsyncConnection, list[Row]]]:
-        connection, rows = await self._begin(first, begin)
-        try:
-            yield connection, rows
-        finally:
-            await self._give_back(connection)
-
-    async def _begin(self, first: Query, begin: str) -> tuple[AsyncConnection, list[Row]]:
-        for attempt in range(1, BEGINNINGS_MAX + 1):
-            connection = await self.pool.getconn()
-            try:
-                if begin:
-                    await connection.execute(begin.encode())
-                return connection, await self._fetch(connection, first)
-            except psycopg.Error:
-                is_dead = connection.closed
-                await self._give_back(connection)
-                if not is_dead or attempt == BEGINNINGS_MAX:
-                    raise
-                await self.pool.check()
-            except BaseException:
-                await self._give_back(connection)
-                raise
-        raise AssertionError("unreachable")
-
     async def _give_back(self, connection: AsyncConnection) -> None:
         with anyio.CancelScope(shield=True):
-            with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool makes another
-                await connection.rollback()
+            if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+                with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool makes another
+                    await self._pipeline.run(connection, [ROLLBACK])
             await self.pool.putconn(connection)
 
-    async def _drive(self, connection: AsyncConnection, script: Script[T], rows: list[Row]) -> T:
+    async def _drive(self, connection: AsyncConnection, script: Script[T], batch: Batch, begin: Call) -> T:
+        """Send what has no rows with what has, or with the end; what is all of a script needs no `begin`."""
+        is_whole, has_begun, calls = is_single(script), False, list[Call]()
         try:
             while True:
-                rows = await self._fetch(connection, script.send(rows))
+                asked = [self._statements[step.name] for step in batch.queries]
+                kept = len(calls)
+                calls += [(one, step.params) for one, step in zip(asked, batch.queries, strict=True) if one.sql]
+                rows, ends = iter(list[list[Row]]()), batch.last or is_whole
+                if ends or any(one.has_rows for one in asked):
+                    before = [] if ends or has_begun else [begin]
+                    after = [COMMIT] if ends and has_begun else []
+                    found = await self._pipeline.run(connection, [*before, *calls, *after])
+                    rows = iter(found[len(before) + kept :])
+                    has_begun, calls = not ends, []
+                batch = script.send([next(rows, list[Row]()) if one.sql else [] for one in asked])
         except StopIteration as done:
+            if calls or has_begun:
+                await self._pipeline.run(connection, [*calls, COMMIT] if has_begun else calls)
             return cast(T, done.value)
-
-    async def _fetch(self, connection: AsyncConnection, step: Query) -> list[Row]:
-        body = self._sql[step.name]
-        if not body:
-            return []
-        cursor = await connection.execute(body, step.params)
-        if cursor.description is None:
-            return []
-        return cast("list[Row]", await cursor.fetchall())
 
 
 async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> PostgresDriver:
@@ -247,12 +233,22 @@ def make_pool(
         kwargs={"autocommit": True},
         min_size=settings.connections_min,
         max_size=settings.connections_max,
+        check=_see_that_it_lives,
         timeout=settings.wait_seconds,
         reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,
         open=False,
         name="shoal",
     )
+
+
+async def _see_that_it_lives(connection: AsyncConnection) -> None:
+    """Nothing is to be read from a connection that rests, but its end: the server restarted, or has ended it."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        await connection.close()
+        raise psycopg.OperationalError("the connection was ended")
 
 
 async def prepare(connection: AsyncConnection, statement_seconds: float) -> None:
@@ -280,6 +276,8 @@ def translated() -> Generator[None]:
 
 def _meaning(error: Exception) -> ShoalError:
     match error:
+        case psycopg.Error(sqlstate="SH001"):
+            return StaleEpoch(_line(error))
         case psycopg.DataError() | UnicodeError() | OverflowError():
             return InvalidInput(f"This cannot be stored: {_line(error)}. Send valid Unicode without NUL.")
         case errors.DiskFull() | errors.OutOfMemory():

@@ -1,12 +1,12 @@
 """Transactions as generators: one script serves every dialect.
 
-A script yields named queries and is sent the rows of each; what it returns is the transaction's result, and what it
-raises rolls the transaction back. A driver runs it inside one transaction: SQLite's in its writer thread, where many
-scripts share one durable commit, PostgreSQL's on a pooled connection.
+A script yields batches of named queries and is sent the rows of each; what it returns is the transaction's result, and
+what it raises rolls the transaction back. A driver runs it inside one transaction: SQLite's in its writer thread, where
+many scripts share one durable commit, PostgreSQL's on a pooled connection.
 """
 
 import inspect
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -25,7 +25,17 @@ class Query(msgspec.Struct, frozen=True, gc=False):
     params: Mapping[str, Param]
 
 
-Script: TypeAlias = Generator[Query, list[Row], T]
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """Queries that do not need each other's rows, in the order in which they are executed.
+
+    A script's `last` one may be committed before the script sees its rows: what it raises afterwards undoes nothing.
+    """
+
+    queries: Sequence[Query]
+    last: bool = False
+
+
+Script: TypeAlias = Generator[Batch, Sequence[list[Row]], T]
 
 
 class Driver(Protocol):
@@ -46,7 +56,7 @@ class Driver(Protocol):
 
 def query(name: str, **params: Value) -> Script[list[Row]]:
     """One query as a script: `rows = yield from query("thread_one", thread=thread)`."""
-    return (yield Query(name, params))
+    return (yield Batch((Query(name, params),)))[0]
 
 
 def is_single(script: Script[T]) -> bool:

@@ -80,7 +80,7 @@ class SqliteDriver:
         self._files: FileHealth | None = None
         self._synchronous = synchronous
         self._read_only = read_only
-        self._sql = {name: tuple(map(_numbered, _split(body))) for name, body in statements("sqlite").items()}
+        self._sql = {name: tuple(map(_by_place, _split(body))) for name, body in statements("sqlite").items()}
         self._handing: list[_Job] = []
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._waiting: deque[_Job] = deque()
@@ -269,12 +269,12 @@ class SqliteDriver:
             raise
 
     def _drive(self, cursor: sqlite3.Cursor, script: Script[T], executed: list[Query]) -> T:
-        rows: list[Row] | None = None
         try:
+            batch = next(script)
             while True:
-                step = next(script) if rows is None else script.send(rows)
-                rows = self._execute(cursor, step)
-                executed.append(step)
+                rows = [self._execute(cursor, step) for step in batch.queries]
+                executed += batch.queries
+                batch = script.send(rows)
         except StopIteration as done:
             return done.value
 
@@ -285,15 +285,14 @@ class SqliteDriver:
         return rows
 
 
-def _numbered(sql: str) -> _Statement:
+def _by_place(sql: str) -> _Statement:
     """A statement with its parameters by place, which are bound in a third of the time that names take."""
-    names = list(dict.fromkeys(PARAMETER.findall(sql)))
-    numbered = PARAMETER.sub(lambda found: f"?{names.index(found[1]) + 1}", sql)
+    names: list[str] = PARAMETER.findall(sql)
 
     def few(params: Mapping[str, Param]) -> Sequence[Param]:
         return [params[name] for name in names]
 
-    return _Statement(numbered, itemgetter(*names) if len(names) > 1 else few)
+    return _Statement(PARAMETER.sub("?", sql), itemgetter(*names) if len(names) > 1 else few)
 
 
 def _reply(outcomes: Iterable[tuple[_Job, _Done]]) -> None:

@@ -12,14 +12,14 @@ A file that changes replaces its trigger. One that is not yet JSON is taken for 
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import stat
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -33,12 +33,10 @@ from shoal.domain.schedule import check, next_after, single_time, zone_named
 from shoal.domain.store import Triggers
 from shoal.triggers.service import SourceOf, Target, key_of
 
-if TYPE_CHECKING:
-    import anyio
-
-DEBOUNCE_MILLISECONDS = 100
-SCAN_MILLISECONDS = 5000
-"""The directory is looked through this often even if nothing seems to have changed."""
+LOOK_SECONDS = 0.25
+"""How often the directory is listed; unlike the kernel's notices this also sees what another machine puts there."""
+LOOKS_A_SCAN = 20
+"""After so many looks it is scanned even if nothing has changed."""
 RETRY_SECONDS = (0.1, 0.2, 0.4)
 FILE_BYTES_MAX = 65_536
 FILES_MAX = 1000
@@ -100,27 +98,15 @@ class EventFiles:
 
     async def run(self) -> None:
         """Scan, then scan again whenever something changes, until cancelled. Makes the directories."""
-        import anyio
-
-        # Its types name trio, which is not installed.
-        from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
-
         for path in (self._directory, self._directory / "done", self._directory / "failed"):
             path.mkdir(parents=True, exist_ok=True)
-        await self.scan()
-        stop = anyio.Event()
-        changes = awatch(
-            self._directory,
-            stop_event=stop,
-            debounce=DEBOUNCE_MILLISECONDS,
-            rust_timeout=SCAN_MILLISECONDS,
-            yield_on_timeout=True,
-            recursive=False,
-        )
-        async with aclosing(changes), anyio.create_task_group() as tasks:
-            tasks.start_soon(_set_at_the_end, stop)
-            async for _ in changes:
-                await self.scan()
+        while True:
+            seen = self._present()
+            await self.scan()
+            for _ in range(LOOKS_A_SCAN):
+                await asyncio.sleep(LOOK_SECONDS)
+                if self._present() != seen:
+                    break
 
     async def scan(self) -> None:
         """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""
@@ -166,9 +152,10 @@ class EventFiles:
         for name in sorted(os.listdir(self._directory))[:FILES_MAX]:
             if name.startswith(".") or not name.endswith(".json") or not is_text(name):
                 continue
-            status = os.lstat(self._directory / name)
-            if stat.S_ISREG(status.st_mode):
-                found[name] = _stamp(status)
+            with contextlib.suppress(FileNotFoundError):  # it has just gone
+                status = os.lstat(self._directory / name)
+                if stat.S_ISREG(status.st_mode):
+                    found[name] = _stamp(status)
         return found
 
     def _stored(self, triggers: list[Trigger]) -> dict[str, list[Trigger]]:
@@ -253,14 +240,6 @@ class EventFiles:
             log.warning("an event file was moved to failed/; its reason lies beside it", extra={"file": name})
         self._known.pop(name, None)
         _drop_oldest(target.parent)
-
-
-async def _set_at_the_end(stop: "anyio.Event") -> None:
-    """The watching thread cannot be cancelled; so it is told, which it looks for every 50 ms."""
-    try:
-        await asyncio.Event().wait()
-    finally:
-        stop.set()
 
 
 def _stamp(status: os.stat_result) -> _Stamp:

@@ -80,7 +80,7 @@ async def test_an_early_postgres_home_becomes_one_of_today(made: str) -> None:
             for table in connection.execute("select tablename from pg_tables where schemaname = 'shoal'").fetchall():
                 if table[0] != "migrations" and not table[0].startswith("procrastinate"):
                     connection.execute(f"drop table {table[0]}".encode())
-            for name in ("shoal_wake", "shoal_append"):
+            for name in ("shoal_wake", "shoal_append", "shoal_hold"):
                 connection.execute(f"drop function {name}".encode())
             connection.execute("delete from migrations where part = 'store' and name <> '0001'")
             connection.execute((EARLIER / f"postgres_{made}.sql").read_bytes())

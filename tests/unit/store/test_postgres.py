@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -16,15 +16,16 @@ from psycopg_pool import PoolTimeout
 from tests.postgres import SCRIPT, database, empty, private_server
 
 from shoal.domain.budget import Ceiling, Reservation
-from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
-from shoal.domain.events import TurnFinished, UserSaid
+from shoal.domain.errors import Conflict, InvalidInput, StaleEpoch, StoreCorrupt, StoreError, StoreUnavailable
+from shoal.domain.events import AssistantSaid, TurnFinished, UserSaid
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Abort, Author, Usage
-from shoal.domain.records import Commit, NewTrigger, Report, Spend
+from shoal.domain.records import Commit, NewTrigger, Report, Spend, Step
 from shoal.store import postgres
 from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, make_pool, open_postgres
+from shoal.store.postgres_pipeline import Call, Pipeline
 from shoal.store.postgres_schema import tables
-from shoal.store.script import Row, Script, query, text
+from shoal.store.script import Batch, Query, Row, Script, query, text
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.statements import migrations
 from shoal.store.views import DatabaseStore
@@ -181,7 +182,12 @@ class Held:
         """Run it, and set the value."""
 
         def held() -> Script[T]:
-            done = yield from script
+            try:
+                batch = next(script)
+                while True:
+                    batch = script.send((yield Batch(batch.queries)))  # none is the last
+            except StopIteration as end:
+                done = end.value
             yield from put("held")
             return done
 
@@ -248,6 +254,67 @@ async def test_a_transaction_that_stands_still_is_ended(driver: PostgresDriver) 
         assert await cursor.fetchone() == (f"{IDLE_SECONDS}s",)
 
 
+# ---- round trips ----
+
+
+class Counting(Pipeline):
+    """Counts round trips."""
+
+    trips = 0
+
+    async def run(self, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
+        """Count one, and make it."""
+        self.trips += 1
+        return await super().run(connection, calls)
+
+
+async def test_what_a_turn_writes_takes_few_round_trips(store: DatabaseStore, driver: PostgresDriver) -> None:
+    """Each wakes the server and this process; most of a turn's cost is that."""
+    pipeline = driver._pipeline = Counting()
+    trips: list[int] = []
+
+    def done() -> None:
+        trips.append(pipeline.trips)
+        pipeline.trips = 0
+
+    await store.inbox.accept(prompt("a"), 5)
+    done()
+    lease = await store.journal.lease(THREAD)
+    assert lease is not None
+    done()
+    await store.journal.open_turn(lease, prompt("a"), opening("T1", prompt("a")))
+    done()
+    step = Step(1, "model", ManualClock().now(), 7)
+    await store.journal.commit(lease, Commit(TurnId("T1"), (AssistantSaid("so"),), steps=(step,)))
+    done()
+    await store.journal.finish_turn(lease, Commit(TurnId("T1"), (TurnFinished("done", "so"),), steps=(step,)))
+    done()
+    assert await store.journal.steps(THREAD)
+    done()
+    assert trips == [2, 1, 2, 1, 4, 1]
+
+
+async def test_what_goes_along_with_a_stale_commit_is_undone(store: DatabaseStore) -> None:
+    stale = await opened(store)
+    await store.journal.lease(THREAD)
+    step = Step(1, "model", ManualClock().now(), 7)
+    with pytest.raises(StaleEpoch, match=THREAD):
+        await store.journal.commit(stale, Commit(TurnId("T1"), (AssistantSaid("so"),), steps=(step,)))
+    assert await store.journal.steps(THREAD) == []
+
+
+async def test_a_statement_that_came_after_a_failure_runs_when_it_is_needed(driver: PostgresDriver) -> None:
+    def failing() -> Script[None]:
+        known = Query("trigger_insert", {"id": "t", "spec": "", "next_at": 1, "now": 1})
+        yield Batch((known, known, Query("setting_put", {"scope": "s", "key": "a", "value": "v"})), last=True)
+
+    with pytest.raises(StoreError, match="duplicate key"):
+        await driver.write(failing())
+    assert await value(driver, "a") is None
+    await driver.write(put("a"))
+    assert await value(driver, "a") == "v"
+
+
 # ---- connections ----
 
 
@@ -256,7 +323,7 @@ def terminate(url: str) -> int:
     with psycopg.connect(url, autocommit=True) as connection:
         return len(
             connection.execute(
-                "select pg_terminate_backend(pid) from pg_stat_activity"
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
                 " where datname = current_database() and pid <> pg_backend_pid()"
             ).fetchall()
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +14,7 @@ from shoal.domain.errors import Conflict
 from shoal.domain.ids import ApprovalId
 from shoal.domain.messages import Edit
 from shoal.store.retention import FIRST_SECONDS, RowRetention
-from shoal.store.script import Query, Row, Script, number, query
+from shoal.store.script import Batch, Query, Script, number, query
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.views import DatabaseStore
 from shoal.testing.clock import ManualClock
@@ -47,16 +47,17 @@ class Meddled:
         """See `Driver`."""
         await self._driver.close()
 
-    def _meddled(self, script: Script[T]) -> Generator[Query, list[Row], T]:
-        rows: list[Row] | None = None
+    def _meddled(self, script: Script[T]) -> Script[T]:
         try:
+            batch = next(script)
             while True:
-                step = next(script) if rows is None else script.send(rows)
-                self.done[step.name] += 1
-                rows = yield step
-                if self.then is not None and step.name == self.after:
+                names = [step.name for step in batch.queries]
+                self.done.update(names)
+                rows = yield batch
+                if self.then is not None and self.after in names:
                     meanwhile, self.then = self.then, None
-                    yield meanwhile
+                    yield Batch((meanwhile,))
+                batch = script.send(rows)
         except StopIteration as end:
             return end.value
 

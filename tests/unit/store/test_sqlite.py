@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -442,6 +443,14 @@ def test_parameters_and_dialect_parts_are_translated() -> None:
     assert statements("postgres")["inbox_known"].endswith("platform = %(platform)s and key = %(key)s")
     assert "skip locked" in statements("postgres")["outbox_claim"]
     assert "skip locked" not in statements("sqlite")["outbox_claim"]
+
+
+async def test_parameters_are_bound_by_place_alone(tmp_path: Path) -> None:
+    """Python 3.12 warns at every `?1`, which takes five times as long, and 3.14 refuses it."""
+    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
+    bound = "".join(one.sql for pieces in driver._sql.values() for one in pieces)
+    await driver.close()
+    assert not re.search(r"\?\d", bound)
 
 
 def test_what_a_dialect_does_not_need_is_nothing_there() -> None:

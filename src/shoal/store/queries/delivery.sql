@@ -15,7 +15,7 @@ on conflict (id) do nothing
 
 -- name: due
 -- Tell other processes that something became due: a platform's post, or a trigger (nothing to do in one process).
-/*pg: select 1 from pg_notify('shoal_due', :what) */;
+/*pg: select from pg_notify('shoal_due', :what) */;
 
 -- name: outbox_claim
 -- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent. What is due

@@ -1,6 +1,14 @@
 -- name: thread_lock
--- Lock a thread; whatever changes one begins with this, thread_hold or thread_ensure, so that nothing can deadlock.
+-- Lock a thread; whatever changes one begins with a lock or with thread_ensure, so that nothing can deadlock.
+/*pg: select from threads where thread = :thread for update */;
+
+-- name: thread_lock_turn
+-- Lock a thread, and see its open turn.
 select open_turn from threads where thread = :thread /*pg: for update */;
+
+-- name: thread_lock_leased
+-- Lock a thread for the holder of the newest lease; for any other PostgreSQL ends the transaction.
+/*pg: select from shoal_hold(:thread, :epoch) */;
 
 -- name: thread_hold
 -- Lock a thread for the holder of the newest lease, and see whether its turn is to be stopped and where its journal ends.
@@ -41,8 +49,8 @@ returning last_seq, aborting /*pg: ) */
 update threads set window_seq = :seq where thread = :thread;
 
 -- name: thread_open
--- A turn opened.
-update threads set open_turn = :turn, turn_seq = :seq, aborting = '', updated_at = :now,
+-- A turn opens with the next event.
+update threads set open_turn = :turn, turn_seq = last_seq + 1, aborting = '', updated_at = :now,
     agent = case when :agent = '' then agent else :agent end
 where thread = :thread;
 

@@ -91,7 +91,7 @@ update threads set aborting = open_turn where thread = :thread and open_turn <> 
 
 -- name: wake
 -- Tell the engine that a thread has work, in the transaction that made it (nothing to do in one process).
-/*pg: select 1 from shoal_wake(:thread) */;
+/*pg: select from shoal_wake(:thread) */;
 
 -- name: inbox_missed
 -- Note a message that was read in later; nothing when the mailbox has seen it.

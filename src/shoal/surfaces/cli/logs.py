@@ -11,7 +11,7 @@ from shoal.domain.clock import from_micros, iso
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-OTHERS = ("uvicorn", "httpx2", "httpcore2", "asyncio", "watchfiles")
+OTHERS = ("uvicorn", "httpx2", "httpcore2", "asyncio")
 """Packages whose logs are of interest only when they warn."""
 
 
