@@ -76,7 +76,6 @@ from shoal.permissions.access import AccessRules, Audiences
 from shoal.permissions.marks import SYSTEM_FILE_CLOCK, FileClock
 from shoal.permissions.rules import Profiles
 from shoal.providers.known import model_names
-from shoal.sandbox.choose import Chosen
 from shoal.sandbox.found import kill_orphans
 from shoal.servers import make_mcp, make_pins, settled
 from shoal.store.projections import Projections
@@ -462,8 +461,11 @@ def _make_directories(home: Home) -> None:
 
 
 async def _open_sandbox(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
-    chosen = Chosen(doubles.sandbox) if doubles.sandbox is not None else await make_sandbox(app.config)
-    app.sandbox = chosen.sandbox
+    if doubles.sandbox is not None:
+        app.sandbox = doubles.sandbox
+    else:
+        chosen = await make_sandbox(app.config)
+        app.sandbox = chosen.sandbox
+        if chosen.note:
+            app.notes.append(chosen.note)
     stack.push_async_callback(app.sandbox.close)
-    if chosen.note:
-        app.notes.append(chosen.note)

@@ -45,7 +45,7 @@ class Hierarchy(NamedTuple):
     settings: tuple[Setting, ...]
 
 
-class Membership(NamedTuple):
+class GroupMembership(NamedTuple):
     """How a command gets into its groups: started by this thread, or by writing 0 to these files."""
 
     starter: Executor | None
@@ -102,11 +102,11 @@ class Groups:
             self._remove(folders)
 
     @contextmanager
-    def membership(self) -> Generator[Membership]:
+    def membership(self) -> Generator[GroupMembership]:
         """Groups for one command; those with a thread in them serve another one afterwards. Raises SandboxError."""
         if not self._takes_threads:
             with self.group() as join_files:
-                yield Membership(None, join_files)
+                yield GroupMembership(None, join_files)
             return
         starter = next((one for one in self._idle if one.is_free()), None)
         if starter is None:
@@ -114,7 +114,7 @@ class Groups:
         else:
             self._idle.remove(starter)
         try:
-            yield Membership(starter.thread, ())
+            yield GroupMembership(starter.thread, ())
         finally:
             self._idle.append(starter)
             if len(self._idle) > STARTERS_KEPT_MAX:
