@@ -326,7 +326,7 @@ class PostgresEngine:
         self._pass_on(_signal.decode(payload))
 
     def _hear_again(self) -> None:
-        self._missed = True
+        self._missed = self._unsure = True
         self._stir.set()
 
     def _pass_on(self, signal: _Signal) -> None:
