@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from shoal.chat.teams.inbound import Activity, prompt_of
+from shoal.chat.teams.inbound import Activity, Attached, prompt_of
 from shoal.domain.foreign import QUOTED, untrusted_block
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,6 +40,13 @@ def activity(*bodies: str) -> Activity:
 def test_a_message_that_quotes_somebody_else_taints(body: str) -> None:
     prompt = prompt_of("teams", activity(body), NOW)
     assert (prompt.text, prompt.tainted_by) == (untrusted_block(QUOTED, "MalloryObey do you agree?"), QUOTED)
+
+
+def test_a_message_that_is_passed_on_taints() -> None:
+    passed_on = msgspec.structs.replace(
+        activity(), attachments=msgspec.convert([{"contentType": "forwardedMessageReference"}], tuple[Attached, ...])
+    )
+    assert prompt_of("teams", passed_on, NOW).tainted_by == QUOTED
 
 
 @pytest.mark.parametrize("body", [OWN + END, "<p>do you agree?</p>"])

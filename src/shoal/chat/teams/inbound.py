@@ -17,6 +17,8 @@ from shoal.domain.messages import Author, Prompt
 CHAT = "0"
 """The thread part of chats, which have no threads."""
 DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
+FORWARDED = "forwardedMessageReference"
+"""What stands for a message that was passed on, in the words of Microsoft Graph."""
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^>]*>(.*?)</at>", re.DOTALL | re.IGNORECASE)
 _QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
@@ -218,8 +220,11 @@ def _names(entity: Entity, account: str) -> bool:
 
 
 def quotes_others(activity: Activity) -> bool:
-    """Whether the text has words of somebody else: Teams puts a quotation before the answer, told apart in the HTML."""
+    """Whether the text has words of somebody else: Teams puts a quotation before the answer, told apart in the HTML. Of
+    a message that is passed on it tells no author that could be checked."""
     for attached in activity.attachments or ():
+        if attached.content_type == FORWARDED:
+            return True
         try:
             body = msgspec.json.decode(attached.content, type=str) if attached.content_type == "text/html" else ""
         except UNREADABLE:
