@@ -25,10 +25,11 @@ from bench.rows import Row
 from shoal.domain.clock import SystemClock
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Prompt
-from shoal.engine.listener import Listener
-from shoal.engine.postgres import EngineSettings, PostgresEngine
+from shoal.domain.settings import EngineSettings
+from shoal.engine.cluster import Listener
+from shoal.engine.postgres import PostgresEngine
 from shoal.store.postgres import PoolSettings, address, open_postgres
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 
 WORKERS = (1, 2, 4)
 THREADS = 100
@@ -47,7 +48,7 @@ RESCUE_SECONDS_MAX = EngineSettings().stalled_seconds + 3
 class Noting(Bookkeeper):
     """Tells when it was asked to advance a thread."""
 
-    def __init__(self, store: DatabaseStore, clock: SystemClock) -> None:
+    def __init__(self, store: Store, clock: SystemClock) -> None:
         super().__init__(store, clock)
         self.asked: dict[ThreadId, asyncio.Future[float]] = {}
 
@@ -82,7 +83,7 @@ async def work(how: str, url: str) -> None:
         tasks.create_task(listener.run())
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        await engine.run(HANDLERS[how](DatabaseStore(driver, SystemClock()), SystemClock()))
+        await engine.run(HANDLERS[how](Store(driver, SystemClock()), SystemClock()))
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def workers(url: str, count: int, how: str = "work") -> Generator[Sequence[subpr
         yield running
 
 
-async def at_rest(store: DatabaseStore) -> None:
+async def at_rest(store: Store) -> None:
     """Wait until no prompt waits and no turn is open."""
     while (backlog := await store.inbox.backlog()).prompts or backlog.turns:  # noqa: ASYNC110 (another process works)
         await asyncio.sleep(POLL_SECONDS)
@@ -111,7 +112,7 @@ async def throughput(url: str) -> float:
     """Turns a second, from the first prompt sent to the last turn finished."""
     clock = SystemClock()
     driver = await open_postgres(url, PoolSettings(connections_max=SENDERS))
-    store = DatabaseStore(driver, clock)
+    store = Store(driver, clock)
     began = time.perf_counter()
     sends = asyncio.Semaphore(SENDERS)
 
@@ -133,7 +134,7 @@ async def delay_ms(url: str) -> float:
     """The median time from `accept` to the handler, with the worker in this process."""
     clock = SystemClock()
     driver = await open_postgres(url, PoolSettings(connections_max=4))
-    store, listener = DatabaseStore(driver, clock), Listener(address(url))
+    store, listener = Store(driver, clock), Listener(address(url))
     engine, handler = PostgresEngine(driver.pool, listener, EngineSettings()), Noting(store, clock)
     listening, serving = asyncio.ensure_future(listener.run()), asyncio.ensure_future(engine.run(handler))
     delays: list[float] = []
@@ -194,7 +195,7 @@ async def rescued_seconds(url: str) -> float:
     """From the SIGKILL of the worker that has a thread to the end of the turn by another."""
     clock = SystemClock()
     driver = await open_postgres(url, PoolSettings(connections_max=4))
-    store, thread = DatabaseStore(driver, clock), make_thread_id("bench", "rescued", clock.new_id())
+    store, thread = Store(driver, clock), make_thread_id("bench", "rescued", clock.new_id())
     with workers(url, 1, "hang") as (dying,):
         await store.inbox.accept(Prompt(thread, clock.new_id(), "hello", PERSON, clock.now()), 5)
         assert dying.stdout is not None

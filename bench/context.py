@@ -16,7 +16,7 @@ from shoal.domain.records import Commit
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.turn.context import ContextBuilder
-from shoal.turn.session import Session
+from shoal.turn.thread import TurnRun
 
 EVENTS = 5_000
 REQUESTS = 200
@@ -64,19 +64,19 @@ async def _request() -> tuple[float, int]:
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         gate = Gate()
         async with scenario(Path(folder), FakeModel("ok", Reply("ok", gate=gate)), settings=WINDOW) as world:
-            session, route, context = await _prepared(world, EVENTS // 4, WORDS)
+            run, route, context = await _prepared(world, EVENTS // 4, WORDS)
             spent: list[float] = []
-            request = context.request(session, route, tools=True)
+            request, _ = context.request(run, route, tools=True)
             for number in range(REQUESTS):
-                await session.note(UserSaid(f"more {number}", Author("ada", "ada", trusted=True)))
+                await run.view.note(UserSaid(f"more {number}", Author("ada", "ada", trusted=True)))
                 began = time.process_time()
-                request = context.request(session, route, tools=True)
+                request, _ = context.request(run, route, tools=True)
                 spent.append((time.process_time() - began) * 1000)
             gate.open()
             return middle(spent), len(request.messages)
 
 
-async def _prepared(world: World, turns: int, text: str) -> tuple[Session, Route, ContextBuilder]:
+async def _prepared(world: World, turns: int, text: str) -> tuple[TurnRun, Route, ContextBuilder]:
     """A thread with so much in it and an open turn, and what its requests are built by."""
     await world.ada.says("hi")
     await world.ada.sees("ok")
@@ -84,15 +84,15 @@ async def _prepared(world: World, turns: int, text: str) -> tuple[Session, Route
     await _fill(world, turns, text)
     await world.ada.says("go on")
     await world.model.wait_for_calls(2)
-    session = _session(app, thread)
+    run = _run(app, thread)
     context: ContextBuilder = vars(app.compactor)["_context"]
-    return session, app.models.route(session.who.model), context
+    return run, app.models.route(run.scope.agent.model), context
 
 
-def _session(app: App, thread: ThreadId) -> Session:
-    session = vars(app.orchestrator)["_actors"][thread].session
-    assert isinstance(session, Session)
-    return session
+def _run(app: App, thread: ThreadId) -> TurnRun:
+    run = vars(app.orchestrator)["_actors"][thread]._run
+    assert isinstance(run, TurnRun)
+    return run
 
 
 async def _pause() -> tuple[float, int]:
@@ -109,7 +109,7 @@ async def _pause() -> tuple[float, int]:
             last_seq = info.last_seq if info is not None else 0
             await world.ada.says("go on")
             longest = await _longest_pause(world, last_seq)
-            return longest * 1000, len(_session(world.app, world.ada.thread).transcript.entries)
+            return longest * 1000, len(_run(world.app, world.ada.thread).view.transcript.entries)
 
 
 async def _longest_pause(world: World, after: int) -> float:

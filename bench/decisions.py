@@ -8,8 +8,7 @@ from pathlib import Path
 from bench.child import ROOT
 from bench.rows import Row
 from shoal.permissions.actions import forget_commands, shell_actions
-from shoal.permissions.engine import decide_all
-from shoal.permissions.rules import Profiles
+from shoal.permissions.profiles import Profiles, decide_all
 
 CORPUS = ROOT / "tests" / "unit" / "permissions" / "commands.txt"
 DECISION_MS_MAX = 1.0

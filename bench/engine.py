@@ -22,9 +22,9 @@ from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import SignalKind
 from shoal.domain.records import Commit
 from shoal.engine.local import LocalEngine
+from shoal.maintenance import collect_seldom
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
-from shoal.upkeep import collect_seldom
+from shoal.store.store import Store
 
 THREADS = 200
 TURNS = 10
@@ -38,7 +38,7 @@ PERSON = Author("ada", "Ada", trusted=True)
 class Bookkeeper:
     """A `ThreadHandler` that journals a turn's steps and nothing else."""
 
-    def __init__(self, store: DatabaseStore, clock: SystemClock) -> None:
+    def __init__(self, store: Store, clock: SystemClock) -> None:
         self.finished: dict[ThreadId, asyncio.Event] = {}
         self.began = 0.0
         self._store = store
@@ -66,7 +66,7 @@ class Bookkeeper:
 async def run(folder: Path) -> dict[str, float]:
     """Measure in this process."""
     clock = SystemClock()
-    store = DatabaseStore(SqliteDriver(folder / "bench.db", synchronous="FULL"), clock)
+    store = Store(SqliteDriver(folder / "bench.db", synchronous="FULL"), clock)
     engine, handler = LocalEngine(), Bookkeeper(store, clock)
     serving = asyncio.ensure_future(engine.run(handler))
     collect_seldom(stays=True)

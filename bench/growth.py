@@ -15,15 +15,14 @@ from bench.child import SHOAL, fake_model, inside, new_home, resident_kib, run
 from bench.memory import server
 from bench.plan import PLAIN, Block, Measured
 from bench.rows import Row, middle
-from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
 from shoal.domain.clock import SystemClock, from_micros
 from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid, encode_data
 from shoal.domain.home import Home
 from shoal.domain.messages import Author
-from shoal.domain.records import AuditEntry
+from shoal.domain.records import GENESIS, AuditEntry, canonical_entry, entry_hash
 from shoal.store.search import places
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 
 THREADS = 10_000
 TURNS = 25
@@ -131,7 +130,7 @@ def _fill_thread(
 
 async def read(home: Path) -> dict[str, float]:
     """Milliseconds of each thing that is read, the middle of some."""
-    store = DatabaseStore(SqliteDriver(Home(home).database_file), SystemClock())
+    store = Store(SqliteDriver(Home(home).database_file), SystemClock())
     said = store.search.said
     thread = "web:channel5:thread5"
     calls: dict[str, Callable[[], Awaitable[object]]] = {

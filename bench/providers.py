@@ -15,8 +15,9 @@ import httpx2
 from shoal.domain.clock import SystemClock
 from shoal.domain.messages import AssistantMessage, ModelDone, ModelRequest, ToolSpec, UserMessage
 from shoal.domain.ports import Provider
-from shoal.providers.build import ProviderSettings, build_provider
-from shoal.providers.keys import KeySource
+from shoal.domain.secret import Secret
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import build_provider
 
 PATHS = {
     "openai": "/v1/chat/completions",
@@ -80,7 +81,8 @@ def bare(client: httpx2.AsyncClient, url: str, body: bytes) -> Callable[[], Awai
 async def compare(url: str, kind: str, turns: int, requests: int) -> tuple[float, float]:
     """The best of some rounds, bare and ours, taken in turns."""
     base = url if kind == "anthropic" else f"{url}{PATHS[kind][:7] if kind == 'gemini' else '/v1'}"
-    provider = build_provider(ProviderSettings("bench", kind, base, KeySource("key")), SystemClock(), {})
+    settings = ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", "key"))
+    provider = build_provider("bench", settings, SystemClock(), {})
     request = ModelRequest("m", SYSTEM, history(turns), TOOLS, cache_key="thread")
     body = b'{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"words=40 id=x"}],'
     body += b'"input":"words=40 id=x","contents":[{"parts":[{"text":"words=40 id=x"}]}],"padding":"%b"}'

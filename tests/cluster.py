@@ -3,8 +3,9 @@
 import asyncio
 
 from shoal.domain.ports import Engine, ThreadHandler
-from shoal.engine.listener import Listener
-from shoal.engine.postgres import EngineSettings, PostgresEngine
+from shoal.domain.settings import EngineSettings
+from shoal.engine.cluster import Listener
+from shoal.engine.postgres import PostgresEngine
 from shoal.store.postgres import PoolSettings, address, make_pool
 
 

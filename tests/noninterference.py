@@ -30,23 +30,22 @@ from urllib.parse import quote
 import httpx2
 
 from shoal.actors.access_tokens import NewToken
-from shoal.domain.calls import Webhook
 from shoal.domain.events import encode_event
 from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id, personal_channel
 from shoal.domain.messages import Attachment, Author, Prompt, ToolMessage, UserMessage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.domain.webhooks import Webhook
 from shoal.permissions.access import AccessRules
-from shoal.permissions.marks import FileClock
 from shoal.permissions.taint import taint_of
-from shoal.store.script import Driver, Script
+from shoal.store.driver import Driver, Script
 from shoal.store.sqlite import SqliteDriver
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import API, make_web
+from shoal.surfaces.http.server import API, WebApp, WebOptions
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import FakeSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
+from shoal.tools.tainted_files import FileClock
 
 Who: TypeAlias = Literal[
     "owner alone", "owner on the page", "owner in the group", "stranger alone", "stranger in the group",
@@ -361,7 +360,7 @@ class Run:
         self._idle = idle
         world.model.follow(self._answer)
         hooks = {f"town{number}": _hook(number) for number in range(TALKS_MAX)}
-        transport = httpx2.ASGITransport(make_web(world.app, WebOptions(token=SECRET, hooks=hooks)))
+        transport = httpx2.ASGITransport(WebApp(world.app, WebOptions(token=SECRET, hooks=hooks)))
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._tokens: dict[int, str] = {}
         self._held: dict[ThreadId, Gate] = {}

@@ -16,38 +16,30 @@ import anyio
 import msgspec
 
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, people_of, platform_owners
+from shoal.actors.access_gate import AccessGate, Links, OpenInbox, Pairing, asked_for, judged
 from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.attachments import Attachments
-from shoal.actors.backfill import Backfill, BackfillLimits
-from shoal.actors.door import Door, Links, asked_for, judged
+from shoal.actors.actor import ActorServices
+from shoal.actors.commands import CommandRouter
 from shoal.actors.orchestrator import Orchestrator
-from shoal.actors.pairing import Pairing
-from shoal.actors.parts import Parts
-from shoal.agents.children import Children
-from shoal.agents.idle import IdleWatch
-from shoal.agents.info import Info
-from shoal.agents.places import Places
-from shoal.agents.registry import Agents
-from shoal.agents.roster import Roster
-from shoal.agents.snapshots import Snapshots
+from shoal.actors.prompt_inputs import Attachments, Backfill
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry, ChannelBindings, RuntimeInfo
+from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role, open_backend, run_service, unwrapped
 from shoal.config import Config, default_model
-from shoal.config.known import watch_secrets
+from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
-from shoal.delivery.sender import Sender
+from shoal.delivery.sender import Senders
 from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import InvalidInput
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId, thread_address
+from shoal.domain.ids import OWN_PLATFORMS
 from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
-from shoal.domain.records import Committed, NewPost, NewTrigger, Trigger
-from shoal.domain.schedule import first_time
+from shoal.domain.records import NewPost
+from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.domain.web import Fetcher
 from shoal.factories import (
     agent_defaults,
-    attachment_limits,
-    ceilings_of,
     executor_settings,
     extension_tools,
     make_backups,
@@ -59,9 +51,20 @@ from shoal.factories import (
     make_row_retention,
     make_sandbox,
     make_sender,
+    meter_of,
     turn_limits,
-    window_of,
     with_ollama,
+)
+from shoal.maintenance import (
+    ReadableFiles,
+    anchor_audit,
+    look_through_daily,
+    note_settings,
+    tell_completions,
+    watch_approvals,
+    watch_files,
+    watch_health,
+    watch_retries,
 )
 from shoal.office import (
     doings,
@@ -73,45 +76,28 @@ from shoal.office import (
     watch_channels,
 )
 from shoal.permissions.access import AccessRules, Audiences
-from shoal.permissions.marks import SYSTEM_FILE_CLOCK, FileClock
-from shoal.permissions.rules import Profiles
-from shoal.providers.known import model_names
-from shoal.sandbox.found import kill_orphans
+from shoal.permissions.profiles import Profiles
+from shoal.providers.catalog import model_names
+from shoal.sandbox.processes import kill_orphans
 from shoal.servers import make_mcp, make_pins, settled
+from shoal.store.driver import Driver
 from shoal.store.projections import Projections
-from shoal.store.script import Driver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor
 from shoal.tools.fetch import GuardedFetcher
-from shoal.tools.lookups import lookup_tools
-from shoal.tools.marked import MarkedFiles
-from shoal.tools.processes.service import ProcessService
-from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.processes import ProcessService
+from shoal.tools.registry import lookup_tools, standard_tools
 from shoal.tools.retention import Retention
-from shoal.tools.standard import standard_tools
-from shoal.triggers.event_files import EventFiles
-from shoal.triggers.service import TriggerService
-from shoal.turn.compactor import Compactor
-from shoal.turn.context import ContextBuilder, Sources
-from shoal.turn.files import FileCache
+from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
+from shoal.triggers.files import EventFiles
+from shoal.triggers.service import TriggerService, tell_switched_off
+from shoal.turn.compaction import Compactor
+from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
-from shoal.turn.model_step import ModelStep
 from shoal.turn.prompt import PromptBuilder, PromptLimits
-from shoal.turn.session import Finishing, Session
 from shoal.turn.spending import Spending
-from shoal.turn.tool_step import ToolStep
-from shoal.upkeep import (
-    ReadableFiles,
-    anchor_audit,
-    look_through_daily,
-    note_settings,
-    tell_completions,
-    watch_approvals,
-    watch_files,
-    watch_health,
-    watch_retries,
-)
+from shoal.turn.text_files import FileCache
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +135,7 @@ class App:
         self.clock = clock
         self.backend = backend
         self.role: Role = role
-        self.store = DatabaseStore(backend.driver, clock)
+        self.store = Store(backend.driver, clock)
         self.health = backend.health
         self.engine = backend.engine
         self.state: State = "starting"
@@ -173,12 +159,14 @@ class App:
         tell = partial(tell_owner_directly, self)
         self.backups = make_backups(config, home, self.store.settings, clock, tell)
         self.mcp = make_mcp(config, home, self.tools, clock, self.pins, tell) if role != "serve" else []
-        self.senders: dict[str, Sender] = {}
-        self.doors: dict[str, Door] = {}
+        self.senders: Senders
+        self.inbox: OpenInbox
+        self.commands: CommandRouter
+        self.doors: dict[str, AccessGate] = {}
         self.pairing = Pairing(self.store, clock)
         self.tokens: AccessTokens
-        self.agents: Agents
-        self.roster: Roster
+        self.agents: AgentRegistry
+        self.roster: AgentLifecycle
         self.models: Models
         self.profiles: Profiles
         self.sandbox: Sandbox
@@ -186,7 +174,7 @@ class App:
         self.prompts: PromptBuilder
         self.marked = MarkedFiles(self.store.settings, home, file_clock)
         self.prompt_files = PromptFiles(self.marked, home)
-        self.snapshots: Snapshots
+        self.snapshots: ConversationSnapshots
         self.attachments: Attachments
         self.compactor: Compactor
         self.orchestrator: Orchestrator
@@ -198,7 +186,7 @@ class App:
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox."""
         await self.store.outbox.put(post)
-        self.poke_sender(post.thread)
+        self.senders.poke(post.thread)
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
@@ -210,28 +198,7 @@ class App:
         """Say something about a trigger in the thread it belongs to, or to the owner."""
         await tell_of_trigger(self, trigger, text)
 
-    # ---- what actors ask for ----
-
-    def poke_sender(self, thread: ThreadId) -> None:
-        """The outbox has something for a thread."""
-        sender = self.senders.get(thread_address(thread).platform)
-        if sender is not None:
-            sender.poke()
-
-    async def enqueue(self, thread: ThreadId, posts: Sequence[NewPost], finishing: Finishing) -> Committed:
-        """See `turn.session.Courier`."""
-        sender = self.senders.get(thread_address(thread).platform)
-        return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
-
-    async def settle(self, session: Session) -> None:
-        """Tidy a thread up that has nothing to do: summarise what has grown long."""
-        try:
-            route = self.models.route(session.who.model)
-            await self.compactor.after_turn(session, route)
-        except InvalidInput as error:
-            log.warning("a conversation was not summarised", extra={"thread_id": session.thread, "why": str(error)})
-
-    def info(self) -> Info:
+    def info(self) -> RuntimeInfo:
         """What is up now."""
         return info_of(self)
 
@@ -292,15 +259,13 @@ class App:
     async def _serve_platform(self, platform: str) -> None:
         """Receive from and deliver to one platform, in one process at a time."""
         async with anyio.create_task_group() as tasks:
-            receive = partial(self.adapters[platform].run, self.doors.get(platform, self.orchestrator))
-            for serve in (self.senders[platform].run, receive):
+            receive = partial(self.adapters[platform].run, self.doors.get(platform, self.inbox))
+            for serve in (partial(self.senders.run, platform, self.orchestrator), receive):
                 tasks.start_soon(run_service, self.backend.lasting(serve))
 
     def due(self, what: str) -> None:
         """Another process made something due: a post for the platform of that name, `triggers`, or who knows what."""
-        for platform, sender in self.senders.items():
-            if what in (platform, ""):
-                sender.poke()
+        self.senders.poke_platform(what)
         if what in ("triggers", ""):
             self.triggers.poke()
 
@@ -358,7 +323,9 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
             app.adapters[adapter.platform] = adapter
         app.profiles = make_profiles(config)
-        app.agents = Agents(home, agent_defaults(config, model), Places(store.registry, clock, account_agents(config)))
+        app.agents = AgentRegistry(
+            home, agent_defaults(config, model), ChannelBindings(store.registry, clock, account_agents(config))
+        )
         if doubles.models is None:
             app.models = catalog = make_catalog(config, home, clock)
             stack.push_async_callback(catalog.close)
@@ -377,75 +344,84 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     watch_secrets(config, app.executor.redactor.learn_one)
     limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
-    spending = Spending(store.budget, store.ledger, app.models, clock, ceilings_of(config), app.post, app.agents.budget)
-    sources = Sources(
-        profiles=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
-        beside=partial(doings, store.registry, clock),
+    spending = Spending(store.budget, store.ledger, app.models, clock, config.budget, app.post, app.agents.budget)
+    context = ContextBuilder(
+        home,
+        app.executor,
+        app.prompts,
+        clock,
+        config.context,
+        config.model.context_tokens_max,
+        await meter_of(config),
+        profile_of=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
+        activity=partial(doings, store.registry, clock),
         spend_left=spending.left,
-        marked=app.prompt_files.sources,
+        tainted_files=app.prompt_files.sources,
     )
-    context = ContextBuilder(home, app.executor, app.prompts, clock, await window_of(config), sources)
     app.compactor = Compactor(context, spending, clock)
     children = make_children(config, app)
-    loop = _make_loop(app, context, spending, children)
+    loop = TurnLoop(
+        app.models,
+        app.executor,
+        context,
+        app.compactor,
+        spending,
+        clock,
+        limits,
+        confirm=app.engine.confirm,
+        stop_children=children.stop,
+        push=app.folders.push,
+        known_models=partial(model_names, app.models),
+    )
     shown = app.backend.hub(app.hub, store.journal, clock.new_id())
     if app.role != "worker":
         app.backend.on_due(app.due)
-    app.snapshots = Snapshots(store, app.agents, clock, spending, shown.publish, app.prompt_files)
-    app.attachments = Attachments(home, app.web, attachment_limits(config), clock, app.marked)
-    missed = BackfillLimits(config.context.backfill_messages_max, config.context.backfill_hours)
-    parts = Parts(
-        store,
-        shown,
-        clock,
-        app.agents,
-        context,
-        loop,
-        limits,
-        ReadableFiles(Projections(home), store.journal),
-        app.poke_sender,
-        app,
-        app.stopping,
-        app.settle,
-        Backfill(app.adapters, judge, clock, missed).before,
-        app.attachments.take,
-        app.attachments.expect,
-        children,
+    app.snapshots = ConversationSnapshots(store, app.agents, clock, spending, shown.publish, app.prompt_files)
+    app.attachments = Attachments(home, app.web, config.context, clock, app.marked)
+    app.senders = Senders(
+        {name: make_sender(adapter, store, app.hub, clock, app.folders) for name, adapter in app.adapters.items()}
+    )
+    services = ActorServices(
+        store=store,
+        hub=shown,
+        clock=clock,
+        agents=app.agents,
+        children=children,
+        context=context,
+        loop=loop,
+        compactor=app.compactor,
+        senders=app.senders,
+        attachments=app.attachments,
+        backfill=Backfill(app.adapters, judge, clock, config.context),
+        audiences=app.audiences,
         people=people_of(config, doubles.access),
         folders=app.folders,
-        audiences=app.audiences,
+        timeout_seconds=limits.timeout_seconds,
+        project=ReadableFiles(Projections(home), store.journal).project,
+        stopping=app.stopping,
     )
-    _connect(app, parts, links)
+    _connect(app, services, links)
 
 
-def _make_loop(app: App, context: ContextBuilder, spending: Spending, children: Children) -> TurnLoop:
-    clock, limits, known = app.clock, turn_limits(app.config), partial(model_names, app.models)
-    return TurnLoop(
-        ModelStep(app.models, context, app.compactor, spending, clock, limits, app.engine.confirm, known),
-        ToolStep(app.executor, context, clock, limits, children.stop, app.folders.push),
-        limits,
-    )
-
-
-def _connect(app: App, parts: Parts, links: Links) -> None:
+def _connect(app: App, services: ActorServices, links: Links) -> None:
     """Put the platforms, the front door and the triggers before the machinery."""
     config, clock, store = app.config, app.clock, app.store
     approvers = (*config.permissions.approvers, *OWNERS, *platform_owners(config))
     app.orchestrator = Orchestrator(
-        parts,
+        services,
         app.engine,
         app.adapters,
         prompts_max=config.mailbox.prompts_max,
         idle_seconds=config.mailbox.idle_seconds,
         approvers=approvers,
+        tell_disabled=partial(tell_switched_off, store.triggers, app.tell),
     )
-    for platform, adapter in app.adapters.items():
-        app.senders[platform] = make_sender(adapter, store, app.hub, clock, app.folders, app.orchestrator)
     open_office(app, approvers)
+    app.inbox = OpenInbox(app.orchestrator, app.commands)
     app.tokens = AccessTokens(store, clock, app.pairing, links, app.agents.names)
     for platform in app.adapters.keys() - OWN_PLATFORMS:
-        app.doors[platform] = Door(app.orchestrator, links.rules[platform], app.pairing, store, clock, app, links)
-    app.orchestrator.triggers = app.triggers = TriggerService(
+        app.doors[platform] = AccessGate(app.inbox, links.rules[platform], app.pairing, store, clock, app.post, links)
+    app.triggers = TriggerService(
         store.triggers,
         app.orchestrator,
         clock,

@@ -13,16 +13,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+import msgspec
+
 from shoal.config import Config
 from shoal.delivery.hub import Hub
 from shoal.domain.errors import StoreCorrupt, StoreFull, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ports import Engine, LiveHub
-from shoal.domain.store import Journal
 from shoal.engine.local import LocalEngine
+from shoal.store.driver import Driver
 from shoal.store.health import Health
+from shoal.store.journal import Journal
 from shoal.store.lock import HomeLock
-from shoal.store.script import Driver
 from shoal.store.sqlite import SqliteDriver
 
 if TYPE_CHECKING:
@@ -129,9 +131,8 @@ class ClusterBackend:
     recovers: bool = False
 
     def __init__(self, config: Config, role: Role, driver: "PostgresDriver") -> None:
-        from shoal.engine.holder import Holder
-        from shoal.engine.listener import Listener
-        from shoal.engine.postgres import EngineSettings, PostgresEngine
+        from shoal.engine.cluster import Holder, Listener
+        from shoal.engine.postgres import PostgresEngine
         from shoal.store.postgres import address
 
         wanted = config.engine
@@ -141,11 +142,7 @@ class ClusterBackend:
         self._pool = driver.pool
         self._listener = Listener(where)
         self._holder = Holder(where, beat_seconds=wanted.heartbeat_seconds, stalled_seconds=wanted.stalled_seconds)
-        settings = EngineSettings(
-            concurrency=0 if role == "serve" else wanted.concurrency,
-            heartbeat_seconds=wanted.heartbeat_seconds,
-            stalled_seconds=wanted.stalled_seconds,
-        )
+        settings = msgspec.structs.replace(wanted, concurrency=0) if role == "serve" else wanted
         self.engine: Engine = PostgresEngine(driver.pool, self._listener, settings)
         self._services: list[Service] = [self._listener.run, self._holder.run]
 

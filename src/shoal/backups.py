@@ -28,11 +28,11 @@ from typing import IO, Protocol, TypeVar
 import anyio.to_thread
 import msgspec
 
-from shoal.config.redact import without_secrets
+from shoal.config.secrets import without_secrets
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
 from shoal.domain.home import Home
-from shoal.domain.store import Settings
+from shoal.domain.ports import Settings
 from shoal.store.health import check_file, copy_connection
 
 log = logging.getLogger(__name__)

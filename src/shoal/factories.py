@@ -4,57 +4,45 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.actors.attachments import AttachmentLimits
-from shoal.agents.children import ChildLimits, Children
-from shoal.agents.registry import AgentDefaults, Agents
+from shoal.agents.children import Children
+from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.backups import FOLDERS, BackupPlace, Backups, DirectoryPlace
-from shoal.config import Config, Secret, default_model
-from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
-from shoal.config.records import Files as FilesSection
-from shoal.config.records import Provider
+from shoal.config import Config, default_model
+from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, SANDBOX_KINDS
 from shoal.delivery.hub import Hub
-from shoal.delivery.live import NO_PREVIEWS, Previews
-from shoal.delivery.sender import Openings, Sender
+from shoal.delivery.previews import NO_PREVIEWS, Previews
+from shoal.delivery.sender import Sender
 from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
-from shoal.domain.budget import Ceilings
-from shoal.domain.calls import Webhook
 from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.deliveries import REPEATED_SECONDS
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Files, Folders
 from shoal.domain.home import Home
-from shoal.domain.store import Settings, Store
-from shoal.permissions.rules import Override, Profiles, ProfileSource
-from shoal.plugins import extensions, load_extension
-from shoal.providers.build import ProviderSettings, build_provider
-from shoal.providers.catalog import Catalog
-from shoal.providers.http import Timeouts
-from shoal.providers.keys import KeySource
+from shoal.domain.ports import Settings
+from shoal.domain.settings import FilesSettings, ProviderSettings
+from shoal.domain.webhooks import REPEATED_SECONDS, Webhook
+from shoal.extensions import extensions, load_extension
+from shoal.permissions.profiles import Override, Profiles, ProfileSource
+from shoal.providers.catalog import Catalog, build_provider
 from shoal.sandbox.bounded import BoundedSandbox
-from shoal.sandbox.choose import Chosen, SandboxChoice, SandboxKind, choose_sandbox
-from shoal.sandbox.disk import DiskLimits
-from shoal.sandbox.limits import Limits
+from shoal.sandbox.choose import Chosen, choose_sandbox
 from shoal.store.files import LocalFiles
 from shoal.store.retention import RowRetention
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.builtin.subagent import subagent_tools
-from shoal.tools.content import CoverLimits
+from shoal.tools.coverage import CoverLimits
 from shoal.tools.executor import ExecutorSettings
-from shoal.tools.marked import MarkedFiles
-from shoal.tools.mcp.definitions import any_tool_of
+from shoal.tools.mcp.pins import any_tool_of
 from shoal.tools.output import OutputBounds
-from shoal.tools.registry import Registry
-from shoal.tools.standard import SERVICE_TOOLS, standard_tools
-from shoal.turn.budget import BudgetLimits
-from shoal.turn.context import Window
-from shoal.turn.tokens import ESTIMATES, Meter, encoding_of, exact
+from shoal.tools.registry import SERVICE_TOOLS, Registry, standard_tools
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.turn.budget import ESTIMATES, Meter, encoding_of, exact
 
 if TYPE_CHECKING:
     from shoal.store.files import S3Settings
@@ -69,8 +57,8 @@ KEPT_DAYS_MAX = 10_000.0
 
 def turn_limits(config: Config) -> TurnLimits:
     """[turns], and how long [model] and [triggers] let a turn wait for a model."""
-    return msgspec.structs.replace(
-        msgspec.convert(msgspec.to_builtins(config.turns), TurnLimits),
+    return TurnLimits(
+        **msgspec.structs.asdict(config.turns),
         outage_seconds=config.model.outage_seconds,
         trigger_outage_seconds=config.triggers.outage_seconds,
     )
@@ -83,23 +71,14 @@ def make_row_retention(config: Config, store: Store, clock: Clock) -> RowRetenti
     return RowRetention(store.bookkeeping, clock, min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0)
 
 
-async def window_of(config: Config) -> Window:
-    """[context], and the model's window where one is set.
+async def meter_of(config: Config) -> Meter:
+    """Counts tokens as [context] wants it.
 
-    Reads a vocabulary for half a second where tokens are counted exactly. Raises ShoalError when the extra is missing.
+    Reads a vocabulary for half a second where they are counted exactly. Raises ShoalError when the extra is missing.
     """
-    wanted = config.context
-    meter = ESTIMATES
-    if wanted.tokenizer == "exact":
-        meter = Meter(await asyncio.to_thread(exact, encoding_of(config.model.name)))
-    budget = BudgetLimits(wanted.reserve_tokens, wanted.keep_recent_tokens, wanted.events_share, wanted.artifacts_share)
-    return Window(budget, wanted.window_hours, config.model.context_tokens_max, meter)
-
-
-def attachment_limits(config: Config) -> AttachmentLimits:
-    """[context], as far as it is about attachments."""
-    found = config.context
-    return AttachmentLimits(found.attachment_bytes_max, found.attachment_image_bytes_max, found.attachment_wait_seconds)
+    if config.context.tokenizer == "estimate":
+        return ESTIMATES
+    return Meter(await asyncio.to_thread(exact, encoding_of(config.model.name)))
 
 
 async def make_files(config: Config, home: Home) -> Files:
@@ -120,7 +99,7 @@ async def make_files(config: Config, home: Home) -> Files:
     return files
 
 
-def s3_settings(files: FilesSection, url: str) -> "S3Settings":
+def s3_settings(files: FilesSettings, url: str) -> "S3Settings":
     """A part of a bucket, s3://BUCKET/PREFIX, in the store of [files]. Blocks where keys have to be looked up."""
     from shoal.store.files import S3Settings
 
@@ -139,7 +118,7 @@ def backup_place(config: Config, home: Home) -> BackupPlace | None:
     """[backup] to; None where it is empty. Raises ConfigError for a directory that backups themselves contain."""
     where = config.backup.to
     if where.startswith("s3://"):
-        from shoal.store.s3_place import S3Place
+        from shoal.store.files import S3Place
 
         return S3Place(s3_settings(config.files, where))
     folder = (home.root / Path(where).expanduser()).resolve()
@@ -169,7 +148,7 @@ def make_folders(config: Config, home: Home, files: Files, settings: Settings) -
     """Whether directories follow their work through the store, or are the same on every machine."""
     if not config.files.url or not config.files.workspace_sync:
         return STILL_FOLDERS
-    from shoal.store.folders import SyncedFolders
+    from shoal.store.workspaces import SyncedFolders
 
     return SyncedFolders(files.below("folders"), settings, home, MarkedFiles(settings, home))
 
@@ -186,20 +165,18 @@ def executor_settings(config: Config, *, isolated: bool) -> ExecutorSettings:
     )
 
 
-def make_sender(
-    adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock, folders: Folders, openings: Openings
-) -> Sender:
+def make_sender(adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock, folders: Folders) -> Sender:
     """The sender of a platform, with previews where it shows them."""
     previews = Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else NO_PREVIEWS
-    return Sender(adapter, store.outbox, clock, previews, folders, openings)
+    return Sender(adapter, store.outbox, clock, previews, folders)
 
 
 class Running(Protocol):
     """What of the app subagents are made of."""
 
-    store: DatabaseStore
+    store: Store
     engine: ports.Engine
-    agents: Agents
+    agents: AgentRegistry
     models: ports.Models
     clock: Clock
     tools: Registry
@@ -207,9 +184,8 @@ class Running(Protocol):
 
 def make_children(config: Config, app: Running) -> Children:
     """[subagents]: who keeps subagents; the tools that begin them join the others."""
-    limits = msgspec.convert(msgspec.to_builtins(config.subagents), ChildLimits)
-    children = Children(app.store, app.engine, app.agents, app.models, app.clock, limits)
-    for tool in subagent_tools(children):
+    children = Children(app.store, app.engine, app.agents, app.models, app.clock, config.subagents)
+    for tool in subagent_tools(children.check, children.begin, children.result):
         app.tools.add(tool)
     return children
 
@@ -223,11 +199,6 @@ def make_hooks(config: Config) -> dict[str, Webhook]:
             one.secret.reveal, one.template, one.thread, platform, channel, one.agent, one.repeat_seconds
         )
     return found
-
-
-def ceilings_of(config: Config) -> Ceilings:
-    """[budget]."""
-    return msgspec.convert(msgspec.to_builtins(config.budget), Ceilings)
 
 
 def agent_defaults(config: Config, model: str) -> AgentDefaults:
@@ -262,9 +233,8 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
     address = _ollama_address(environ)
     if not await _answers(address):
         return config
-    found = Provider(kind="openai", base_url=f"{address}/v1")
-    settings = ProviderSettings("ollama", found.kind, found.base_url)
-    provider = build_provider(settings, SystemClock(), environ)
+    found = ProviderSettings(kind="openai", base_url=f"{address}/v1")
+    provider = build_provider("ollama", found, SystemClock(), environ)
     try:
         models = tuple(model.id for model in await provider.models())
     except (ProviderDown, ProviderRefused):
@@ -297,27 +267,8 @@ async def _answers(address: str) -> bool:
 
 def make_catalog(config: Config, home: Home, clock: Clock) -> Catalog:
     """The providers and models of a configuration; nothing is asked of them here. Raises ConfigError."""
-    settings = [
-        ProviderSettings(
-            name=name,
-            kind=provider.kind,
-            base_url=provider.base_url,
-            key=_key(provider.api_key),
-            models=provider.models,
-            headers=tuple((header, _key(value)) for header, value in provider.headers.items()),
-            timeouts=Timeouts(idle_seconds=provider.timeout_seconds),
-            model_file=str(home.root / provider.model_file) if provider.model_file else "",
-        )
-        for name, provider in config.providers.items()
-    ]
-    return Catalog(
-        settings, listings_file=home.models_file, clock=clock, environ=os.environ, extra=_extension_providers()
-    )
-
-
-def _key(secret: Secret) -> KeySource:
-    source, detail = secret.parts()
-    return KeySource(**{source: detail}, told=secret.told) if detail else KeySource()  # pyright: ignore[reportArgumentType]
+    extra = _extension_providers()
+    return Catalog(config.providers, home=home, clock=clock, environ=os.environ, extra=extra)
 
 
 def extension_tools() -> list[ports.Tool]:
@@ -328,7 +279,7 @@ def extension_tools() -> list[ports.Tool]:
 def tool_names(config: Config) -> tuple[str, ...]:
     """The names of all tools of a Shoal with this configuration, without starting one; patterns for MCP servers'."""
     registry = standard_tools(ShellBounds(), with_hardware=config.tools.hardware)
-    others = (*(kind.name for kind in SERVICE_TOOLS), *(tool.spec.name for tool in extension_tools()))
+    others = (*SERVICE_TOOLS, *(tool.spec.name for tool in extension_tools()))
     return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
 
 
@@ -343,22 +294,9 @@ async def make_sandbox(config: Config) -> Chosen:
 
     Raises SandboxError, ConfigError.
     """
-    wanted = config.sandbox
-    chosen = await _choose_sandbox(config)
-    limits = DiskLimits(wanted.workspace_bytes_max, wanted.workspace_files_max, wanted.disk_free_bytes_min)
-    return Chosen(BoundedSandbox(chosen.sandbox, limits), chosen.note)
-
-
-async def _choose_sandbox(config: Config) -> Chosen:
-    wanted = config.sandbox
-    if wanted.kind not in get_args(SandboxKind):
-        return Chosen(cast("Callable[[], ports.Sandbox]", load_extension("shoal.sandboxes", wanted.kind))())
-    limits = Limits(memory_bytes_max=wanted.memory_bytes_max, processes_max=wanted.processes_max)
-    choice = SandboxChoice(
-        kind=msgspec.convert(wanted.kind, SandboxKind),
-        network=wanted.network,
-        limits=limits,
-        image=wanted.image,
-        container=wanted.container,
-    )
-    return await choose_sandbox(choice)
+    settings = config.sandbox
+    if settings.kind in SANDBOX_KINDS:
+        chosen = await choose_sandbox(settings)
+    else:
+        chosen = Chosen(cast("Callable[[], ports.Sandbox]", load_extension("shoal.sandboxes", settings.kind))())
+    return Chosen(BoundedSandbox(chosen.sandbox, settings), chosen.note)

@@ -11,49 +11,48 @@ from typing import Protocol
 
 import anyio
 
-from shoal.actors.door import OWNER_IN
+from shoal.actors.access_gate import OWNER_IN
+from shoal.actors.commands import (
+    AgentCommands,
+    CommandRouter,
+    ReminderCommands,
+    ThreadCommands,
+    describe_state,
+    describe_work,
+)
 from shoal.actors.orchestrator import Orchestrator
-from shoal.agents.agent_commands import FORBIDDEN, AgentCommands, Desks, agent_here
-from shoal.agents.desk import Desk
-from shoal.agents.info import Info
-from shoal.agents.registry import Agents
-from shoal.agents.roster import Checks, Roster
-from shoal.agents.self_edit import Rules, SelfEditor
-from shoal.agents.snapshots import Snapshots
-from shoal.agents.thread_commands import Conversations, ThreadCommands, describe_state, describe_work
+from shoal.agents.lifecycle import AgentLifecycle, Checks
+from shoal.agents.registry import AgentRegistry, RuntimeInfo
+from shoal.agents.self_edit import Rules, SelfEditor, self_edit_tools
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.config import Config, default_model
-from shoal.domain.agents import AgentSpec
+from shoal.domain.agents import AgentSpec, Work
 from shoal.domain.clock import Clock
-from shoal.domain.commands import Asked
 from shoal.domain.errors import ConfigError, InvalidInput, PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Models, Sandbox
 from shoal.domain.posts import OutboundPost
-from shoal.domain.records import NewPost, NewTrigger, Trigger
-from shoal.domain.registry import Registry, Work
-from shoal.domain.schedule import first_time
-from shoal.domain.store import Store
+from shoal.domain.records import NewPost
+from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.permissions.access import Audiences, is_among
-from shoal.permissions.rules import Profiles
-from shoal.providers.known import existing_model, key_lines, model_names
-from shoal.sandbox import found as machine
-from shoal.tools.builtin.process import process_tools
-from shoal.tools.builtin.schedule import ScheduleTool
-from shoal.tools.builtin.self_edit import self_edit_tools
+from shoal.permissions.profiles import Profiles
+from shoal.providers.catalog import existing_model, key_lines, model_names
+from shoal.sandbox import processes as machine
+from shoal.store.agents import AgentStore
+from shoal.store.store import Store
+from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.executor import Executor
 from shoal.tools.mcp.connection import McpConnection
-from shoal.tools.mcp.definitions import any_tool_of
-from shoal.tools.processes.service import ProcessService, ProcessSettings
-from shoal.tools.processes.telling import line_of
-from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.mcp.pins import any_tool_of
+from shoal.tools.process_tools import process_tools
+from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable, line_of
 from shoal.tools.registry import Registry as Tools
-from shoal.tools.standard import command_actions
-from shoal.triggers.command import RemindCommand
-from shoal.turn.context import Doings
+from shoal.tools.registry import command_actions
+from shoal.tools.tainted_files import PromptFiles
+from shoal.turn.context import LINES_MAX, Activity
 from shoal.turn.prompt import PromptBuilder
-from shoal.turn.volatile import LINES_MAX
 
 log = logging.getLogger(__name__)
 
@@ -85,17 +84,18 @@ class Running(Protocol):
     clock: Clock
     notes: list[str]
     tools: Tools
-    agents: Agents
+    agents: AgentRegistry
     models: Models
     profiles: Profiles
     audiences: Audiences
     sandbox: Sandbox
     prompts: PromptBuilder
     prompt_files: PromptFiles
-    snapshots: Snapshots
+    snapshots: ConversationSnapshots
     orchestrator: Orchestrator
+    commands: CommandRouter
     adapters: dict[str, ChatAdapter]
-    roster: Roster
+    roster: AgentLifecycle
     mcp: list[McpConnection]
     executor: Executor
     processes: ProcessService
@@ -119,10 +119,11 @@ def open_processes(app: Running) -> ProcessService:
     """Give the app the service that runs its agents' processes, with the tools for them and for schedules."""
     settings = ProcessSettings(f"{socket.gethostname()} {machine.identity_of(os.getpid())}", app.backend.recovers)
     send, redact = app.orchestrator.send, app.executor.redactor.redact
-    service = ProcessService(app.store.processes, app.home, app.clock, send, redact, machine, settings)
+    table = ProcessTable(machine.identity_of, machine.is_alive, machine.kill_leftovers)
+    service = ProcessService(app.store.processes, app.home, app.clock, send, redact, table, settings)
     for tool in (
         *process_tools(service, command_actions, app.executor.source_of),
-        ScheduleTool(app.store.triggers, first_time),
+        schedule_tool(app.store.triggers, first_time),
     ):
         app.tools.add(tool)
     app.backend.beside(service.run)
@@ -136,61 +137,49 @@ def open_office(app: Running, people: Sequence[str]) -> None:
     """
     app.processes = open_processes(app)
     checks = make_checks(app.models, app.profiles, partial(_tool_names, app))
-    app.roster = Roster(app.home, app.store, app.agents, app.clock, checks, app.adapters, app.prompt_files)
-    app.roster.send = app.orchestrator.send
+    app.roster = AgentLifecycle(
+        app.home, app.store, app.agents, app.clock, checks, app.adapters, app.prompt_files, app.orchestrator.send
+    )
     may = partial(_may, (*app.config.agents.managers, *people))
     editor = SelfEditor(app.store, app.home.agent, Rules(checks.model, checks.profile, may), app.prompt_files)
     for tool in self_edit_tools(editor):
         app.tools.add(tool)
-    agents = AgentCommands(Desks(app.store, app.agents, app.roster, may, partial(key_lines, app.models), app.audiences))
-    agents.verbs["undo"] = partial(_undo, app, editor, may)
-    threads = ThreadCommands(
+    app.commands = CommandRouter(
         app.orchestrator,
-        Conversations(
-            store=app.store,
-            agents=app.agents,
-            snapshots=app.snapshots,
-            clock=app.clock,
-            audiences=app.audiences,
+        app.store,
+        app.audiences,
+        AgentCommands(
+            app.store,
+            app.agents,
+            app.roster,
+            editor,
+            app.audiences,
+            may_manage=may,
+            check_keys=partial(key_lines, app.models),
+        ),
+        ThreadCommands(
+            app.orchestrator,
+            app.store,
+            app.agents,
+            app.snapshots,
+            app.clock,
+            app.audiences,
             check_model=checks.model,
-            models=partial(model_names, app.models),
+            known_models=partial(model_names, app.models),
             processes=app.processes.lines,
         ),
-    )
-    app.orchestrator.desk = Desk(
-        app.orchestrator,
-        app.audiences,
-        {
-            "agent": agents.agent,
-            "settings": agents.settings,
-            "context": threads.context,
-            "thread": threads.thread,
-            "tasks": threads.tasks,
-            "model": threads.model,
-            "retry": threads.retry,
-            "remind": RemindCommand(app.store.triggers, app.add_trigger, app.clock).remind,
-        },
+        ReminderCommands(app.store.triggers, app.add_trigger, app.clock),
     )
 
 
-async def _undo(app: Running, editor: SelfEditor, may: Callable[[Asker], bool], asked: Asked, name: str) -> str:
-    """`/agent undo [NAME]`."""
-    if not may(asked.asker):
-        return FORBIDDEN
-    agent = name or (await agent_here(app.store, app.agents, asked.thread)).name
-    if not app.agents.exists(agent):
-        raise InvalidInput(f"There is no agent {agent[:80]!r}.")
-    return await editor.undo(agent, asked.author.id)
-
-
-async def doings(registry: Registry, clock: Clock, thread: ThreadId, agent: AgentSpec, within: str) -> Doings:
+async def doings(registry: AgentStore, clock: Clock, thread: ThreadId, agent: AgentSpec, within: str) -> Activity:
     """What the agent does now beside a thread, on all machines, as far as `within` reaches.
 
     It stands in the prompt as Shoal's own words, so there is no word in it of anybody who is not trusted, nor a name.
     """
     works, processes = await registry.around(agent.name, DOINGS_MAX, within=within)
     now = clock.now()
-    return Doings(
+    return Activity(
         tuple(_own_words(work, now) for work in works if work.thread != thread),
         tuple(line_of(process, now, is_named=not process.spec.tainted_by) for process in processes),
     )
@@ -253,13 +242,13 @@ async def tell_of_damage(app: Running, damage: str) -> None:
             await adapter.post(OutboundPost(ThreadId(found), f"notice:{app.clock.new_id()}", text))
 
 
-def info_of(app: Running) -> Info:
+def info_of(app: Running) -> RuntimeInfo:
     """What is up now."""
     try:
         skills = [skill.name for skill in app.prompts.skills(app.agents.spec(app.agents.defaults.agent), PLACE).found]
     except InvalidInput:
         skills = []
-    return Info(
+    return RuntimeInfo(
         agents=tuple(app.agents.names()),
         tools=app.tools.names(),
         skills=tuple(skills),

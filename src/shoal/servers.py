@@ -5,14 +5,15 @@ import logging
 from collections.abc import Sequence
 
 import anyio
+import msgspec
 
 from shoal.config import Config
-from shoal.config.mcp import Mcp
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.home import Home
-from shoal.domain.store import Store
+from shoal.domain.settings import McpServerSettings
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.limits import Limits
+from shoal.sandbox.limits import CommandLimits
+from shoal.store.store import Store
 from shoal.tools.mcp.connection import McpConnection, McpState
 from shoal.tools.mcp.pins import Pins, Tell
 from shoal.tools.mcp.transport import McpServer
@@ -36,13 +37,15 @@ def make_mcp(
     """A connection for each enabled server of [mcp]; nothing is imported or started here."""
     enclosure = _enclosure(config) if any(server.sandbox for server in config.mcp.values()) else None
     return [
-        McpConnection(mcp_server(name, server, home), tools, clock, enclosure, pins=pins, tell=tell)
+        McpConnection(
+            mcp_server(name, server, home), tools, clock, enclosure and enclosure.enclosed, pins=pins, tell=tell
+        )
         for name, server in config.mcp.items()
         if server.enabled
     ]
 
 
-def mcp_server(name: str, server: Mcp, home: Home) -> McpServer:
+def mcp_server(name: str, server: McpServerSettings, home: Home) -> McpServer:
     """[mcp.NAME]."""
     return McpServer(
         name=name,
@@ -63,7 +66,7 @@ def _enclosure(config: Config) -> BubblewrapSandbox | None:
     wanted = config.sandbox
     if wanted.kind not in ("auto", "bubblewrap"):
         return None
-    limits = Limits(memory_bytes_max=wanted.memory_bytes_max, processes_max=wanted.processes_max, cpu_seconds_max=0)
+    limits = msgspec.structs.replace(CommandLimits.of(wanted), cpu_seconds_max=0)
     return BubblewrapSandbox(limits, wanted.network)
 
 

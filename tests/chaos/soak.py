@@ -6,9 +6,9 @@ than are held in memory. A turn takes about 25 ms of a core, and as much again o
 platforms: the default load fills one core.
 
 Memory, descriptors and threads of the process and its write-ahead log are looked at every few seconds; the first part
-of a run warms up. Each is flat when
-the median of the slopes between all pairs of looks (Theil and Sen) makes it grow by less than `GROWTH_MAX` of its
-middle over the rest of the run, or by less than one.
+of a run warms up. Of the rest the least value of each `FLOORS`-th is taken: what is under way at the moment of a look
+makes peaks, a leak raises the floor. A measure is flat when the median of the slopes between all pairs of floors (Theil
+and Sen) makes it grow by less than `GROWTH_MAX` of its middle over the rest of the run, or by less than one.
 """
 
 import argparse
@@ -32,6 +32,7 @@ CONTEXT_TOKENS = 20_000
 WARM_UP = 0.4
 """Share of the run after which it is judged."""
 LOOKS_MAX = 200
+FLOORS = 12
 TURNS_MAX = 100_000
 TABLES = ("events", "inbox", "outbox", "approvals", "audit", "triggers", "occurrences", "processes", "settings")
 MEASURES: Mapping[str, Callable[[psutil.Process, Path], float]] = {
@@ -40,6 +41,12 @@ MEASURES: Mapping[str, Callable[[psutil.Process, Path], float]] = {
     "threads": lambda process, home: process.num_threads(),
     "write-ahead log, MiB": lambda process, home: (home / "shoal.db-wal").stat().st_size / 1024**2,
 }
+
+
+def floors(looks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The least value of each part of the time, in order."""
+    size = max(1, len(looks) // FLOORS)
+    return [min(looks[at : at + size], key=lambda look: look[1]) for at in range(0, len(looks), size)]
 
 
 def growth(looks: Sequence[tuple[float, float]]) -> float:
@@ -84,7 +91,7 @@ def report(stand: Stand, looks: Mapping[str, list[tuple[float, float]]]) -> bool
     print(f"{answered} turns, waited p50 {waits[len(waits) // 2]:.2f} s, p99 {waits[int(len(waits) * 0.99)]:.2f} s")
     flat = True
     for what, found in looks.items():
-        judged = found[int(len(found) * WARM_UP) :]
+        judged = floors(found[int(len(found) * WARM_UP) :])
         ok = is_flat(judged)
         flat = flat and ok
         said = "flat" if ok else "not flat"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.chat.google_chat.adapter import GoogleChatAdapter
-from shoal.chat.google_chat.service import GoogleChatSettings
 from shoal.domain.ids import make_thread_id
+from shoal.domain.settings import GoogleChatSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat
@@ -31,9 +31,9 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """An adapter with the same store, as after a restart."""
-        given = {**self.server.settings(), "service_account_file": self.key_file, "push_url": PUSH_URL, **more}
+        given = {**self.server.settings(), "service_account_file": str(self.key_file), **more}
         settings = GoogleChatSettings(**given)  # pyright: ignore[reportArgumentType]
-        made = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock)
+        made = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock, PUSH_URL)
         self.server.deliver = made.receive
         return made
 

@@ -13,7 +13,7 @@ from shoal.domain.events import Outcome, Steered
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Abort, Prompt
 from shoal.domain.records import Lease
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, answer, ending, follow_up, opening, prompt, steer
 
 PROMPTS_MAX = 3

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.chat.matrix.adapter import MatrixAdapter, MatrixSettings
+from shoal.chat.matrix.adapter import MatrixAdapter
 from shoal.domain.ids import make_thread_id
+from shoal.domain.secret import Secret
+from shoal.domain.settings import MatrixSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Shown, Who
 from shoal.testing.platforms.matrix import TOKEN, FakeMatrix
@@ -30,7 +32,11 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
 
     def make(self, **more: object) -> MatrixAdapter:
         """An adapter as after a restart; encryption is tested against a real homeserver."""
-        given: dict[str, object] = {"homeserver": self.server.address, "user": BOT, "access_token": lambda: TOKEN}
+        given: dict[str, object] = {
+            "homeserver": self.server.address,
+            "user": BOT,
+            "access_token": Secret("value", TOKEN),
+        }
         settings = MatrixSettings(**(given | {"owner": ADA} | more))  # pyright: ignore[reportArgumentType]
         return MatrixAdapter("matrix", settings, self.home, self.kept, self.clock, seals=False)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.chat.slack.adapter import SlackAdapter
-from shoal.chat.slack.connection import SlackSettings
-from shoal.domain.calls import HttpAnswer
 from shoal.domain.ids import make_thread_id
+from shoal.domain.secret import Secret
+from shoal.domain.settings import SlackSettings
+from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack
@@ -59,7 +60,8 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
     def make(self) -> SlackAdapter:
         """An adapter as after a restart."""
         settings = SlackSettings(
-            bot_token=lambda: BOT_TOKEN, app_token=lambda: APP_TOKEN, signing_secret=lambda: SIGNING_SECRET,
+            bot_token=Secret("value", BOT_TOKEN), app_token=Secret("value", APP_TOKEN),
+            signing_secret=Secret("value", SIGNING_SECRET),
             api_base=f"{self.server.address}/api/", mode=self.mode,
         )  # fmt: skip
         return SlackAdapter("slack", settings, self.home, self.kept, self.clock)

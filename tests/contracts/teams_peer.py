@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.chat.teams.adapter import TeamsAdapter
-from shoal.chat.teams.service import TeamsSettings
 from shoal.domain.ids import make_thread_id
+from shoal.domain.secret import Secret
+from shoal.domain.settings import TeamsSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Lack, Shown, Who
 from shoal.testing.platforms.teams import PASSWORD, FakeTeams
@@ -27,7 +28,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
 
     def make(self, **more: object) -> TeamsAdapter:
         """An adapter with the same store, as after a restart."""
-        given = {**self.server.settings(), "app_password": lambda: PASSWORD, **more}
+        given = {**self.server.settings(), "app_password": Secret("value", PASSWORD), **more}
         settings = TeamsSettings(**given)  # pyright: ignore[reportArgumentType]
         made = TeamsAdapter("teams", settings, self.home, self.kept, self.clock)
         self.server.deliver = made.receive

@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from shoal.chat.discord.adapter import DiscordAdapter
-from shoal.chat.discord.inbound import Threading
-from shoal.chat.discord.intake import DiscordSettings
+from shoal.chat.discord.wire import Threading
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Inbound, Receipt
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, OutboundPost
+from shoal.domain.secret import Secret
+from shoal.domain.settings import DiscordSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Shown, Who, serving
@@ -32,7 +33,7 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
     def __init__(self, home: Path, server: FakeDiscord, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
         self.guild, self.harbour = server.add_server()
-        self.settings = DiscordSettings(token=lambda: TOKEN, api_base=server.api_base)
+        self.settings = DiscordSettings(token=Secret("value", TOKEN), api_base=server.api_base)
         self.adapter = self.make()
         self.channel = server.direct()
         self.kept.values["discord:discord", "direct"] = f'["{self.channel}"]'
@@ -41,7 +42,7 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
 
     def make(self, threading: Threading = "native") -> DiscordAdapter:
         """An adapter as after a restart."""
-        settings = DiscordSettings(token=lambda: TOKEN, api_base=self.server.api_base, threading=threading)
+        settings = DiscordSettings(token=Secret("value", TOKEN), api_base=self.server.api_base, threading=threading)
         return DiscordAdapter("discord", settings, self.home, self.kept, self.clock)
 
     def shown(self) -> Sequence[Shown]:
@@ -341,9 +342,9 @@ async def test_what_an_earlier_try_left_is_found_by_what_it_says(peer: Discord, 
     ids = [await peer.adapter.post(one) for one in posts]
     preview = await peer.adapter.post(OutboundPost(peer.thread, "preview:T3", "The ti" + WRITING))
     again = peer.make()
-    assert [list(await again.standing(one)) for one in posts] == [[one] for one in ids]
-    assert await again.standing(OutboundPost(peer.thread, "preview:T3", "The tide is high.")) == [preview]
-    assert not await again.standing(OutboundPost(peer.thread, "T4:reply:0", "Low"))
+    assert [list(await again.find_posted(one)) for one in posts] == [[one] for one in ids]
+    assert await again.find_posted(OutboundPost(peer.thread, "preview:T3", "The tide is high.")) == [preview]
+    assert not await again.find_posted(OutboundPost(peer.thread, "T4:reply:0", "Low"))
     nowhere = make_thread_id("discord", peer.harbour, await peer.server.says(peer.harbour, "hi"))
-    assert not await again.standing(OutboundPost(nowhere, "T5:reply:0", "Low"))
+    assert not await again.find_posted(OutboundPost(nowhere, "T5:reply:0", "Low"))
     await again.close()

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chat.terminal import TerminalAdapter
-from shoal.chat.web import WebAdapter
+from shoal.chat.local import TerminalAdapter, WebAdapter
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id

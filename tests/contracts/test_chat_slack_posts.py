@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.contracts.slack_peer import CHANNEL, DIRECT, SECRET_ROOM, Slack, workspace
 
-from shoal.domain.calls import HttpInbound
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, Button
+from shoal.domain.webhooks import HttpInbound
 from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
@@ -261,7 +261,7 @@ async def test_too_large_a_file_is_named_and_not_fetched(peer: Slack) -> None:
         await peer.server.says(DIRECT, "", files=(file,))
         (prompt,) = await inbox.prompts(1)
     assert (prompt.attachments[0].name, prompt.attachments[0].path) == ("film.mp4", "")
-    assert "more than" in prompt.attachments[0].error
+    assert "not fetched" in prompt.attachments[0].error
 
 
 async def test_a_file_is_not_fetched_for_a_stranger(peer: Slack) -> None:

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.contracts.teams_peer import CHANNEL, DIRECT, GROUP, Teams
 
-from shoal.chat.teams.inbound import Activity, Conversation, conversation_of, thread_of
+from shoal.chat.teams.wire import TeamsActivity, TeamsConversation, conversation_of, thread_of
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import thread_address
 from shoal.domain.posts import OutboundPost
@@ -193,6 +193,6 @@ async def test_a_token_that_was_revoked_is_renewed(peer: Teams) -> None:
 @given(st.text(min_size=1, max_size=40), st.text("0123456789", min_size=1, max_size=15))
 def test_thread_ids_lead_back_to_the_conversation(channel: str, root: str) -> None:
     assume(";messageid=" not in channel)
-    activity = Activity(conversation=Conversation(f"{channel};messageid={root}"))
+    activity = TeamsActivity(conversation=TeamsConversation(f"{channel};messageid={root}"))
     address = thread_address(thread_of("teams", activity))
     assert conversation_of(address.channel, address.thread) == activity.conversation.id or root == "0"

@@ -5,15 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter, TelegramSettings
+from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
 from shoal.domain.ids import make_thread_id
 from shoal.domain.posts import OutboundPost
+from shoal.domain.secret import Secret
+from shoal.domain.settings import TelegramSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
 from shoal.testing.platforms.telegram import BOT_ID, TOKEN, FakeTelegram
 
 SECRET = "a-secret-for-the-webhook"
+URL = "https://bot.example/platforms/telegram"
 
 
 class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
@@ -25,14 +28,14 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
 
     def __init__(self, home: Path, server: FakeTelegram) -> None:
         super().__init__(home, server, ManualClock())
-        self.settings = TelegramSettings(token=lambda: TOKEN, api_base=server.server.address)
+        self.settings = TelegramSettings(token=Secret("value", TOKEN), api_base=server.server.address)
         self.adapter = self.make()
         self.thread = make_thread_id("telegram", "7", "0")
         self.other = make_thread_id("telegram", "-100", "0")
 
     def make(self) -> TelegramAdapter:
         """An adapter as after a restart."""
-        return TelegramAdapter("telegram", self.settings, self.home, self.kept, self.clock)
+        return TelegramAdapter("telegram", self.settings, self.home, self.kept, self.clock, URL)
 
     async def ready(self) -> None:
         """Wait until a webhook is set, where there is to be one."""
@@ -170,8 +173,8 @@ async def test_a_full_mailbox_is_told(peer: Telegram) -> None:
 def hooked(peer: Telegram) -> Telegram:
     """The same bot by webhook."""
     peer.settings = TelegramSettings(
-        token=lambda: TOKEN, api_base=peer.server.server.address, mode="webhook", webhook_secret=lambda: SECRET,
-        webhook_url="https://bot.example/platforms/telegram",
+        token=Secret("value", TOKEN), api_base=peer.server.server.address, mode="webhook",
+        webhook_secret=Secret("value", SECRET),
     )  # fmt: skip
     peer.adapter = peer.make()
     peer.server.deliver = peer.adapter.receive

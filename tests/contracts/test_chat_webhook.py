@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.chat.connection import Connection
-from shoal.chat.webhook.adapter import WebhookAdapter, WebhookSettings
-from shoal.chat.webhook.wire import KEY_HEADER_CHARS_MAX, key_header
+from shoal.chat.http import PlatformHttp
+from shoal.chat.webhook import KEY_HEADER_CHARS_MAX, WebhookAdapter, key_header
 from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.messages import Inbound, Receipt
 from shoal.domain.posts import OutboundPost
-from shoal.domain.signing import proof, signature
+from shoal.domain.secret import Secret
+from shoal.domain.settings import WebhookSettings
+from shoal.domain.webhooks import proof, signature
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Lack, Shown, Who, serving
@@ -34,7 +35,7 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
 
     def __init__(self, home: Path, server: FakeHookChat, clock: ManualClock) -> None:
         super().__init__(home, server, clock)
-        settings = WebhookSettings(secret=lambda: SECRET, post_url=f"{server.server.address}/take")
+        settings = WebhookSettings(secret=Secret("value", SECRET), post_url=f"{server.server.address}/take")
         self.adapter = WebhookAdapter("ticker", settings, self.home, self.kept, clock)
         self.thread = make_thread_id("ticker", "harbour", "7")
         self.other = make_thread_id("ticker", "harbour", "8")
@@ -212,7 +213,7 @@ async def test_a_file_that_is_no_base64_is_told(peer: Hook) -> None:
 
 
 async def test_without_an_address_nothing_goes_out(peer: Hook, tmp_path: Path) -> None:
-    settings = WebhookSettings(secret=lambda: SECRET)
+    settings = WebhookSettings(secret=Secret("value", SECRET))
     adapter = WebhookAdapter("ticker", settings, Home(tmp_path), peer.kept, peer.clock)
     assert await adapter.post(OutboundPost(peer.thread, "k1", "hi")) == "k1"
 
@@ -240,8 +241,8 @@ def test_a_plain_key_is_its_own_header(key: str) -> None:
 
 @pytest.mark.parametrize("given", [{"headers": {"x-key": "café"}}, {"headers": {"authorization": "Bearer \udcff"}}])
 async def test_what_no_header_can_carry_is_refused_for_good(given: dict[str, dict[str, str]]) -> None:
-    connection = Connection("the ticker")
+    http = PlatformHttp("the ticker")
     with pytest.raises(PlatformError, match="Check the token") as refused:
-        await connection.request("POST", "http://127.0.0.1:1/", headers=given["headers"])
+        await http.request("POST", "http://127.0.0.1:1/", headers=given["headers"])
     assert refused.value.permanent
-    await connection.close()
+    await http.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.test_chat_discord import Discord
 
-from shoal.domain.commands import Asked
+from shoal.domain.commands import CommandRequest
 from shoal.domain.ids import make_thread_id
 from shoal.domain.posts import Button, OutboundPost
 from shoal.testing.clock import ManualClock
@@ -56,7 +56,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
 class Talkative(Inbox):
     """Answers commands with more than one message holds."""
 
-    async def command(self, asked: Asked) -> str:
+    async def command(self, asked: CommandRequest) -> str:
         return f"{await super().command(asked)}\n" + "All is well. " * 300
 
 

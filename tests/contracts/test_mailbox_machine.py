@@ -10,10 +10,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.contracts.mailbox_machine import MailboxMachine
 from tests.postgres import empty
 
-from shoal.domain.store import Store
 from shoal.store.postgres import PoolSettings, open_postgres
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 
 
@@ -32,7 +31,7 @@ def run(open_store: Callable[[], Awaitable[Store]], *, examples: int, steps: int
 def test_the_mailbox_over_sqlite(tmp_path: Path) -> None:
     async def open_store() -> Store:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        return DatabaseStore(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
+        return Store(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
 
     run(open_store, examples=60, steps=40)
 
@@ -43,6 +42,6 @@ def test_the_mailbox_over_postgres(postgres_database: str) -> None:
     async def open_store() -> Store:
         driver = await open_postgres(postgres_database, PoolSettings(connections_max=2))
         empty(postgres_database)
-        return DatabaseStore(driver, ManualClock())
+        return Store(driver, ManualClock())
 
     run(open_store, examples=12, steps=30)

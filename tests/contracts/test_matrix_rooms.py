@@ -10,6 +10,7 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.messages import Reaction
 from shoal.domain.posts import Button, OutboundPost
+from shoal.domain.secret import NO_SECRET, Secret
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Inbox, serving
 from shoal.testing.platforms.matrix import PASSWORD, FakeMatrix
@@ -208,7 +209,7 @@ async def test_an_event_of_a_strange_form_is_left(peer: Matrix, inbox: Inbox) ->
 
 async def test_a_login_by_password_stays_the_same_device(peer: Matrix, inbox: Inbox) -> None:
     for _ in range(2):
-        adapter = peer.make(access_token=str, password=lambda: PASSWORD)
+        adapter = peer.make(access_token=NO_SECRET, password=Secret("value", PASSWORD))
         async with serving(adapter, inbox):
             await adapter.connected.wait()
     first, second = peer.server.logins
@@ -217,7 +218,7 @@ async def test_a_login_by_password_stays_the_same_device(peer: Matrix, inbox: In
 
 
 async def test_a_token_that_is_refused_later_is_replaced_by_the_password(peer: Matrix, inbox: Inbox) -> None:
-    adapter = peer.make(access_token=str, password=lambda: PASSWORD)
+    adapter = peer.make(access_token=NO_SECRET, password=Secret("value", PASSWORD))
     async with serving(adapter, inbox):
         await adapter.connected.wait()
         peer.server.token_refused = True

@@ -3,18 +3,17 @@
 import pytest
 
 from shoal.domain.ports import Provider
-from shoal.providers.build import ProviderSettings, build_provider
-from shoal.providers.http import Timeouts
-from shoal.providers.keys import KeySource
+from shoal.domain.secret import Secret
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import build_provider
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import HttpProviderContract, ProviderContract, Stage
 from shoal.testing.model import FakeModel
 
 
 def build(kind: str, url: str, key: str, idle_seconds: float) -> Provider:
-    timeouts = Timeouts(connect_seconds=5.0, idle_seconds=idle_seconds)
-    settings = ProviderSettings("mine", kind, url, KeySource(key), timeouts=timeouts)
-    return build_provider(settings, ManualClock(), {})
+    settings = ProviderSettings(kind=kind, base_url=url, api_key=Secret("value", key), timeout_seconds=idle_seconds)
+    return build_provider("mine", settings, ManualClock(), {})
 
 
 class TestOpenAi(HttpProviderContract):

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.domain.ports import Command, Mount, Sandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.limits import Limits
+from shoal.sandbox.limits import CommandLimits
 from shoal.sandbox.seccomp import CALLS, filter_file, filter_program
 from shoal.testing.contracts import isolation
 from shoal.testing.contracts.disk import DiskContract
@@ -79,7 +79,7 @@ class TestBubblewrapIsolation(IsolationContract):
     async def sandbox(self) -> AsyncIterator[Sandbox]:
         """With tight limits."""
         sandbox = BubblewrapSandbox(
-            Limits(
+            CommandLimits(
                 memory_bytes_max=isolation.MEMORY_BYTES_MAX,
                 processes_max=isolation.PROCESSES_MAX,
                 file_bytes_max=isolation.FILE_BYTES_MAX,

@@ -11,9 +11,8 @@ import pytest
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Mount, Sandbox
-from shoal.sandbox.docker import IDLE_MAX, DockerSandbox
-from shoal.sandbox.docker_api import DockerApi
-from shoal.sandbox.limits import Limits
+from shoal.sandbox.docker import IDLE_MAX, DockerApi, DockerSandbox
+from shoal.sandbox.limits import CommandLimits
 from shoal.testing.contracts import isolation
 from shoal.testing.contracts.disk import DiskContract
 from shoal.testing.contracts.isolation import IsolationContract
@@ -136,7 +135,7 @@ class TestDockerIsolation(IsolationContract):
     @pytest.fixture
     async def sandbox(self, daemon: Path) -> AsyncIterator[Sandbox]:
         """With tight limits."""
-        limits = Limits(
+        limits = CommandLimits(
             memory_bytes_max=isolation.MEMORY_BYTES_MAX,
             processes_max=isolation.PROCESSES_MAX,
             file_bytes_max=isolation.FILE_BYTES_MAX,

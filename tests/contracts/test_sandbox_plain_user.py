@@ -13,13 +13,13 @@ import pytest
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.limits import Limits
+from shoal.sandbox.limits import CommandLimits
 from shoal.testing.contracts import isolation
 from shoal.testing.contracts.isolation import CANARY, IsolationContract
 
 NOBODY = 65_534
 SANDBOX = BubblewrapSandbox(
-    Limits(
+    CommandLimits(
         memory_bytes_max=isolation.MEMORY_BYTES_MAX,
         processes_max=isolation.PROCESSES_MAX,
         file_bytes_max=isolation.FILE_BYTES_MAX,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, workspace
 
-from shoal.chat.slack.inbound import is_signed, signature_of
+from shoal.chat.slack.wire import is_signed, signature_of
 from shoal.domain.posts import WRITING, Button
 from shoal.testing.clock import START
 from shoal.testing.contracts.chat_peer import Inbox, post, serving

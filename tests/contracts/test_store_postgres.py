@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.postgres import empty
 
-from shoal.domain.store import Store
 from shoal.store.postgres import PoolSettings, open_postgres
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.store import StoreContract
 
@@ -26,5 +25,5 @@ class TestPostgresStore(StoreContract):
         """An empty store."""
         empty(postgres_database)
         driver = await open_postgres(postgres_database, PoolSettings(connections_min=1, connections_max=8))
-        yield DatabaseStore(driver, clock)
+        yield Store(driver, clock)
         await driver.close()

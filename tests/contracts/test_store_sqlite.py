@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.store import Store
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.store import StoreContract
 
@@ -23,6 +22,6 @@ class TestSqliteStore(StoreContract):
     @pytest.fixture
     async def store(self, tmp_path: Path, clock: ManualClock) -> AsyncIterator[Store]:
         """An empty store."""
-        store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+        store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
         yield store
         await store.close()

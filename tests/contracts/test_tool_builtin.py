@@ -15,22 +15,20 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount, Tool, ToolContext
-from shoal.domain.schedule import first_time
-from shoal.sandbox import found
+from shoal.domain.triggers import first_time
+from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
-from shoal.tools.builtin.process import process_tools
-from shoal.tools.builtin.schedule import ScheduleTool
+from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.functions import tool as make_tool
-from shoal.tools.lookups import lookup_tools
-from shoal.tools.processes.service import ProcessService, ProcessSettings
-from shoal.tools.registry import Registry
-from shoal.tools.standard import command_actions, standard_tools
+from shoal.tools.process_tools import process_tools
+from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 
 
 async def plain(actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
@@ -85,12 +83,13 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     clock = ManualClock()
     driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
     adapters = {"web": FakeChat("web")}
-    for tool in lookup_tools(DatabaseStore(driver, clock), LocalFiles(folder / "artifacts"), adapters, as_they_say):
+    for tool in lookup_tools(Store(driver, clock), LocalFiles(folder / "artifacts"), adapters, as_they_say):
         registry.add(tool)
     registry.add(weigh)
-    store, home = DatabaseStore(driver, clock), Home(folder)
-    service = ProcessService(store.processes, home, clock, nowhere, str, found, ProcessSettings("host 1 2 3"))
-    for tool in (*process_tools(service, command_actions, nothing), ScheduleTool(store.triggers, first_time)):
+    store, home = Store(driver, clock), Home(folder)
+    table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
+    service = ProcessService(store.processes, home, clock, nowhere, str, table, ProcessSettings("host 1 2 3"))
+    for tool in (*process_tools(service, command_actions, nothing), schedule_tool(store.triggers, first_time)):
         registry.add(tool)
     yield registry
     asyncio.run(driver.close())

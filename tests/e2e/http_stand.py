@@ -4,22 +4,22 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import httpx2
 
+from shoal.actors.access_gate import Links, Pairing
 from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.door import Links
-from shoal.actors.pairing import Pairing
-from shoal.agents.agent_commands import AgentCommands, Desks
-from shoal.agents.info import Info
-from shoal.agents.places import Places
-from shoal.agents.registry import AgentDefaults, Agents
-from shoal.agents.roster import Checks, Roster
-from shoal.agents.snapshots import Snapshots
+from shoal.actors.commands import AgentCommands
+from shoal.agents.lifecycle import AgentLifecycle, Checks
+from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
+from shoal.agents.self_edit import Rules, SelfEditor
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.app import App
 from shoal.backups import Backups, DirectoryPlace
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import SystemClock
-from shoal.domain.commands import Asked
+from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import (
     AssistantSaid,
@@ -38,19 +38,18 @@ from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id, threa
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
-from shoal.domain.records import Commit, NewTrigger, Opening, Trigger
+from shoal.domain.records import Commit, Opening
+from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Audiences, People, Person
-from shoal.sandbox import found
+from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
-from shoal.tools.marked import MarkedFiles
+from shoal.store.store import Store
+from shoal.surfaces.http.server import WebOptions, serve
 from shoal.tools.mcp.pins import Pins
-from shoal.tools.processes.service import ProcessService, ProcessSettings
-from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.tainted_files import MarkedFiles, PromptFiles
 
 PEOPLE = People([Person(("telegram:4711", "web:ada"), ("ops",), "ada")])
 RULES = {
@@ -62,8 +61,8 @@ TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 USAGE = Usage(input_tokens=12, output_tokens=3, cached_tokens=4)
 
 
-class Desk:
-    """Takes what comes in; `on_prompt` runs when a prompt is accepted. Implements `core.Orchestrator`."""
+class FakeOrchestrator:
+    """Takes what comes in; `on_prompt` runs when a prompt is accepted. Stands in for the orchestrator."""
 
     def __init__(self, stand: "Stand") -> None:
         self._stand = stand
@@ -115,11 +114,19 @@ class Desk:
         """Journal it."""
         self._stand.hub.publish(await self._stand.store.journal.append(thread, [Cleared(by=by)]))
 
-    async def command(self, asked: Asked) -> str:
-        """/agent and /settings; the owner may."""
-        stand = self._stand
-        commands = AgentCommands(Desks(stand.store, stand.agents, stand.roster, is_owner, no_keys, AUDIENCES))
-        return await (commands.agent if asked.name == "agent" else commands.settings)(asked)
+
+class Commands:
+    """/agent and /settings; the owner may."""
+
+    def __init__(self, stand: "Stand") -> None:
+        editor = SelfEditor(stand.store, stand.home.agent, Rules(accept, accept, is_owner), stand.prompt_files)
+        self._agents = AgentCommands(
+            stand.store, stand.agents, stand.roster, editor, AUDIENCES, may_manage=is_owner, check_keys=no_keys
+        )
+
+    async def command(self, asked: CommandRequest) -> str:
+        """Do it."""
+        return await (self._agents.agent if asked.name == "agent" else self._agents.settings)(asked)
 
 
 class Idle:
@@ -140,13 +147,17 @@ def is_owner(asker: Asker) -> bool:
     return (asker.platform, asker.user) == ("web", "owner")
 
 
+def accept(name: str) -> None:
+    """Every model and profile there is."""
+
+
 async def no_keys() -> Sequence[str]:
     """No provider is set up here."""
     return ()
 
 
 class Stand:
-    """Implements `core.Core`."""
+    """Stands in for `shoal.app.App`."""
 
     def __init__(self, root: Path, tasks: asyncio.TaskGroup) -> None:
         root.mkdir(exist_ok=True)
@@ -154,7 +165,7 @@ class Stand:
         self.clock = SystemClock()
         driver = SqliteDriver(self.home.database_file, synchronous="OFF")
         self.health = driver.health
-        self.store = DatabaseStore(driver, self.clock)
+        self.store = Store(driver, self.clock)
         self.hub = Hub()
         self.told: list[str] = []
         self.backups = Backups(
@@ -162,22 +173,34 @@ class Stand:
             every_hours=24, keep=2, database_url=str,
         )  # fmt: skip
         self.adapters: dict[str, ChatAdapter] = {}
-        self.agents = Agents(self.home, AgentDefaults(), Places(self.store.registry, self.clock, {}))
-        checks = Checks(lambda name: None, lambda name: None, lambda: ("bash", "read"))
+        self.agents = AgentRegistry(self.home, AgentDefaults(), ChannelBindings(self.store.registry, self.clock, {}))
+        checks = Checks(accept, accept, lambda: ("bash", "read"))
         self.marked = MarkedFiles(self.store.settings, self.home)
         self.prompt_files = PromptFiles(self.marked, self.home)
-        self.roster = Roster(self.home, self.store, self.agents, self.clock, checks, self.adapters, self.prompt_files)
+        self.orchestrator = FakeOrchestrator(self)
+        self.roster = AgentLifecycle(
+            self.home,
+            self.store,
+            self.agents,
+            self.clock,
+            checks,
+            self.adapters,
+            self.prompt_files,
+            self.orchestrator.send,
+        )
+        self.commands = Commands(self)
         self.artifacts = LocalFiles(self.home.artifacts)
         self.folders = STILL_FOLDERS
-        self.snapshots = Snapshots(self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files)
+        self.snapshots = ConversationSnapshots(
+            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files
+        )
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
         self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": "x"})
-        self.orchestrator = Desk(self)
-        self.roster.send = self.orchestrator.send
         settings, send = ProcessSettings("here 1 2 3"), self.orchestrator.send
-        self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, found, settings)
+        table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
+        self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, table, settings)
         self.engine = LocalEngine()
         self.state = "running"
         self.open_turns: set[TurnId] = set()
@@ -186,10 +209,12 @@ class Stand:
     async def _tell(self, text: str) -> None:
         self.told.append(text)
 
-    def info(self) -> Info:
+    def info(self) -> RuntimeInfo:
         """Little is up here."""
         names = tuple(self.agents.names())
-        return Info(names, ("bash", "read"), (), "demo", (), 0, ("web",), "none", isolated=False, notes=("a note",))
+        return RuntimeInfo(
+            names, ("bash", "read"), (), "demo", (), 0, ("web",), "none", isolated=False, notes=("a note",)
+        )
 
     def start(self, work: object) -> None:
         """Run what an `on_prompt` returned, beside the server."""
@@ -266,7 +291,7 @@ async def served(root: Path, options: WebOptions | None = None) -> AsyncGenerato
         stand = Served(root, tasks)
         tasks.create_task(stand.engine.run(Idle()))
         await stand.engine.started()
-        async with serve(stand, options) as address:
+        async with serve(cast(App, stand), options) as address:
             stand.address = address
             stand.stranger = httpx2.AsyncClient(base_url=address, timeout=20)
             headers = {"Authorization": f"Bearer {options.token}"}

@@ -65,7 +65,7 @@ async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
 async def test_a_command_is_the_owners_wherever_it_is_given(shoal: Served) -> None:
     path = "/api/threads/telegram:7:0/command"
     made = await shoal.client.post(path, json={"text": "/agent create ops"})
-    assert "Made the agent **ops**" in made.json()["answer"]
+    assert "Created the agent **ops**" in made.json()["answer"]
     unknown = await shoal.client.post(path, json={"text": "/nosuch thing"})
     assert unknown.json()["answer"].startswith("There is no command /nosuch")
 

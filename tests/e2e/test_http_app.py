@@ -12,8 +12,7 @@ from tests.e2e.http_stand import TOKEN
 
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage, UserMessage
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
+from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 

@@ -13,7 +13,9 @@ from tests.e2e.http_stand import TOKEN, Served, served
 
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Prompt
-from shoal.surfaces.http.core import ATTACHMENT_BYTES_MAX, BODY_BYTES_MAX, WebOptions
+from shoal.surfaces.http.endpoints import BODY_BYTES_MAX
+from shoal.surfaces.http.routes_files import ATTACHMENT_BYTES_MAX
+from shoal.surfaces.http.server import WebOptions
 
 THREAD = ThreadId("web:lobby:one")
 MESSAGES = f"/api/threads/{THREAD}/messages"

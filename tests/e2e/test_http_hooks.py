@@ -9,13 +9,11 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN
 
-from shoal.domain.calls import Webhook
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import ApprovalRequested
 from shoal.domain.ids import ThreadId
-from shoal.domain.signing import proof, signature
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
+from shoal.domain.webhooks import Webhook, proof, signature
+from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 

@@ -13,7 +13,7 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from shoal.domain.events import AssistantSaid, Failed, RetryScheduled, TextStreamed
 from shoal.domain.ids import CallId
 from shoal.domain.messages import Abort, Author, Prompt, ToolCall
-from shoal.surfaces.http.core import WebOptions
+from shoal.surfaces.http.server import WebOptions
 
 PIXEL = base64.b64encode(b"pixels").decode()
 

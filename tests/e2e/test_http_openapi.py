@@ -12,7 +12,7 @@ from tests.e2e.http_stand import served
 from tests.fuzz.fuzz_http import ENDLESS, LEFT_OUT
 from tests.fuzz.http_app import TOKEN, AppThread
 
-from shoal.domain.tokens import SCOPES
+from shoal.domain.permissions import TOKEN_SCOPES
 from shoal.surfaces.http.openapi import make_document
 from shoal.surfaces.http.server import API
 
@@ -55,7 +55,7 @@ def test_the_document_says_which_tokens_may_make_a_call() -> None:
         operation = DOCUMENT["paths"][endpoint.path.replace(":path}", "}")][endpoint.method.lower()]
         assert operation.get("x-shoal-scopes", []) == list(endpoint.scopes)
         assert ("security" in operation) is endpoint.is_open
-    assert set(DOCUMENT["x-shoal-scopes"]) == set(SCOPES)
+    assert set(DOCUMENT["x-shoal-scopes"]) == set(TOKEN_SCOPES)
 
 
 @pytest.fixture(scope="module")

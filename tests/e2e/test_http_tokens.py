@@ -20,12 +20,14 @@ from shoal.domain.errors import ShoalError
 from shoal.domain.events import AssistantSaid, ToolFinished, TurnStarted
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, is_personal
 from shoal.domain.messages import Author, Caller, Prompt, ToolCall
-from shoal.domain.records import AuditEntry, Commit, NewApproval, NewTrigger
-from shoal.domain.tokens import SCOPES, AccessToken, TokenScope
-from shoal.surfaces.http.compat import chosen_thread, response_id, thread_of_response
+from shoal.domain.permissions import TOKEN_SCOPES, AccessToken, TokenScope
+from shoal.domain.records import AuditEntry, Commit, NewApproval
+from shoal.domain.triggers import NewTrigger
+from shoal.surfaces.http import page
+from shoal.surfaces.http.auth import Principal
 from shoal.surfaces.http.endpoints import Endpoint
-from shoal.surfaces.http.principal import Principal
-from shoal.surfaces.http.server import API, PAGE
+from shoal.surfaces.http.openai_conversation import chosen_thread, response_id, thread_of_response
+from shoal.surfaces.http.server import API
 
 CANARY = "canary-of-the-owners"
 FOREIGN = ThreadId("web:lobby:private")
@@ -126,9 +128,9 @@ def body_of(endpoint: Endpoint) -> object:
 def test_every_call_says_which_tokens_may_make_it() -> None:
     for endpoint in API:
         assert bool(endpoint.scopes) is not endpoint.is_open, endpoint.path
-        assert set(endpoint.scopes) <= set(SCOPES), endpoint.path
+        assert set(endpoint.scopes) <= set(TOKEN_SCOPES), endpoint.path
         assert endpoint.is_open or "admin" in endpoint.scopes, endpoint.path
-    assert all(endpoint.is_open for endpoint in PAGE)
+    assert all(endpoint.is_open for endpoint in page.routes.endpoints)
 
 
 def test_reading_scopes_change_nothing_but_decisions() -> None:

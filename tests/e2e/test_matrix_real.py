@@ -9,13 +9,15 @@ import pytest
 from tests.e2e.matrix_person import Somebody
 from tests.synapse import PASSWORD, Synapse, homeserver
 
-from shoal.chat.matrix.adapter import MatrixAdapter, MatrixSettings
+from shoal.chat.matrix.adapter import MatrixAdapter
 from shoal.domain.clock import SystemClock
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
 from shoal.domain.posts import Button, OutboundPost
-from shoal.testing.contracts.chat_peer import Inbox, Kept, serving
+from shoal.domain.secret import Secret
+from shoal.domain.settings import MatrixSettings
+from shoal.testing.contracts.chat_peer import Inbox, MemorySettings, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]
 APPROVAL = "01" + "K" * 24
@@ -34,7 +36,7 @@ class Stand:
     def __init__(self, synapse: Synapse, folder: Path) -> None:
         self.synapse = synapse
         self.folder = folder
-        self.kept = Kept()
+        self.kept = MemorySettings()
         self.inbox = Inbox()
         self.bot = synapse.person("shoal")
         self.ada = Somebody(synapse.address, synapse.person("ada"), folder / "ada")
@@ -51,7 +53,7 @@ class Stand:
     def make(self, *, seals: bool = True) -> MatrixAdapter:
         """The adapter, as after a start of the process."""
         settings = MatrixSettings(
-            homeserver=self.synapse.address, user=self.bot, password=lambda: PASSWORD, owner=self.ada.id
+            homeserver=self.synapse.address, user=self.bot, password=Secret("value", PASSWORD), owner=self.ada.id
         )
         return MatrixAdapter("matrix", settings, Home(self.folder), self.kept, SystemClock(), seals=seals)
 

@@ -9,7 +9,7 @@ from tests.e2e.page_kit import opened, violations
 from tests.e2e.test_http_tokens import CANARY, FOREIGN, lived_in
 
 from shoal.actors.access_tokens import NewToken
-from shoal.domain.tokens import TokenScope
+from shoal.domain.permissions import TokenScope
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("page")]
 

@@ -9,12 +9,17 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
+from shoal.domain.agents import (
+    Hook,
+    Process,
+    ProcessEnd,
+    ProcessSpec,
+)
 from shoal.domain.clock import iso
 from shoal.domain.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
 from shoal.domain.ids import CallId, ThreadId
 from shoal.domain.messages import Author, Prompt, ToolCall
-from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
-from shoal.domain.records import NewTrigger
+from shoal.domain.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.tools.mcp.pins import Definition, definition_digest, definition_text
 
@@ -153,7 +158,7 @@ async def test_a_process_of_a_real_server_shows_its_end_and_output(browser: Brow
         )
         process = Process("01p", spec, "running", "somewhere", "", started_at=now, seen_at=now)
         assert await stand.store.processes.add(process, 5)
-        await stand.store.processes.end("01p", Ending("exited", 2))
+        await stand.store.processes.end("01p", ProcessEnd("exited", 2))
         log = stand.processes.log_path(process)
         log.parent.mkdir(parents=True)
         log.write_text("compiling\nerror: no such file\n", encoding="utf-8")

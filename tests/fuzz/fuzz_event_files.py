@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.testing.clock import ManualClock
-from shoal.triggers.event_files import EventFiles
+from shoal.triggers.files import EventFiles
 from tests.fuzz.inputs import Json, any_text, json_bytes
 from tests.fuzz.target import Attempt
 from tests.unit.triggers.test_service import Stand

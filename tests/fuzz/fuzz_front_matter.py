@@ -5,8 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shoal.turn.frontmatter import Problem, parse_document
-from shoal.turn.skills import Skill, parse_skill
+from shoal.turn.skills import FrontMatterError, Skill, parse_document, parse_skill
 from tests.fuzz.inputs import any_text, damaged
 from tests.fuzz.target import Attempt
 
@@ -29,7 +28,7 @@ def attempt(source: random.Random) -> None:
     text = damaged(source, source.choice(SAMPLES).encode()).decode(errors="replace")
     if source.random() < 0.2:
         text = f"---\nname: tide\ndescription: {any_text(source)}\n{any_text(source)}\n---\n{any_text(source)}"
-    with suppress(Problem):
+    with suppress(FrontMatterError):
         parse_document(text)
     found = parse_skill(Path("/skills/tide/SKILL.md"), text, "agent")
     if isinstance(found, Skill):

@@ -38,7 +38,7 @@ from shoal.domain.messages import AssistantMessage, Author, ModelMessage, ToolCa
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import TurnState, next_move
 from shoal.permissions.taint import taint_of
-from shoal.store import rows
+from shoal.store.appends import event as stored_event
 from tests.fuzz.inputs import any_text, damaged, damaged_json
 from tests.fuzz.target import Attempt
 
@@ -125,6 +125,6 @@ def _check_row(source: random.Random, event: Event) -> None:
     text = damaged(source, body).decode(errors="replace")
     kind = source.choice([event.type, event.type, source.choice(list(EVENT_CLASSES)), "unknown"])
     try:
-        rows.event(THREAD, (event.seq, event.turn, kind, to_micros(event.at), text))
+        stored_event(THREAD, (event.seq, event.turn, kind, to_micros(event.at), text))
     except StoreCorrupt:
         return

@@ -4,11 +4,12 @@ import random
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Literal
 
-from shoal.delivery.render import pieces_of
-from shoal.domain.markup import measure, render_markup
-from shoal.domain.posts import ChatLimits, Markup
+from shoal.delivery.pieces import pieces_of
+from shoal.domain.markup import render_markup
+from shoal.domain.posts import ChatLimits
+from tests.dialects import DIALECTS
 from tests.fuzz.inputs import any_text
 from tests.fuzz.target import Attempt
 
@@ -56,11 +57,11 @@ def _names_language(text: str, word: str) -> bool:
 def attempt(source: random.Random) -> None:
     """See the module."""
     text, words = _text(source)
-    for markup in get_args(Markup):
-        rendered = render_markup(text, markup)
+    for markup, dialect in DIALECTS.items():
+        rendered = render_markup(text, dialect)
         missing = [word for word in words if word not in rendered and not _names_language(text, word)]
         assert not missing, f"{markup} lost {missing} of {text!r}"
-        limits = ChatLimits(text_chars_max=source.randint(400, 900), markup=markup, text_unit=source.choice(_UNITS))
+        limits = ChatLimits(text_chars_max=source.randint(400, 900), markup=dialect, text_unit=source.choice(_UNITS))
         for piece in pieces_of(text, limits):
-            length = measure(render_markup(piece, markup), limits)
+            length = limits.rendered_length(piece)
             assert length <= limits.text_chars_max or len(piece) <= 64, f"{markup}: {length} of {piece!r}"

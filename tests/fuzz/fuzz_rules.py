@@ -6,10 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from shoal.domain.permissions import Action
-from shoal.permissions.automaton import Automaton
-from shoal.permissions.engine import decide, hidden
-from shoal.permissions.pattern import PatternRefused, Program
-from shoal.permissions.rules import Profile, ProfileSource
+from shoal.permissions.patterns import Automaton, PatternRefused, Program
+from shoal.permissions.profiles import Profile, ProfileSource, decide, hidden
 from tests.fuzz.target import Attempt
 
 _SINGLE = list("ab.*+?()[]{}|^$\\1,-:!=<>sdwbAZ ")

@@ -7,20 +7,25 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain.foreign import UNREADABLE
 from shoal.domain.messages import ModelDone, ModelFailed, ModelRequest, ToolMessage, UserMessage
-from shoal.providers.anthropic import AnthropicWire
+from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.anthropic import AnthropicMessages
+from shoal.providers.api_protocol import AnswerContext, ApiProtocol, Quirks
 from shoal.providers.failures import failure_in_stream
-from shoal.providers.gemini import GeminiWire
-from shoal.providers.openai import OpenAiWire
-from shoal.providers.openai_responses import ResponsesWire
-from shoal.providers.sse import EventParser
-from shoal.providers.wire import Asked, Quirks, Wire
+from shoal.providers.gemini import GeminiContents
+from shoal.providers.http_provider import EventParser
+from shoal.providers.openai import OpenAiChat
+from shoal.providers.openai_responses import OpenAiResponses
 from tests.fuzz.inputs import NESTED, damaged, damaged_json
 from tests.fuzz.target import Attempt
 
 STREAMS = Path(__file__).parents[1] / "contracts" / "streams"
-WIRES = {"anthropic": AnthropicWire, "gemini": GeminiWire, "openai": OpenAiWire, "openai-responses": ResponsesWire}
+PROTOCOLS = {
+    "anthropic": AnthropicMessages,
+    "gemini": GeminiContents,
+    "openai": OpenAiChat,
+    "openai-responses": OpenAiResponses,
+}
 _ENDS = (b"\n", b"\r\n", b"\r")
 
 
@@ -36,7 +41,7 @@ def target() -> Generator[Attempt]:
         events = _cut_anywhere(source, content)
         if source.random() < 0.7:
             events = [_damaged_event(source, event) if source.random() < 0.3 else event for event in events]
-        _answer(WIRES[name](), events)
+        _answer(PROTOCOLS[name](), events)
 
     yield attempt
 
@@ -64,10 +69,10 @@ def _damaged_event(source: random.Random, event: bytes) -> bytes:
     return damaged(source, event) if source.random() < 0.9 else b'{"x":' + b"[" * NESTED
 
 
-def _answer(wire: Wire, events: list[bytes]) -> None:
+def _answer(protocol: ApiProtocol, events: list[bytes]) -> None:
     """Read the events; an answer has to be something that can be sent back."""
     count = iter(range(1_000_000))
-    reader = wire.reader(Asked("p", f"{wire.kind}:p", frozenset(), lambda: f"new{next(count)}"))
+    reader = protocol.reader(AnswerContext("p", f"{protocol.kind}:p", frozenset(), lambda: f"new{next(count)}"))
     for event in events:
         if reader.failure is None:
             try:
@@ -83,4 +88,4 @@ def _answer(wire: Wire, events: list[bytes]) -> None:
     assert len({call.id for call in calls}) == len(calls), calls
     results = tuple(ToolMessage(call.id, call.name, "ok") for call in calls)
     request = ModelRequest("m", "system", (UserMessage("hi"), result.message, *results))
-    msgspec.json.decode(wire.encode(request, Quirks(), {}).content)
+    msgspec.json.decode(protocol.encode(request, Quirks(), {}).content)

@@ -6,9 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 
-from shoal.domain.addresses import literal, parse_target, why_refused
 from shoal.domain.errors import FetchError, ToolError
-from shoal.domain.web import Fetched
+from shoal.domain.web import Fetched, literal, parse_target, why_refused
 from shoal.tools.builtin.web import brave_results, duckduckgo_results, page_text, untrusted
 from tests.fuzz.inputs import Json, any_text, damaged, json_bytes
 from tests.fuzz.target import Attempt

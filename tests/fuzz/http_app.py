@@ -7,8 +7,7 @@ from pathlib import Path
 
 from shoal.app import open_app
 from shoal.config import load_config
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
+from shoal.surfaces.http.server import WebOptions, serve
 
 TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 

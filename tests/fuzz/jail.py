@@ -23,7 +23,7 @@ import msgspec
 
 from shoal.domain.ports import Command, Mount
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.limits import Limits
+from shoal.sandbox.limits import CommandLimits
 from tests.fuzz import inside
 from tests.fuzz.target import Missing
 
@@ -246,7 +246,7 @@ def jail(template: Path, folder: Path, environment: Mapping[str, str], processor
         f"{interpreter} -I -S -B /jail/program/inside.py"
     )
     command = Command(text, folder / "workspace", mounts, env=tuple(environment.items()))
-    limits = Limits(cpu_seconds_max=0, processes_max=0, file_bytes_max=10_000_000)
+    limits = CommandLimits(cpu_seconds_max=0, processes_max=0, file_bytes_max=10_000_000)
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         sandbox = AsyncExitStack()

@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.chat.discord import inbound as discord
-from shoal.chat.google_chat import inbound as google_chat
-from shoal.chat.slack import inbound as slack
-from shoal.chat.teams import inbound as teams
-from shoal.chat.telegram.inbound import Message, Update, User, file_of, is_addressed, prompt_of, thread_of
-from shoal.chat.webhook import wire as webhook
+from shoal.chat import webhook
+from shoal.chat.discord import receive as discord
+from shoal.chat.discord.wire import DiscordChannel, DiscordMessage
+from shoal.chat.google_chat import wire as google_chat
+from shoal.chat.slack import receive as slack
+from shoal.chat.slack.wire import EventCall, SlackBot
+from shoal.chat.teams import wire as teams
+from shoal.chat.telegram import wire as telegram
 from shoal.domain.errors import ShoalError
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE
 from tests.fuzz.inputs import Json
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -74,17 +76,17 @@ _TELEGRAM: tuple[Json, ...] = (
 
 def _telegram(body: bytes) -> None:
     try:
-        update = msgspec.json.decode(body, type=Update)
+        update = msgspec.json.decode(body, type=telegram.Update)
     except UNREADABLE:
         return
     query = update.callback_query
     for message in (update.message, update.edited_message, query.message if query is not None else None):
-        if isinstance(message, Message):
-            me = User(9, username="shoal_bot")
-            prompt_of("telegram", message, me)
-            is_addressed(message, me)
-            thread_of("telegram", message)
-            file_of(message)
+        if message is not None:
+            me = telegram.TelegramUser(9, username="shoal_bot")
+            telegram.prompt_of("telegram", message, me)
+            telegram.is_addressed(message, me)
+            telegram.thread_of("telegram", message)
+            telegram.file_of(message)
 
 
 _DISCORD: tuple[Json, ...] = (
@@ -111,13 +113,13 @@ _DISCORD: tuple[Json, ...] = (
 
 def _discord(body: bytes) -> None:
     try:
-        message = msgspec.json.decode(body, type=discord.Message)
+        message = msgspec.json.decode(body, type=DiscordMessage)
     except UNREADABLE:
         return
     if not discord.is_said(message, "9"):
         return
     discord.is_addressed(message, "9")
-    place = discord.place_of(discord.Channel(message.channel_id, type=0), message.guild_id)
+    place = discord.place_of(DiscordChannel(message.channel_id, type=0), message.guild_id)
     discord.prompt_of(discord.thread_of("discord", place, message.id, "native"), message, "9")
 
 
@@ -150,11 +152,11 @@ _SLACK: tuple[Json, ...] = (
 
 def _slack(body: bytes) -> None:
     try:
-        call = msgspec.json.decode(body, type=slack.EventCall)
+        call = msgspec.json.decode(body, type=EventCall)
     except UNREADABLE:
         return
     call.is_of("T1")
-    me = slack.Me("U9", "B9", "T1")
+    me = SlackBot("U9", "B9", "T1")
     if call.event is not None:
         slack.is_about_message(call.event)
         slack.was_said(call.event, me)
@@ -183,9 +185,9 @@ def _webhook(body: bytes) -> None:
         call = msgspec.json.decode(body, type=webhook.Call)
     except UNREADABLE:
         return
-    if isinstance(call, webhook.Said):
+    if isinstance(call, webhook.MessageCall):
         webhook.prompt_of("web-hook", call, NOW, agent="", joins=False)
-    elif not isinstance(call, webhook.Clicked):
+    elif not isinstance(call, webhook.ClickCall):
         webhook.revision_of("web-hook", call)
 
 
@@ -222,7 +224,7 @@ _TEAMS: tuple[Json, ...] = (
 
 def _teams(body: bytes) -> None:
     try:
-        activity = msgspec.json.decode(body, type=teams.Activity)
+        activity = msgspec.json.decode(body, type=teams.TeamsActivity)
     except UNREADABLE:
         return
     teams.is_of_bot(activity)
@@ -266,15 +268,15 @@ def _google_chat(body: bytes) -> None:
         push.message.content()
         return
     try:
-        event = msgspec.json.decode(body, type=google_chat.Event)
-        changes = msgspec.json.decode(body, type=google_chat.Changes)
+        event = msgspec.json.decode(body, type=google_chat.ChatEvent)
+        changes = msgspec.json.decode(body, type=google_chat.SpaceChanges)
     except UNREADABLE:
         return
     google_chat.pressed_in(event)
     google_chat.command_of(event)
     messages, reactions = changes.found()
     for reaction in reactions:
-        google_chat.beginning_of("google_chat", google_chat.channel_of(google_chat.message_name(reaction.name)))
+        google_chat.channel_of(google_chat.message_name(reaction.name))
     for message in messages:
         google_chat.prompt_of("google_chat", message, event.space, NOW)
 

@@ -12,8 +12,8 @@ import msgspec
 from tests import processes
 from tests.processes import Process, process
 
-from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import SystemClock
+from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.model import FakeModel
 from shoal.testing.platforms import discord_world, matrix, matrix_world, slack_methods, slack_wire, telegram
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord

@@ -15,7 +15,7 @@ from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.sandbox.host import HostSandbox
-from shoal.store.script import Driver
+from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.crash import OneModel, World, serve_forked
 from shoal.testing.faults import KillingDriver, Side

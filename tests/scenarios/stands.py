@@ -7,8 +7,8 @@ from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from shoal.chat.commands import press, take_in
 from shoal.chat.discord.adapter import DiscordAdapter
+from shoal.chat.inbox import press, submit
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction
 from shoal.domain.ports import ChatAdapter, InboxPort
@@ -169,11 +169,11 @@ class FakeStand(Stand):
         prompt = self._prompt(thread, text, user, key)
         files = (self._kept(*file),) if file is not None else ()
         fields = {"reply_to": reply_to, "joins": bool(reply_to), "attachments": files}
-        await take_in(replace(prompt, **fields), "", self._inbox)
+        await submit(replace(prompt, **fields), "", self._inbox)
 
     async def asks(self, line: str, channel: str, user: str) -> Look:
         prompt = self._prompt(self.thread(channel), line, user, self.clock.new_id())
-        told = (await take_in(prompt, "", self._inbox)).replace("**", "").replace("`", "")
+        told = (await submit(prompt, "", self._inbox)).replace("**", "").replace("`", "")
         return lambda: told
 
     async def clicks(self, seen: Seen, label: str, user: str) -> Look:

@@ -11,11 +11,11 @@ from tests.scenarios.kit import Door, calls, echo, echoes
 from shoal.actors.actor import ABORTED_CALL
 from shoal.domain.events import Cleared, Revised, ToolFinished
 from shoal.domain.messages import Author
-from shoal.store.script import Driver, Script
+from shoal.store.driver import Driver, Script
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
-from shoal.turn.tool_step import SKIPPED
+from shoal.turn.loop import SKIPPED
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Moment:
 
     async def write(self, script: Script[T]) -> T:
         happens = self.happens
-        if happens is not None and inspect.isgenerator(script) and script.gi_code.co_name == "_commit":
+        if happens is not None and inspect.isgenerator(script) and script.gi_code.co_name == "commit":
             self.happens = None
             await happens()
         return await self.driver.write(script)

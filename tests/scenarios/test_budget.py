@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls, echo
 
+from shoal.domain.commands import CommandRequest
 from shoal.domain.events import LimitReached, TurnFinished, TurnStarted
-from shoal.domain.messages import Usage
-from shoal.domain.permissions import Audience
+from shoal.domain.messages import Author, Usage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
@@ -221,6 +221,7 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
     async with scenario(tmp_path, FakeModel(used("hello", 7)), settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        status = await world.app.orchestrator.status(world.ada.thread, Audience())
+        author, now = Author("ada", trusted=True), world.app.clock.now()
+        status = await world.app.commands.command(CommandRequest(world.ada.thread, author, "status", "", "k", now))
         assert "Today all together: 1 model call, 7 tokens." in status
         assert "Left: 999,993 of 1,000,000 tokens (all together today)." in status

@@ -15,7 +15,7 @@ from shoal.domain.events import TurnFinished, UserSaid
 from shoal.domain.messages import Author, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.posts import OutboundPost
-from shoal.domain.records import NewTrigger
+from shoal.domain.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen

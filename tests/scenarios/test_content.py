@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.test_approvals import made, results
-from tests.scenarios.test_taint import Page, asked, call
+from tests.scenarios.test_taint import asked, call, time_page
 
 from shoal.agents.folder import make_folder
 from shoal.app import Doubles, open_app
 from shoal.config import load_config
-from shoal.domain.children import is_child
+from shoal.domain.agents import is_child
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import Forbidden, InvalidInput
 from shoal.domain.events import ToolFinished
@@ -336,7 +336,7 @@ async def test_it_holds_for_who_is_trusted_as_far_as_who_gave_it(
 async def test_it_does_not_hold_in_a_turn_that_is_tainted(tmp_path: Path) -> None:
     list_it = call("bash", command="ls")
     model = FakeModel(list_it, "listed", call("time_page"), list_it)
-    async with scenario(tmp_path, model, profile="standard", tools=(Page(),), settings=PAGES) as world:
+    async with scenario(tmp_path, model, profile="standard", tools=(time_page,), settings=PAGES) as world:
         await world.ada.says("go")
         await asks(world, 1)
         await decides(world, whole_thread=True)
@@ -356,7 +356,7 @@ PAGES = {
 async def test_it_does_not_hold_for_a_marked_file(tmp_path: Path) -> None:
     rewrite = call("write", path="build.py", content="print('good')\n")
     model = FakeModel(BUILD, "ran", call("time_page"), rewrite, "written", BUILD)
-    async with scenario(tmp_path, model, tools=(Page(),), settings=PAGES) as world:
+    async with scenario(tmp_path, model, tools=(time_page,), settings=PAGES) as world:
         put(world, {"build.py": "print('good')\n"})
         await world.ada.says("go")
         await asks(world, 1)
@@ -411,7 +411,7 @@ async def test_beyond_the_limits_of_what_is_read_it_can_only_be_allowed_once(tmp
 async def test_a_marked_script_is_asked_for_where_a_rule_allows_it(tmp_path: Path, name: str, command: str) -> None:
     write = call("write", path=name, content="echo hostile\n")
     model = FakeModel(call("time_page"), write, "written", call("bash", command=command), "done")
-    async with scenario(tmp_path, model, tools=(Page(),), profile="open") as world:
+    async with scenario(tmp_path, model, tools=(time_page,), profile="open") as world:
         await world.ada.says("read the page")
         await world.ada.sees("written")
         await world.app.orchestrator.clear(world.ada.thread, "ada")
@@ -423,7 +423,7 @@ async def test_names_links_and_rights_that_change_leave_a_mark_where_it_is(tmp_p
     write = call("write", path="notes.md", content="hostile\n")
     touch = call("bash", command="touch -d yesterday notes.md; mkdir -p sub")
     model = FakeModel(call("time_page"), write, "written", touch, "touched", call("read", path="notes.md"), "done")
-    async with scenario(tmp_path, model, tools=(Page(),), profile="open") as world:
+    async with scenario(tmp_path, model, tools=(time_page,), profile="open") as world:
         await world.ada.says("read the page")
         await world.ada.sees("written")
         await world.app.orchestrator.clear(world.ada.thread, "ada")
@@ -441,7 +441,7 @@ async def test_names_links_and_rights_that_change_leave_a_mark_where_it_is(tmp_p
 )
 async def test_a_tainted_turn_reads_no_folder_with_a_secret_in_it(tmp_path: Path, command: str, is_asked: bool) -> None:
     model = FakeModel(call("time_page"), call("bash", command=command), "done")
-    async with scenario(tmp_path, model, tools=(Page(),), profile="open") as world:
+    async with scenario(tmp_path, model, tools=(time_page,), profile="open") as world:
         put(world, {"sub/.env": "KEY=1\n", "docs/token.py": "x\n", "plain.txt": "x\n"})
         await world.ada.says("read the page")
         if is_asked:

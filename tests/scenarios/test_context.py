@@ -1,6 +1,7 @@
 """What the model sees over a long conversation: a stable beginning, summaries in time, a window that rolls."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,11 +14,10 @@ from shoal.domain.events import Compacted, Event, Failed, TurnFinished, TurnStar
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, ModelMessage, ModelRequest, Prompt, ToolMessage
 from shoal.domain.records import Commit, Committed, Lease
-from shoal.store.journal import JournalView
+from shoal.store.journal import Journal
 from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
-from shoal.turn.session import Projector
 
 PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
 
@@ -115,9 +115,9 @@ async def test_a_message_that_another_process_has_taken_in_ends_a_background_sum
 
 
 class Slow:
-    """A projector that waits."""
+    """Writes readable files when it may."""
 
-    def __init__(self, inner: Projector) -> None:
+    def __init__(self, inner: Callable[[ThreadId, list[Event]], Awaitable[None]]) -> None:
         self.reached, self.gate = asyncio.Event(), asyncio.Event()
         self._inner = inner
 
@@ -125,7 +125,7 @@ class Slow:
         """Write them down when the gate opens."""
         self.reached.set()
         await self.gate.wait()
-        await self._inner.project(thread, events)
+        await self._inner(thread, events)
 
 
 async def test_a_message_that_comes_right_before_a_background_summary_does_not_wait_for_it(tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ async def test_a_message_that_comes_right_before_a_background_summary_does_not_w
             await world.happens(world.ada.thread, "turn_finished", number)
         while world.app.orchestrator.running:
             await world.app.clock.sleep(0.02)
-        parts = world.app.orchestrator._parts
-        slow = Slow(parts.projector)
+        services = world.app.orchestrator._services
+        slow = Slow(services.project)
         world.app.orchestrator._actors.clear()
-        world.app.orchestrator._parts = msgspec.structs.replace(parts, projector=slow)
+        world.app.orchestrator._services = msgspec.structs.replace(services, project=slow.project)
         await world.ada.says(f"part {turns}: {PARAGRAPH}")
         await slow.reached.wait()
         await world.ada.says("urgent")
@@ -298,7 +298,7 @@ async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> Non
         assert cached / sent >= 0.95
 
 
-class FullOnce(JournalView):
+class FullOnce(Journal):
     """A journal whose disk is full when the first turn is to be opened."""
 
     is_full = True

@@ -8,14 +8,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from shoal.actors.door import OWNER_IN
+from shoal.actors.access_gate import OWNER_IN
 from shoal.domain.errors import StoreCorrupt
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
+from shoal.maintenance import HEALTH_CHECK_SECONDS
+from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
-from shoal.upkeep import HEALTH_CHECK_SECONDS
 
 TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 MESSAGES = "/api/threads/web:lobby:one/messages"

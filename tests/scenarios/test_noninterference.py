@@ -25,10 +25,10 @@ from tests.noninterference import (
 from tests.scenarios.scene import playing
 from tests.scenarios.stands import Stand
 
-from shoal.chat.commands import parse_command
+from shoal.chat.inbox import parse_command
 from shoal.domain.commands import COMMANDS
-from shoal.domain.foreign import is_untrusted_block
 from shoal.domain.messages import ToolMessage, Usage
+from shoal.domain.untrusted import is_untrusted_block
 from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen

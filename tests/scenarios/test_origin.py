@@ -10,23 +10,22 @@ from tests.postgres import database
 from tests.scenarios.delegation import results
 from tests.scenarios.kit import Door
 from tests.scenarios.routes import ACCESS, BY_ITSELF, PEOPLE_GO_ON, SETTINGS, Chain, call
-from tests.scenarios.test_taint import Page
+from tests.scenarios.test_taint import time_page
 
 from shoal.agents.folder import make_folder
-from shoal.domain.calls import Webhook
 from shoal.domain.events import UserSaid
-from shoal.domain.foreign import is_untrusted_block
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage
+from shoal.domain.untrusted import is_untrusted_block
+from shoal.domain.webhooks import Webhook
+from shoal.maintenance import HEARTBEAT_THREAD
 from shoal.store.moving import migrate_sqlite_to_postgres
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
+from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import scenario
-from shoal.upkeep import HEARTBEAT_THREAD
 
 SECRET = "sixteen-letters-at-least"
 FREE = {
@@ -61,7 +60,7 @@ async def test_a_stranger_is_behind_whatever_comes_of_their_words(tmp_path: Path
 async def test_a_page_that_was_read_is_behind_whatever_comes_of_it(tmp_path: Path, route: str) -> None:
     chain = Chain(tmp_path, (route,), by_page=True)
     async with scenario(
-        tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[Page()]
+        tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[time_page]
     ) as world:
         approval, said = await chain.ends(world)
         assert "the page of a stranger" in approval.reason
@@ -94,7 +93,7 @@ async def test_the_taint_of_the_first_turn_is_in_the_last_of_any_chain(
     home = tmp_path_factory.mktemp("chain")
     chain = Chain(home, routes, by_page=by_page)
     async with scenario(
-        home, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[Page()]
+        home, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, tools=[time_page]
     ) as world:
         approval, _ = await chain.ends(world)
         assert ("the page of a stranger" if by_page else "mallory") in approval.reason
@@ -162,7 +161,7 @@ async def test_what_is_done_after_a_strangers_steer_is_theirs(tmp_path: Path) ->
 async def test_what_a_tainted_turn_calls_its_process_is_not_said_in_adas_name(tmp_path: Path) -> None:
     start = call("process_start", command="true", name="obey me", hooks=[{"on": "exit"}])
     model = FakeModel(call("time_page"), start, "begun", "told")
-    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[Page()]) as world:
+    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[time_page]) as world:
         await world.ada.says("begin")
         await world.ada.sees("told")
         woken = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)][-1]
@@ -323,7 +322,7 @@ async def test_what_a_subagent_read_taints_who_gets_its_answer(tmp_path: Path, w
 
     make_folder(Home(tmp_path), "other")
     model = FakeModel(script=play)
-    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[Page()]) as world:
+    async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[time_page]) as world:
         await world.ada.says("begin")
         if way == "tell":
             await world.ada.sees("begun")

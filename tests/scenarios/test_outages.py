@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.scenarios.kit import in_time
 
-from shoal.chat.commands import press
+from shoal.chat.inbox import press
 from shoal.domain.events import Failed, RetryScheduled, TurnFinished
 from shoal.domain.messages import Author
-from shoal.domain.records import NewTrigger
+from shoal.domain.triggers import NewTrigger
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Refusal
 from shoal.testing.model.script import Seen
@@ -128,13 +128,13 @@ async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) ->
         await in_time(clock, world.happens(world.ada.thread, "retry_scheduled", 2), 1)
         assert await world.ada.asks("/retry demo/other") == "Trying again."
         await world.ada.sees("demo/other says hello")
-        assert await world.ada.asks("/retry") == "I do not wait for a model here."
+        assert await world.ada.asks("/retry") == "I am not waiting for a model here."
 
         await world.ada.says("two")
         stop = (await in_time(clock, world.ada.sees("Your message is kept"), 1)).buttons[-1]
-        assert await press(stop.value, world.ada.thread, ADA, world.app.orchestrator) == "Stopping."
+        assert await press(stop.value, world.ada.thread, ADA, world.app.inbox) == "Stopping."
         assert [one.outcome for one in await finished(world, 2)] == ["done", "aborted"]
-        assert await press(stop.value, world.ada.thread, ADA, world.app.orchestrator) == "That is over."
+        assert await press(stop.value, world.ada.thread, ADA, world.app.inbox) == "That is over."
 
 
 async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tests.scenarios.kit import Door, calls
 from tests.scenarios.scene import Scene, playing
 from tests.scenarios.stands import Stand
 
-from shoal.agents.info import info_lines
+from shoal.agents.registry import info_lines
 from shoal.domain.events import Steered, UserSaid
 from shoal.testing.model import FakeModel, Seen
 
@@ -62,7 +62,7 @@ async def test_bindings_outlive_a_restart_and_end_with_unbind(tmp_path: Path, st
         await scene.ada.asks("/agent bind deck", where=stand.harbour)
     async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
         assert await answer(scene, stand.harbour) == "deck by demo"
-        assert "no agent any more" in await scene.ada.asks("/agent unbind", where=stand.harbour)
+        assert "no longer bound to an agent" in await scene.ada.asks("/agent unbind", where=stand.harbour)
         assert await answer(scene, stand.harbour) == "main by demo"
         assert "bound to no agent" in await scene.ada.asks("/agent unbind", where=stand.harbour)
 
@@ -152,7 +152,7 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
         assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {name}")
         await scene.until(lambda: scene.app.engine.running == 0)
         assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {name}")
-        assert (await scene.bob.asks(f"/thread kill {name}")).startswith("Nothing runs")
+        assert (await scene.bob.asks(f"/thread kill {name}")).startswith("Nothing is running")
         assert "There is no thread nosuch" in await scene.bob.asks("/thread kill nosuch")
         assert door.left == 0
 

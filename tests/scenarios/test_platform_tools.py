@@ -13,7 +13,7 @@ from tests.scenarios.test_taint_sources import PAGE, Web
 
 import shoal
 from shoal.testing.model import FakeModel, Reply
-from shoal.tools.builtin.web import ReadUrlTool
+from shoal.tools.builtin.web import read_url_tool
 
 ODD = Path(__file__).parents[1] / "unit" / "tools" / "mcp_servers" / "odd_server.py"
 CURL = calls("bash", arguments='{"command": "curl https://example.org"}')
@@ -46,7 +46,7 @@ async def test_what_a_page_says_taints_and_the_card_names_it(tmp_path: Path, sta
     model = FakeModel(does("read_url", url="https://evil.example/notes"), CURL, "I do not.")
     async with playing(stand, tmp_path, model) as scene:
         scene.app.tools.remove("read_url")
-        scene.app.tools.add(ReadUrlTool(Web(PAGE, "text/html")))
+        scene.app.tools.add(read_url_tool(Web(PAGE, "text/html")))
         await scene.bob.says("read it")
         card = await scene.bob.sees("curl https://example.org")
         assert "the page https://evil.example/notes" in card.text

@@ -9,9 +9,8 @@ from tests.scenarios.kit import calls, in_time
 from tests.scenarios.scene import STEP_SECONDS, Scene, playing
 from tests.scenarios.stands import Stand
 
-from shoal.domain.calls import Webhook
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
+from shoal.domain.webhooks import Webhook
+from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import FakeModel, Reply
 
 SECRET = "a secret that both of us know"

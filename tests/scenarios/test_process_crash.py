@@ -8,7 +8,7 @@ import pytest
 from tests.forks import ForkServer, fork_server
 from tests.scenarios.process_life import Life
 
-from shoal.sandbox.found import identity_of
+from shoal.sandbox.processes import identity_of
 from shoal.testing.crash import World
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from shoal.domain.processes import Process
-from shoal.sandbox.found import is_alive
+from shoal.domain.agents import Process
+from shoal.sandbox.processes import is_alive
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.records import Fate
+from shoal.domain.records import DeliveryStatus
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
@@ -42,7 +42,7 @@ async def test_old_rows_go_and_the_conversation_goes_on(tmp_path: Path, days: in
             await passes(world, clock, wait)
         turns = [event.turn for event in await world.journal() if event.type == "turn_finished"]
         fates = [await world.app.store.outbox.fate(f"{turn}:reply") for turn in turns]
-        assert fates == [None if days else Fate("sent"), Fate("sent")]
+        assert fates == [None if days else DeliveryStatus("sent"), DeliveryStatus("sent")]
         assert (await world.ada.says("two", message_id="two")).status == "duplicate"
         await world.ada.says("three", message_id="three")
         await world.ada.sees("three")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.delegation import results
 
-from shoal.domain.commands import Asked
+from shoal.domain.commands import CommandRequest
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Author
 from shoal.testing.model import Call, FakeModel, Reply
@@ -33,8 +33,10 @@ def log_of(folder: Path) -> list[str]:
 
 async def undo(world: World) -> str:
     thread = make_thread_id("web", "lobby", "x")
-    return await world.app.orchestrator.command(
-        Asked(thread, Author("owner", trusted=True), "agent", "undo main", "k", world.app.clock.now(), direct=True)
+    return await world.app.commands.command(
+        CommandRequest(
+            thread, Author("owner", trusted=True), "agent", "undo main", "k", world.app.clock.now(), direct=True
+        )
     )
 
 

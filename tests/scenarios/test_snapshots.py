@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.kit import Door, calls
-from tests.scenarios.test_taint import Page
+from tests.scenarios.test_taint import time_page
 
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import UserSaid
@@ -138,7 +138,7 @@ async def test_the_model_that_describes_is_told_what_is_not_to_be_trusted(
 ) -> None:
     """`marked`: what was said, and what a tool returned."""
     model = FakeModel(Reply(calls=(Call(tool, "{}"),)), "heard", "About it.")
-    async with scenario(tmp_path, model, tools=[Page()]) as world:
+    async with scenario(tmp_path, model, tools=[time_page]) as world:
         asked = Prompt(
             world.ada.thread, "k", "hello", author, world.app.clock.now(), message_id="k", tainted_by=tainted_by
         )

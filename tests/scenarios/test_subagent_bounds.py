@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.kit import echo
-from tests.scenarios.test_taint import Page, call
+from tests.scenarios.test_taint import call, time_page
 
 from shoal.domain.events import ApprovalRequested
 from shoal.domain.ids import ThreadId
@@ -75,7 +75,7 @@ async def test_a_child_has_no_tool_that_its_parent_lacks(tmp_path: Path) -> None
 
 async def test_a_child_of_a_tainted_turn_is_tainted(tmp_path: Path) -> None:
     model = cast(plan=[call("time_page"), delegates("subagent", "job"), "done"], job=[CURL, "fetched"])
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("plan it")
         await world.ada.sees("curl https://example.com/")
         (child,) = await children_of(world)
@@ -87,7 +87,7 @@ async def test_a_child_of_a_tainted_turn_is_tainted(tmp_path: Path) -> None:
 
 async def test_what_a_tainted_child_answers_taints_its_parent(tmp_path: Path) -> None:
     model = cast(plan=[delegates("subagent", "job"), CURL, "done"], job=[call("time_page"), "a summary"])
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("plan it")
         request = await asked(world, world.ada.thread)
         assert "stranger" in request.reason

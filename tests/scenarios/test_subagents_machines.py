@@ -11,7 +11,7 @@ from tests.postgres import database
 from tests.processes import Entry, Process, process, until
 from tests.scenarios.delegation import cast, delegates
 
-from shoal.sandbox.found import identity_of
+from shoal.sandbox.processes import identity_of
 from shoal.testing.model import Call, FakeModel, Reply
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]

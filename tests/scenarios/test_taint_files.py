@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.scenarios.test_taint import Page, asked, call
+from tests.scenarios.test_taint import asked, call, time_page
 
 from shoal.domain.events import ToolFinished
 from shoal.domain.messages import Attachment, Author, Prompt
@@ -50,7 +50,7 @@ async def steered(world: World) -> None:
 )
 async def test_what_a_steered_turn_wrote_taints_who_reads_it(tmp_path: Path, write: Reply) -> None:
     model = FakeModel(call("time_page"), write, "written", READ, CURL)
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
         await world.ada.says("go on")
         await world.ada.is_asked()
@@ -90,7 +90,7 @@ async def test_what_a_steered_turn_wrote_taints_who_reads_it(tmp_path: Path, wri
 )
 async def test_every_way_of_reading_it_taints(tmp_path: Path, read: Reply) -> None:
     model = FakeModel(call("time_page"), WRITE, "written", read, "done")
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
         await world.ada.says("go on")
         await world.ada.sees("done")
@@ -112,7 +112,7 @@ async def test_every_way_of_reading_it_taints(tmp_path: Path, read: Reply) -> No
 async def test_nothing_else_taints(tmp_path: Path, read: Reply) -> None:
     clean_file(tmp_path, "plain.md")
     model = FakeModel(call("time_page"), WRITE, "written", read, CURL, "done")
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
         await world.ada.says("go on")
         await world.ada.sees("done")
@@ -133,7 +133,7 @@ async def test_nothing_else_taints(tmp_path: Path, read: Reply) -> None:
 async def test_no_program_that_is_not_known_runs_it_unasked(tmp_path: Path, command: str) -> None:
     run = call("bash", command=command)
     model = FakeModel(call("time_page"), WRITE, "written", run, "done")
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
         await world.ada.says("go on")
         await world.ada.is_asked()
@@ -151,7 +151,7 @@ async def test_no_program_that_is_not_known_runs_it_unasked(tmp_path: Path, comm
 async def test_a_process_is_tainted_by_what_it_reads_later(tmp_path: Path, command: str, hook: dict[str, str]) -> None:
     start = Reply(calls=(Call("process_start", json.dumps({"command": command, "hooks": [hook]})),))
     model = FakeModel(start, "started", call("time_page"), WRITE, "written", CURL)
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("watch")
         await world.ada.sees("started")
         await steered(world)
@@ -164,7 +164,7 @@ async def test_a_process_is_tainted_by_what_it_reads_later(tmp_path: Path, comma
 async def test_what_is_written_anew_is_clean_again(tmp_path: Path) -> None:
     anew = call("write", path="notes.md", content="plain")
     model = FakeModel(call("time_page"), WRITE, "written", anew, READ, CURL, "done")
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
         await world.ada.says("go on")
         await world.ada.sees("done")
@@ -174,7 +174,7 @@ async def test_what_is_written_anew_is_clean_again(tmp_path: Path) -> None:
 async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
     copy = call("bash", command="cp notes.md copy.md")
     model = FakeModel(call("time_page"), WRITE, "written", copy, "written", call("read", path="copy.md"), "done")
-    async with scenario(tmp_path, model, tools=(Page(),)) as world:
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
         await world.ada.says("copy it")
         await world.ada.sees("written")
@@ -185,7 +185,7 @@ async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
 
 
 async def test_marks_outlive_a_restart(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(call("time_page"), WRITE, "written"), tools=(Page(),)) as world:
+    async with scenario(tmp_path, FakeModel(call("time_page"), WRITE, "written"), tools=(time_page,)) as world:
         await steered(world)
     async with scenario(tmp_path, FakeModel(READ, "done")) as world:
         await world.ada.says("go on")

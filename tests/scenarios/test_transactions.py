@@ -9,7 +9,7 @@ import pytest
 from tests.postgres import database
 from tests.scenarios.kit import echo, echoes
 
-from shoal.store.script import Driver, Script
+from shoal.store.driver import Driver, Script
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Reply
 from shoal.testing.scenario import scenario
@@ -74,10 +74,10 @@ async def transactions(home: Path, settings: Mapping[str, object], *steps: Reply
 
 async def test_a_plain_turn_takes_four_transactions(tmp_path: Path, settings: Mapping[str, object]) -> None:
     found = await transactions(tmp_path, settings, "done")
-    assert found == ["accept_prompt", "_open_turn", "_finish_turn", "_posted"]
+    assert found == ["accept_prompt", "open_turn", "finish_turn", "posted"]
 
 
 async def test_a_call_takes_two_more(tmp_path: Path, settings: Mapping[str, object]) -> None:
     """One after another: the message with the call's start, and the result."""
     found = await transactions(tmp_path, settings, *(echoes(str(number)) for number in range(10)), "done")
-    assert found == ["accept_prompt", "_open_turn", *["_commit"] * 20, "_finish_turn", "_posted"]
+    assert found == ["accept_prompt", "open_turn", *["commit"] * 20, "finish_turn", "posted"]

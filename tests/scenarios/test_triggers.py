@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.domain.errors import PlatformError
 from shoal.domain.messages import Author
-from shoal.domain.records import NewTrigger
+from shoal.domain.triggers import NewTrigger
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario

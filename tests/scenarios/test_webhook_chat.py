@@ -12,11 +12,11 @@ from tests.scenarios.kit import in_time
 from tests.unit.surfaces.cli.conftest import running as process
 
 from shoal.app import App, Doubles, open_app
-from shoal.chat.webhook.adapter import WebhookAdapter
+from shoal.chat.webhook import WebhookAdapter
 from shoal.config import load_config
-from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.posts import WRITING
+from shoal.domain.webhooks import HttpAnswer
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply

@@ -18,14 +18,13 @@ from tests.processes import until
 
 from shoal.app import App, Doubles, open_app
 from shoal.config import load_config
-from shoal.domain.calls import Webhook
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
-from shoal.domain.records import NewTrigger
+from shoal.domain.triggers import NewTrigger
+from shoal.domain.webhooks import Webhook
 from shoal.sandbox.host import HostSandbox
-from shoal.store.script import Driver
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.server import serve
+from shoal.store.driver import Driver
+from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.clock import ManualClock
 from shoal.testing.crash import OneModel, World, serve_forked

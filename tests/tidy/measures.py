@@ -85,7 +85,7 @@ def _bases(node: ast.ClassDef) -> list[str]:
 
 
 def _is_protocol(node: ast.ClassDef) -> bool:
-    return "Protocol" in _bases(node)
+    return "Protocol" in _bases(node) and not any(ast.unparse(base) == "asyncio.Protocol" for base in node.bases)
 
 
 def _ancestors(name: str, bases: dict[str, list[str]]) -> set[str]:

@@ -112,7 +112,7 @@ def test_probes_and_ports_agree() -> None:
 
 
 def test_the_autoscaler_asks_for_a_figure_that_exists() -> None:
-    metrics = (ROOT / "src/shoal/surfaces/http/metrics.py").read_text()
+    metrics = (ROOT / "src/shoal/surfaces/http/routes_operations.py").read_text()
     (scaler,) = [document for document in documents() if document["kind"] == "HorizontalPodAutoscaler"]
     names = [metric["external"]["metric"]["name"] for metric in scaler["spec"]["metrics"]]
     assert names

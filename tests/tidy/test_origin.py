@@ -14,31 +14,31 @@ SECTION = "## Where a turn comes from"
 MAKERS = {
     "shoal.domain.messages": {"Prompt", "Steer", "FollowUp", "Edit", "Caller"},
     "shoal.domain.events": {"UserSaid", "Steered", "Revised", "Compacted"},
-    "shoal.domain.records": {"NewTrigger", "Report"},
-    "shoal.domain.processes": {"ProcessSpec"},
-    "shoal.turn.sections": {"Section", "file_section"},
-    "shoal.turn.volatile": {"volatile"},
+    "shoal.domain.triggers": {"NewTrigger"},
+    "shoal.domain.records": {"Report"},
+    "shoal.domain.agents": {"ProcessSpec"},
+    "shoal.turn.prompt": {"PromptSection", "file_section"},
+    "shoal.turn.context": {"volatile"},
 }
 """What becomes part of a request to a model, by the module that defines it."""
 
 
 TRUSTING = {
-    "actors.door.Door.command",
-    "actors.door.Door.judge",
-    "actors.door.Door.send",
-    "actors.door.asked_for",
+    "actors.access_gate.AccessGate.command",
+    "actors.access_gate.AccessGate.judge",
+    "actors.access_gate.AccessGate.send",
+    "actors.access_gate.asked_for",
     "agents.snapshots.restorable",
-    "domain.children.report_of",
+    "domain.agents.report_of",
     "permissions.access.admit",
-    "store.mailbox._revise",
+    "store.inbox.Inbox.revise",
     "surfaces.cli.link",
-    "surfaces.cli.triggers.add",
     "actors.access_tokens.AccessTokens.author",
-    "surfaces.http.principal",
-    "surfaces.http.routes_hooks._send",
+    "surfaces.http.auth",
+    "surfaces.http.routes_inbound.take_hook",
     "tools.builtin.message._note",
-    "triggers.event_files",
-    "triggers.heartbeat.Heartbeat.beat",
+    "triggers.files",
+    "triggers.files.Heartbeat.beat",
 }
 """Where somebody is, or may be, trusted: the access rules, the owner of the machine, and what carries on what these
 said."""

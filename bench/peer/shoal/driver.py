@@ -42,7 +42,7 @@ def write_config(home: Path, llm: str, more: str = "") -> None:
 
 def make_chat():
     """A chat platform in memory: what is posted to a thread answers the message that waits there."""
-    from shoal.chat.web import WebAdapter
+    from shoal.chat.local import WebAdapter
     from shoal.domain.ids import ThreadId
     from shoal.domain.posts import OutboundPost
 
@@ -70,7 +70,7 @@ class Driver:
         from shoal.config import load_config
         from shoal.domain.ids import make_thread_id
         from shoal.domain.messages import Author, Prompt
-        from shoal.upkeep import collect_seldom
+        from shoal.maintenance import collect_seldom
 
         self.versions = {name: version(name) for name in ("shoal", "httpx2", "msgspec")}
         self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada", trusted=True)

@@ -11,14 +11,13 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from shoal.actors.door import Links
-from shoal.actors.pairing import Pairing
+from shoal.actors.access_gate import Links, Pairing
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.messages import Author
-from shoal.domain.store import Store
-from shoal.domain.tokens import NAME, SCOPES, AccessToken, TokenScope, parse_expiry
+from shoal.domain.permissions import TOKEN_NAME, TOKEN_SCOPES, AccessToken, TokenScope, parse_expiry
 from shoal.permissions.access import STRANGER, AccessRules, Admission, admit, vouched
+from shoal.store.store import Store
 
 PREFIX = "shoal_"
 ENTROPY_BYTES = 32
@@ -55,10 +54,10 @@ class AccessTokens:
         `by` is the person who makes it, `via` the token they came with. Raises InvalidInput, Conflict when the name is
         taken, StoreError.
         """
-        if not NAME.fullmatch(wanted.name):
+        if not TOKEN_NAME.fullmatch(wanted.name):
             raise InvalidInput(f"A token's name has 1 to 64 of a-z, 0-9, - and _, not {wanted.name[:80]!r}.")
-        if wanted.scope not in SCOPES:
-            raise InvalidInput(f"There is no scope {wanted.scope[:40]!r}. There are: {', '.join(SCOPES)}.")
+        if wanted.scope not in TOKEN_SCOPES:
+            raise InvalidInput(f"There is no scope {wanted.scope[:40]!r}. There are: {', '.join(TOKEN_SCOPES)}.")
         if wanted.agent and wanted.scope == "admin":
             raise InvalidInput(
                 "A token of scope admin changes every agent: leave the agent out, or take another scope."
@@ -99,7 +98,7 @@ class AccessTokens:
 
     async def named(self, name: str) -> AccessToken | None:
         """The token of this name, expired or not. Raises StoreError."""
-        return await self._store.tokens.by_name(name) if NAME.fullmatch(name) else None
+        return await self._store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
 
     def has_expired(self, token: AccessToken) -> bool:
         """Whether its time is up."""
@@ -140,7 +139,7 @@ class AccessTokens:
             raise InvalidInput(
                 f"{person[:80]!r} is nobody: write PLATFORM:USER, with one of {known}, or a linked name."
             )
-        if platform == "web" and not NAME.fullmatch(user):
+        if platform == "web" and not TOKEN_NAME.fullmatch(user):
             raise InvalidInput(
                 f"A person of the page is web:NAME with 1 to 64 of a-z, 0-9, - and _, not {person[:80]!r}."
             )

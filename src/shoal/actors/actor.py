@@ -18,22 +18,29 @@ opening of the next turn finds out, it needs no new one.
 Abort: `signal("abort")` cancels the scope around the turn, at whatever await it stands; tools kill their processes
 while they unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
 A drain cancels the task itself instead, and journals nothing: the turn goes on at the next start.
+
+Who reads along in a direct conversation is noted as its person writes. A reminder, a process's hook or a subagent's
+report starts a turn in the same conversation, with the same readers; how far that turn sees is up to who asked for it.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
 import anyio
 import msgspec
 
-from shoal.actors.last_channel import last_channel, noted_channel
-from shoal.actors.parts import Parts
-from shoal.actors.readers import known_audience, noted_audience
+from shoal.actors.prompt_inputs import Attachments, Backfill
+from shoal.agents.children import Children
+from shoal.agents.registry import AgentRegistry
+from shoal.delivery.sender import Senders
 from shoal.domain.agents import as_guest, within
-from shoal.domain.cards import card_edit
+from shoal.domain.cards import STOPPED, card_edit
+from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError, StaleEpoch, StoreError
 from shoal.domain.events import (
     AssistantSaid,
     Compacted,
+    Event,
     EventData,
     Failed,
     StatusChanged,
@@ -42,18 +49,28 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ThreadId, TurnId, thread_address
-from shoal.domain.messages import Author, Caller, Prompt
-from shoal.domain.outage import STOPPED
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import SignalKind
+from shoal.domain.files import Folders
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.permissions import Asker, Audience
+from shoal.domain.ports import LiveHub, SignalKind
 from shoal.domain.records import Commit, Lease
 from shoal.domain.turnstate import TurnState
-from shoal.turn.loop import TurnOutcome
-from shoal.turn.session import Session
+from shoal.permissions.access import Audiences, People
+from shoal.store.store import Store
+from shoal.turn.compaction import Compactor
+from shoal.turn.context import ContextBuilder
+from shoal.turn.loop import TurnLoop, TurnOutcome
+from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
 
 log = logging.getLogger(__name__)
 
+AUDIENCE = "audience"
+"""The setting by channel: who reads along in a direct conversation."""
+LAST_CHANNEL = "last_channel"
+"""The setting by agent: where people last wrote to it, the place for what it says by itself."""
+ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
+"""Platforms whose people see a turn's answer and are gone then."""
 ABORTED_CALL = "Aborted: a person stopped the turn."
 ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
 FAILED_CALL = "Not run: the turn failed."
@@ -61,25 +78,54 @@ FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
 TIMED_OUT = "I stopped: this took longer than I may work on one message."
 
+_audience = msgspec.json.Decoder(Audience)
+
+
+class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What every actor works with.
+
+    `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
+    `folders` brings directories to this machine and from it.
+    """
+
+    store: Store
+    hub: LiveHub
+    clock: Clock
+    agents: AgentRegistry
+    children: Children
+    context: ContextBuilder
+    loop: TurnLoop
+    compactor: Compactor
+    senders: Senders
+    attachments: Attachments
+    backfill: Backfill
+    audiences: Audiences
+    people: People
+    folders: Folders
+    timeout_seconds: float
+    project: Callable[[ThreadId, list[Event]], Awaitable[None]]
+    stopping: Callable[[], bool]
+
 
 class Actor:
     """Advances one thread in this process."""
 
-    __slots__ = ("_hurried", "_parts", "_settling", "last_used", "running", "session", "thread")
+    __slots__ = ("_maintenance", "_run", "_services", "_skip_maintenance", "last_used", "running", "thread", "view")
 
-    def __init__(self, thread: ThreadId, parts: Parts) -> None:
+    def __init__(self, thread: ThreadId, services: ActorServices) -> None:
         self.thread = thread
-        self.session: Session | None = None
+        self.view: ThreadView | None = None
         self.running = False
-        self.last_used = parts.clock.monotonic()
-        self._parts = parts
-        self._settling: anyio.CancelScope | None = None
-        self._hurried = False
+        self.last_used = services.clock.monotonic()
+        self._run: TurnRun | None = None
+        self._services = services
+        self._maintenance: anyio.CancelScope | None = None
+        self._skip_maintenance = False
 
     @property
     def held_bytes(self) -> int:
         """About what its conversation takes in memory."""
-        return self.session.held_bytes if self.session is not None else 0
+        return self.view.held_bytes if self.view is not None else 0
 
     async def advance(self) -> None:
         """Run what the thread has to do until nothing is left or it waits for a person.
@@ -87,236 +133,189 @@ class Actor:
         Raises StoreError when the database fails; nothing is lost then, the thread has to be woken again.
         """
         self.running = True
+        journal = self._services.store.journal
         try:
-            lease = await self._held() or await self._parts.store.journal.lease(self.thread)
+            lease = None
+            if self.view is not None and not self.view.lease.open_turn:  # the next turn can be opened under that lease
+                lease = await journal.held(self.view.lease)
+            lease = lease or await journal.lease(self.thread)
             if lease is not None:
-                await self._run(lease)
+                await self._take_turns(lease)
         except StaleEpoch as error:
             log.info("thread taken over", extra={"thread_id": self.thread, "why": str(error)})
-            self.session = None
+            self.view = self._run = None
         except BaseException:
-            self.session = None
+            self.view = self._run = None
             raise
         finally:
             self.running = False
-            self.last_used = self._parts.clock.monotonic()
+            self.last_used = self._services.clock.monotonic()
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
         """React to a changed row of the turn that runs; never waits. What came too late for its turn is ignored."""
-        if self.session is None or not self.running or self.session.lease.open_turn != turn:
+        if self.view is None or not self.running or self.view.lease.open_turn != turn:
             return
         if kind == "steer":
-            self.session.steered = True
+            self.view.steer()
         elif kind == "abort":
-            self.session.abort()
+            self.view.abort()
 
-    def hurry(self) -> None:
-        """A prompt waits: leave what can wait, or do not begin it."""
-        self._hurried = True
-        if self._settling is not None:
-            self._settling.cancel()
+    def cancel_maintenance(self) -> None:
+        """A prompt is queued: cancel background compaction, or do not begin it."""
+        self._skip_maintenance = True
+        if self._maintenance is not None:
+            self._maintenance.cancel()
 
-    async def _held(self) -> Lease | None:
-        """The lease of the last turn, where the next one can be opened under it."""
-        if self.session is None or self.session.lease.open_turn:
-            return None
-        return await self._parts.store.journal.held(self.session.lease)
-
-    async def _run(self, lease: Lease) -> None:
-        session = await self._activate(lease)
-        while session.lease.open_turn or session.next_prompt is not None:
-            self._hurried = False
-            if await self._step(session) == "parked":
-                self._parts.poke_sender(session.chat)
-                return
-            await self._project(session)
-            if session.caller is not None:
-                await self._parts.children.ended(session.caller)
-            session.close_turn()
-            if self._parts.stopping():
-                return
-        await self._settle(session)
-
-    async def _settle(self, session: Session) -> None:
-        """What can wait is done while nothing else is to do; a new prompt ends it (`hurry`)."""
-        if session.agent is None or self._hurried:
-            return
-        with anyio.CancelScope() as scope:
-            self._settling = scope
-            await self._parts.settle(session)
-        self._settling = None
-
-    async def _activate(self, lease: Lease) -> Session:
-        session = self.session
-        if session is None:
-            parts = self._parts
-            session = self.session = Session(
-                parts.store.journal, parts.hub, parts.courier, lease, parts.folders, parts.context.meter
-            )
+    async def _take_turns(self, lease: Lease) -> None:
+        services, view = self._services, self.view
+        if view is None:
+            enqueue, folders, meter = services.senders.enqueue, services.folders, services.context.meter
+            view = self.view = ThreadView(services.store.journal, services.hub, enqueue, lease, folders, meter)
         else:
-            session.renew(lease)
-        await session.load()
-        return session
+            view.renew(lease)
+        await view.load()
+        while view.lease.open_turn or view.next_prompt is not None:
+            self._skip_maintenance = False
+            if await self._take_turn(view) == "parked":
+                services.senders.poke(view.chat)
+                return
+            await services.project(self.thread, view.take_unprojected())
+            state = view.open
+            if state.finished is not None:
+                found = {"thread_id": self.thread, "outcome": state.finished.outcome, "steps": state.finished.steps}
+                log.info("turn finished", extra=found)
+            if state.caller is not None:
+                await services.children.ended(state.caller)
+            view.close_turn()
+            if services.stopping():
+                return
+        if self._run is not None and not self._skip_maintenance:
+            with anyio.CancelScope() as scope:
+                self._maintenance = scope
+                await services.compactor.after_turn(self._run)
+            self._maintenance = None
 
-    async def _step(self, session: Session) -> TurnOutcome:
+    async def _take_turn(self, view: ThreadView) -> TurnOutcome:
         """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
         try:
-            if session.lease.open_turn:
-                await self._resume(session)
+            run = await (self._resume(view) if view.lease.open_turn else self._open(view))
+            with view.working(anyio.current_time() + self._services.timeout_seconds):
+                if not view.aborting:
+                    return await self._services.loop.run(run)
+            state = view.open
+            if view.aborting:
+                partial = "".join(run.streamed)
+                cut = AssistantSaid(partial, stop="aborted", model=state.model, tainted_by=view.tainted_by)
+                said = (cut,) if partial else ()
+                await self._close(view, *said, TurnFinished("aborted", "", state.steps, state.usage))
             else:
-                await self._open(session)
-            return await self._run_turn(session)
+                failed = Failed("timeout", TIMED_OUT)
+                await self._close(view, failed, TurnFinished("failed", TIMED_OUT, state.steps, state.usage))
+            view.show(StatusChanged("idle"))
         except StoreError:
             raise
         except Exception as error:
             foreseen = isinstance(error, ShoalError)
             log.error("turn failed: %s", error, exc_info=not foreseen, extra={"thread_id": self.thread})
-            await self._fail(session, error)
-            return "finished"
+            await self._fail(view, error)
+        return "finished"
 
-    async def _resume(self, session: Session) -> None:
-        state = session.open
-        agent = await self._parts.agents.resolve(state.agent or session.lease.agent, _place(self.thread, state.caller))
-        session.agent = self._parts.agents.with_model(agent, state.model)
-        await self._bind(session, state)
-        await self._parts.folders.pull(self.thread, session.who)
-        await self._parts.context.resume(session)
+    async def _resume(self, view: ThreadView) -> TurnRun:
+        """Go on with a turn that was opened before: after a crash, a restart, or a wait."""
+        services, state = self._services, view.open
+        scope = await self._scope_of(view, state, state.agent)
+        await services.folders.pull(self.thread, scope.agent)
+        system, tools = await services.context.resume(view, scope)
+        if self._run is not None and self._run.turn == state.turn:
+            self._run.resume(scope, system, tools)
+        else:
+            self._run = TurnRun(view, scope, system, tools)
+        return self._run
 
-    async def _open(self, session: Session) -> None:
-        prompt = session.next_prompt
+    async def _open(self, view: ThreadView) -> TurnRun:
+        """Open the turn of the prompt that waits."""
+        services, prompt = self._services, view.next_prompt
         assert prompt is not None, "no prompt waits"
-        agent = await self._parts.agents.resolve(
-            prompt.agent or session.lease.agent, _place(self.thread, prompt.caller)
-        )
-        session.agent = self._parts.agents.with_model(agent, prompt.model)
-        known = session.audience
-        await self._bind(session, prompt)
-        session.overflowed, session.squeezed_to = False, 0
-        notices = await self._parts.folders.pull(self.thread, session.who)
-        await self._parts.backfill(session, prompt)
-        prompt = await self._take_files(prompt)
-        opening = await self._parts.context.open(session, prompt)
-        expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
+        known = self._run.scope.audience if self._run is not None else Audience()
+        scope = await self._scope_of(view, prompt, prompt.agent)
+        agent, audience = scope.agent, scope.audience
+        notices = await services.folders.pull(self.thread, agent)
+        await services.backfill.before(view, prompt)
+        if prompt.attachments:  # with its files on this machine, and those that came with it on all others
+            here = [
+                msgspec.structs.replace(one, path=services.folders.here(self.thread, one.path)) if one.path else one
+                for one in prompt.attachments
+            ]
+            prompt = await services.attachments.take(msgspec.structs.replace(prompt, attachments=tuple(here)))
+            await services.folders.push(self.thread)
+        opening = await services.context.open(view, scope, prompt)
         started = opening.started
         if notices:
             started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
-        settings: tuple[tuple[str, str, str], ...] = ()
-        if prompt.origin == "person" and prompt.history and prompt.author.trusted and not session.audience.guest:
-            settings += noted_channel(session.who.name, self.thread)
-        if prompt.origin == "person" and prompt.direct and session.audience != known:
-            settings += noted_audience(self.thread, session.audience)
-        commit = Commit(
-            TurnId(self._parts.clock.new_id()),
-            (*expired, started),
-            prompts=opening.prompts,
-            settings=settings,
-        )
-        await self._start(session, prompt, commit)
-        self._parts.context.opened(opening)
+        settings: list[tuple[str, str, str]] = []
+        if prompt.origin == "person":
+            if prompt.history and prompt.author.trusted and not audience.guest:
+                settings += noted_channel(agent.name, self.thread)
+            platform = thread_address(self.thread).platform
+            if prompt.direct and audience != known and platform not in OWN_PLATFORMS:
+                settings.append((AUDIENCE, channel_of(self.thread), msgspec.json.encode(audience).decode()))
+        expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
+        turn, events = TurnId(services.clock.new_id()), (*expired, started, _said(prompt))
+        commit = Commit(turn, events, prompts=opening.prompts, settings=tuple(settings))
+        await view.open_turn(prompt, commit)
+        services.context.note_opened(opening)
+        self._run = TurnRun(view, scope, opening.system, opening.tools)
+        return self._run
 
-    async def _take_files(self, prompt: Prompt) -> Prompt:
-        """The prompt with its files on this machine, and those that came with it on all others."""
-        if not prompt.attachments:
-            return prompt
-        folders = self._parts.folders
-        here = [
-            msgspec.structs.replace(one, path=folders.here(self.thread, one.path)) if one.path else one
-            for one in prompt.attachments
-        ]
-        taken = await self._parts.take_files(msgspec.structs.replace(prompt, attachments=tuple(here)))
-        await folders.push(self.thread)
-        return taken
+    async def _scope_of(self, view: ThreadView, asked: Prompt | TurnState, name: str) -> TurnScope:
+        """For whom the turn works: who wrote, or whoever asked the turn that called it, within its bounds.
 
-    async def _bind(self, session: Session, asked: Prompt | TurnState) -> None:
-        """Settle for whom the turn works: who wrote, or whoever asked the turn that called it, within its bounds.
-
-        One without a conversation speaks where people last wrote to the agent.
+        One without a conversation speaks where people last wrote to the agent. One that nobody wrote has the readers of
+        its conversation; of others it tells nothing where who asked for it is not trusted.
         """
-        session.speaks_in = ThreadId("")
+        services, settings, caller = self._services, self._services.store.settings, asked.caller
+        chat = chat_of(self.thread, caller)
+        agent = await services.agents.resolve(name or view.lease.agent, chat)
+        agent = services.agents.with_model(agent, asked.model)
+        speaks_in = ThreadId("")
         if not asked.history:
-            session.speaks_in = await last_channel(self._parts.store.settings, session.who.name)
-        session.caller = caller = asked.caller
-        if caller is None:
-            asker = asker_of(self.thread, asked.author, direct=asked.direct)
-            session.asker = self._parts.people.asker(asker)
-            await self._find_readers(session, asked)
+            speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
+        if caller is not None:
+            agent = within(agent, caller)
+            asker = services.people.asker(_asker_of(chat, caller.author, direct=caller.direct))
+            audience = caller.audience
         else:
-            session.agent = within(session.who, caller)
-            asker = asker_of(caller.root, caller.author, direct=caller.direct)
-            session.asker = self._parts.people.asker(asker)
-            session.audience = caller.audience
-        if session.audience.guest:
-            session.agent = as_guest(session.who, session.chat)
+            asker = services.people.asker(_asker_of(chat, asked.author, direct=asked.direct))
+            noted = None
+            if asked.origin not in ("person", "api"):
+                noted = await settings.get(AUDIENCE, channel_of(self.thread))
+            if noted:
+                asker = msgspec.structs.replace(asker, kind="direct")
+                audience = _audience.decode(noted)
+            else:
+                audience = services.audiences.of(asker, asked.author, self.thread)
+            everywhere = audience.everywhere and asked.author.trusted and not asked.tainted_by
+            audience = msgspec.structs.replace(audience, everywhere=everywhere)
+        if audience.guest:
+            agent = as_guest(agent, chat)
+        return TurnScope(agent, asker, audience, caller, speaks_in)
 
-    async def _find_readers(self, session: Session, asked: Prompt | TurnState) -> None:
-        """Settle how far the turn sees. One that nobody wrote is read by who reads its conversation; of others it tells
-        nothing where who asked for it is not trusted."""
-        trusted = asked.author.trusted and not asked.tainted_by
-        if asked.origin not in ("person", "api"):
-            known = await known_audience(self._parts.store.settings, self.thread)
-            if known is not None:
-                session.asker = msgspec.structs.replace(session.asker, kind="direct")
-                session.audience = msgspec.structs.replace(known, everywhere=known.everywhere and trusted)
-                return
-        found = self._parts.audiences.of(session.asker, asked.author, self.thread)
-        session.audience = msgspec.structs.replace(found, everywhere=found.everywhere and trusted)
-
-    async def _start(self, session: Session, prompt: Prompt, opening: Commit) -> None:
-        """Open the turn with these events and what the prompt says."""
-        said = UserSaid(
-            text=prompt.text,
-            author=prompt.author,
-            message_id=prompt.message_id or prompt.key,
-            origin=prompt.origin,
-            attachments=prompt.attachments,
-            reply_to=prompt.reply_to,
-            caller=prompt.caller,
-            tainted_by=prompt.tainted_by,
-            direct=prompt.direct,
-        )
-        await session.start(prompt, msgspec.structs.replace(opening, events=(*opening.events, said)))
-
-    async def _run_turn(self, session: Session) -> TurnOutcome:
-        deadline = anyio.current_time() + self._parts.limits.timeout_seconds
-        with anyio.CancelScope(deadline=deadline) as scope:
-            session.scope = scope
-            try:
-                if not session.aborting:
-                    return await self._parts.loop.run(session)
-            finally:
-                session.scope = None
-        await self._end(session, timed_out=not session.aborting)
-        return "finished"
-
-    async def _fail(self, session: Session, error: Exception) -> None:
-        if not session.lease.open_turn:
-            prompt = session.next_prompt
+    async def _fail(self, view: ThreadView, error: Exception) -> None:
+        """Close the turn that went wrong; one that could not be opened is opened for that."""
+        clean = self._services.context.clean
+        if not view.lease.open_turn:
+            prompt = view.next_prompt
             assert prompt is not None, "a turn failed that nobody asked for"
-            session.caller = prompt.caller
-            started = TurnStarted(prompt.agent or session.lease.agent, "")
-            await self._start(session, prompt, Commit(TurnId(self._parts.clock.new_id()), (started,)))
-        message = str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR
-        message = self._parts.context.clean(message)
-        failed = Failed("internal", message, self._parts.context.clean(f"{type(error).__name__}: {error}"))
-        await self._close(session, failed, TurnFinished("failed", message, session.open.steps, session.open.usage))
+            started = TurnStarted(prompt.agent or view.lease.agent, "")
+            await view.open_turn(prompt, Commit(TurnId(self._services.clock.new_id()), (started, _said(prompt))))
+        message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
+        failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
+        await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
 
-    async def _end(self, session: Session, *, timed_out: bool) -> None:
-        """Journal what the cancelled turn leaves."""
-        state = session.open
-        if timed_out:
-            failed = Failed("timeout", TIMED_OUT)
-            await self._close(session, failed, TurnFinished("failed", TIMED_OUT, state.steps, state.usage))
-        else:
-            partial = "".join(session.streamed)
-            cut = AssistantSaid(partial, stop="aborted", model=state.model, tainted_by=session.tainted_by)
-            said = (cut,) if partial else ()
-            await self._close(session, *said, TurnFinished("aborted", "", state.steps, state.usage))
-        session.hub.show(self.thread, state.turn, StatusChanged("idle"))
-
-    async def _close(self, session: Session, *events: EventData) -> None:
-        state = session.open
-        await self._parts.children.stop(self.thread)
-        finished = events[-1]
+    async def _close(self, view: ThreadView, *events: EventData) -> None:
+        """Journal what a cancelled or failed turn leaves, with a result for every call."""
+        state, finished = view.open, events[-1]
+        await self._services.children.stop(self.thread)
         assert isinstance(finished, TurnFinished)
         by_a_person = finished.outcome == "aborted"
         unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)
@@ -325,40 +324,47 @@ class Actor:
             for call in state.unresolved()
         )
         cards = tuple(
-            card_edit(session.chat, request.approval_id, request.shown, "stopped")
+            card_edit(view.chat, request.approval_id, request.shown, "stopped")
             for call in state.unresolved()
             if call.id in state.started and (request := state.approvals.get(call.id)) is not None
         )
-        posts = (*cards, *session.outage_ends(STOPPED), *session.answer(finished.reply))
-        commit = Commit(state.turn, results + events, posts)
-        await session.finish(commit)
-
-    async def _project(self, session: Session) -> None:
-        events, session.unprojected = session.unprojected, []
-        await self._parts.projector.project(self.thread, events)
-        finished = session.open.finished
-        if finished is not None:
-            log.info(
-                "turn finished",
-                extra={"thread_id": self.thread, "outcome": finished.outcome, "steps": finished.steps},
-            )
+        posts = (*cards, *view.outage_ends(STOPPED), *view.answer(finished.reply))
+        await view.finish(Commit(state.turn, results + events, posts))
 
 
-def asker_of(thread: ThreadId, author: Author, *, direct: bool) -> Asker:
-    """Who a turn's calls are made for."""
+def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
+    """The setting (scope, key, value) by which it is known that a person wrote to the agent here, if it is one.
+
+    The owner is told things there, so it is never a channel of one other person.
+    """
+    if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
+        return ()
+    return ((LAST_CHANNEL, agent, thread),)
+
+
+def _said(prompt: Prompt) -> UserSaid:
+    return UserSaid(
+        text=prompt.text,
+        author=prompt.author,
+        message_id=prompt.message_id or prompt.key,
+        origin=prompt.origin,
+        attachments=prompt.attachments,
+        reply_to=prompt.reply_to,
+        caller=prompt.caller,
+        tainted_by=prompt.tainted_by,
+        direct=prompt.direct,
+    )
+
+
+def _asker_of(thread: ThreadId, author: Author, *, direct: bool) -> Asker:
+    """Who a turn's calls are made for; who is the owner is for `People` to say."""
     address = thread_address(thread)
-    kind = "direct" if direct else "group"
     return Asker(
-        trust="trusted" if author.trusted else "untrusted",  # who is the owner is for `People` to say
+        trust="trusted" if author.trusted else "untrusted",
         user=author.id,
         name=author.name,
         roles=author.roles,
         platform=address.platform,
         channel=address.channel,
-        kind=kind,
+        kind="direct" if direct else "group",
     )
-
-
-def _place(thread: ThreadId, caller: Caller | None) -> ThreadId:
-    """The thread whose channel decides with what an agent answers."""
-    return caller.root if caller is not None else thread

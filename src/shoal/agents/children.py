@@ -11,41 +11,30 @@
 So nothing has to be remembered beside the two journals: a crash anywhere leaves a call that is run again.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import msgspec
 
-from shoal.domain.children import ENDED, Task, child_thread
+from shoal.agents.registry import AgentRegistry
+from shoal.domain.agents import ENDED, Task, child_thread
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Abort, Author, Caller, Prompt
 from shoal.domain.ports import Engine, Models, ToolContext, ToolOutput
-from shoal.domain.store import Store
-
-
-class ChildLimits(msgspec.Struct, frozen=True):
-    """How deep calls may nest, how many children of a thread are at work at once, and how many steps one may take."""
-
-    depth_max: int = 3
-    running_max: int = 5
-    steps_max: int = 25
-
-
-class Names(Protocol):
-    """The agents there are."""
-
-    def names(self) -> Sequence[str]:
-        """All of them."""
-        ...
+from shoal.domain.settings import SubagentsSettings
+from shoal.store.store import Store
 
 
 class Children:
-    """Begins, watches and stops them. Implements `actors.parts.Family`, and what the tools ask for."""
+    """Begins, watches and stops them."""
 
     def __init__(
-        self, store: Store, engine: Engine, agents: Names, models: Models, clock: Clock, limits: ChildLimits
+        self,
+        store: Store,
+        engine: Engine,
+        agents: AgentRegistry,
+        models: Models,
+        clock: Clock,
+        limits: SubagentsSettings,
     ) -> None:
         self._store = store
         self._engine = engine

@@ -1,16 +1,131 @@
-"""Who answers: agents as directories under `agents/`, each with an `agent.toml`, read again when it changes."""
+"""Who answers where, and with what: the channels' bindings and what was chosen for channels, servers and accounts.
 
+Both are read from the database again when they are SECONDS old, or were changed here; so that another machine's change
+counts a moment later, and a message costs no query for them.
+
+Who answers: agents as directories under `agents/`, each with an `agent.toml`, read again when it changes.
+
+What is up, in one line each, as the start, `shoal doctor`, the page and the API tell it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from shoal.agents.folder import FILE, NAME, AgentFile, read_agent
-from shoal.agents.places import Places
-from shoal.domain.agents import AgentBudget, AgentSpec
+from shoal.domain.agents import AgentBudget, AgentSpec, Binding
+from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
+from shoal.domain.ids import ThreadId, thread_address
+from shoal.store.agents import AgentStore
+
+log = logging.getLogger(__name__)
+
+
+SECONDS = 2.0
+
+
+class ChannelChoices(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was chosen for a place; an empty value is no choice."""
+
+    model: str = ""
+    profile: str = ""
+
+
+NO_CHOICES = ChannelChoices()
+_choices = msgspec.json.Decoder(ChannelChoices)
+
+
+class ChannelBindings:
+    """The bindings and choices of all places. `accounts` has the agent of each account that names one."""
+
+    def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._accounts = dict(accounts)
+        self._bound: dict[str, str] = {}
+        self._chosen: dict[str, ChannelChoices] = {}
+        self._read_at: float | None = None
+        self._changes = 0
+
+    async def agent_for(self, thread: ThreadId, asked: str) -> str:
+        """Who is meant by a message for `asked`: that agent, unless it is merely its account's; then the one that the
+        channel is bound to, else the account's; empty where the default one answers. Raises StoreError."""
+        account = self._accounts.get(thread_address(thread).platform, "")
+        if asked and asked != account:
+            return asked
+        await self._fresh()
+        return self._bound.get(place_of(thread)) or account
+
+    async def chosen(self, thread: ThreadId) -> tuple[ChannelChoices, ChannelChoices]:
+        """What was chosen for the thread's server, else for its account, and for its channel. Raises StoreError."""
+        await self._fresh()
+        platform = thread_address(thread).platform
+        wide = self._chosen.get(platform, NO_CHOICES)
+        if any(place.startswith(f"{platform}@") for place in self._chosen):
+            server = self._chosen.get(await self.widest(thread), NO_CHOICES)
+            wide = ChannelChoices(server.model or wide.model, server.profile or wide.profile)
+        return wide, self._chosen.get(place_of(thread), NO_CHOICES)
+
+    async def chosen_for(self, place: str) -> ChannelChoices:
+        """What was chosen for just this place. Raises StoreError."""
+        await self._fresh()
+        return self._chosen.get(place, NO_CHOICES)
+
+    async def widest(self, thread: ThreadId) -> str:
+        """The place around a thread's channel: PLATFORM@SERVER where it is in one, else PLATFORM. Raises StoreError."""
+        address = thread_address(thread)
+        server = await self._registry.server_of(address.platform, address.channel)
+        return f"{address.platform}@{server}" if server else address.platform
+
+    async def choose(self, place: str, choices: ChannelChoices) -> None:
+        """Set what was chosen for PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises StoreError."""
+        await self._registry.choose(place, "" if choices == NO_CHOICES else msgspec.json.encode(choices).decode())
+        self.changed()
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind a channel. Raises StoreError."""
+        await self._registry.bind(binding)
+        self.changed()
+
+    async def unbind(self, thread: ThreadId) -> bool:
+        """Take the binding of the thread's channel away; False when there is none. Raises StoreError."""
+        address = thread_address(thread)
+        found = await self._registry.unbind(address.platform, address.channel)
+        self.changed()
+        return found
+
+    def changed(self) -> None:
+        """Read them again at the next question."""
+        self._read_at = None
+        self._changes += 1
+
+    async def _fresh(self) -> None:
+        now, changes = self._clock.monotonic(), self._changes
+        if self._read_at is not None and now - self._read_at < SECONDS:
+            return
+        bound = {one.place: one.agent for one in await self._registry.bindings()}
+        chosen = {place: _decoded(place, value) for place, value in (await self._registry.choices()).items()}
+        self._bound, self._chosen = bound, chosen
+        self._read_at = now if changes == self._changes else None
+
+
+def _decoded(place: str, value: str) -> ChannelChoices:
+    try:
+        return _choices.decode(value)
+    except msgspec.DecodeError:
+        log.warning("what was chosen for a place cannot be read and does not count", extra={"place": place})
+        return NO_CHOICES
+
+
+def place_of(thread: ThreadId) -> str:
+    """PLATFORM:CHANNEL of a thread."""
+    address = thread_address(thread)
+    return f"{address.platform}:{address.channel}"
 
 
 class AgentDefaults(msgspec.Struct, frozen=True):
@@ -24,20 +139,20 @@ class AgentDefaults(msgspec.Struct, frozen=True):
     temperature: float | None = None
 
 
-class _Read(NamedTuple):
+class _LoadedAgent(NamedTuple):
     path: Path
     stamp: tuple[int, int]
     file: AgentFile
     spec: AgentSpec
 
 
-class Agents:
-    """Finds agents by name; implements `actors.parts.AgentSource`. Without `places`, no channel is bound."""
+class AgentRegistry:
+    """Finds agents by name. Without `bindings`, no channel is bound."""
 
-    def __init__(self, home: Home, defaults: AgentDefaults, places: Places | None = None) -> None:
+    def __init__(self, home: Home, defaults: AgentDefaults, bindings: ChannelBindings | None = None) -> None:
         self._home = home
-        self.places = places
-        self._read: dict[str, _Read] = {}
+        self.bindings = bindings
+        self._read: dict[str, _LoadedAgent] = {}
         self.defaults = defaults
 
     def names(self) -> list[str]:
@@ -52,16 +167,16 @@ class Agents:
 
     async def meant(self, thread: ThreadId, name: str) -> str:
         """Whom a message is for that names this agent, or none. Raises StoreError."""
-        return name if self.places is None else await self.places.agent_for(thread, name)
+        return name if self.bindings is None else await self.bindings.agent_for(thread, name)
 
     async def resolve(self, name: str, thread: ThreadId) -> AgentSpec:
         """The named agent, or the one that the thread's channel is bound to, or the default one, with what was chosen
         for the channel. Raises InvalidInput for a broken file, StoreError."""
         name = name or await self.meant(thread, "")
         kept = self._ready(name if name and self.exists(name) else self.defaults.agent)
-        if self.places is None:
+        if self.bindings is None:
             return kept.spec
-        wide, narrow = await self.places.chosen(thread)
+        wide, narrow = await self.bindings.chosen(thread)
         model = narrow.model or (kept.spec.model if kept.file.model else wide.model or kept.spec.model)
         profile = narrow.profile or (kept.spec.profile if kept.file.profile else wide.profile or kept.spec.profile)
         if (model, profile) == (kept.spec.model, kept.spec.profile):
@@ -83,20 +198,20 @@ class Agents:
         except InvalidInput:
             return AgentBudget()
 
-    def _ready(self, name: str) -> _Read:
+    def _ready(self, name: str) -> _LoadedAgent:
         """As its file is now, with a directory to work in."""
         found = self._current(name)
         if not found.spec.workspace.is_dir():
             found.spec.workspace.mkdir(parents=True, exist_ok=True)
         return found
 
-    def _current(self, name: str) -> _Read:
+    def _current(self, name: str) -> _LoadedAgent:
         kept = self._read.get(name)
         path = kept.path if kept is not None else self._home.agent(name) / FILE
         stamp = _stamp(path)
         if kept is None or kept.stamp != stamp:
             file = read_agent(path.parent)
-            kept = _Read(path, stamp, file, self._build(name, path.parent, file))
+            kept = _LoadedAgent(path, stamp, file, self._build(name, path.parent, file))
             self._read[name] = kept
         return kept
 
@@ -126,3 +241,39 @@ def _stamp(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return (0, 0)
     return (found.st_mtime_ns, found.st_size)
+
+
+class RuntimeInfo(msgspec.Struct, frozen=True):
+    """A running Shoal: names only, no paths and no secrets. `models` counts the known ones; `notes` are what the
+    operator should know, `mcp` tells how each MCP server stands."""
+
+    agents: tuple[str, ...]
+    tools: tuple[str, ...]
+    skills: tuple[str, ...]
+    model: str
+    providers: tuple[str, ...]
+    models: int
+    platforms: tuple[str, ...]
+    sandbox: str
+    isolated: bool
+    notes: tuple[str, ...]
+    mcp: tuple[str, ...] = ()
+
+
+def info_lines(info: RuntimeInfo) -> list[str]:
+    """The lines for a person."""
+    sandbox = info.sandbox if info.isolated else f"{info.sandbox} (not isolated)"
+    return [
+        f"agents    {_counted(info.agents)}",
+        f"tools     {_counted(info.tools)}",
+        f"skills    {_counted(info.skills)}",
+        f"model     {info.model}; providers: {', '.join(info.providers) or 'none set up'}; {info.models} models known",
+        f"platforms {_counted(info.platforms)}",
+        f"sandbox   {sandbox}",
+        *(f"mcp       {server}" for server in info.mcp),
+        *(f"note      {note}" for note in info.notes),
+    ]
+
+
+def _counted(names: Sequence[str]) -> str:
+    return f"{len(names)}: {', '.join(names)}" if names else "none"

@@ -2,20 +2,24 @@
 
 A snapshot is a JSON file below the agent's `sessions/` and a row. Restoring appends its messages to the journal again,
 after a `cleared`; the journal keeps everything that was there before. A window that changes meanwhile is left alone.
+
+Idle agents: when nothing happened in any thread of a channel for a while, its conversations are saved and cleared.
+
+What an agent does in other channels does not count: nobody's window tells whether somebody else writes elsewhere.
 """
 
 import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from shoal.actors.parts import AgentSource
-from shoal.domain.agents import AgentSpec
+from shoal.agents.registry import AgentRegistry
+from shoal.domain.agents import AgentSpec, is_child
 from shoal.domain.clock import Clock
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import (
@@ -30,19 +34,20 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
-from shoal.domain.foreign import untrusted_block
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.ids import ThreadId, TurnId, channel_of
 from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.domain.permissions import Asker
-from shoal.domain.records import Snapshot, Stretch
-from shoal.domain.store import Store
+from shoal.domain.records import ContextWindow, NewPost, Snapshot
 from shoal.domain.transcript import SUMMARY_HEAD
+from shoal.domain.untrusted import untrusted_block
 from shoal.permissions.taint import TaintState
-from shoal.tools.prompt_files import PromptFiles
-from shoal.turn.files import cut_middle
+from shoal.store.store import Store
+from shoal.tools.tainted_files import PromptFiles
 from shoal.turn.spending import Charge, Spending
+from shoal.turn.text_files import cut_middle
 
 log = logging.getLogger(__name__)
+
 
 EVENTS_MAX = 20_000
 """A window longer than this is saved from its end."""
@@ -77,13 +82,13 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 Publish = Callable[[Sequence[Event]], None]
 
 
-class Snapshots:
+class ConversationSnapshots:
     """Saves, lists and restores windows. Without `spending` no model is asked and descriptions are plain."""
 
     def __init__(
         self,
         store: Store,
-        agents: AgentSource,
+        agents: AgentRegistry,
         clock: Clock,
         spending: Spending | None,
         publish: Publish,
@@ -138,13 +143,13 @@ class Snapshots:
         self._publish(await self._store.snapshots.begin(thread, stretch.last_seq, [Cleared(by=by), *events]))
         return found
 
-    async def _stretch(self, thread: ThreadId) -> Stretch:
+    async def _stretch(self, thread: ThreadId) -> ContextWindow:
         stretch = await self._store.snapshots.stretch(thread)
         if stretch is None:
             raise NotFound(f"There is no thread {thread}.")
         return stretch
 
-    async def _window(self, stretch: Stretch) -> list[EventData]:
+    async def _window(self, stretch: ContextWindow) -> list[EventData]:
         after = max(stretch.window_seq, stretch.last_seq - EVENTS_MAX)
         return restorable(await self._store.journal.events(stretch.thread, after, EVENTS_MAX))
 
@@ -152,7 +157,7 @@ class Snapshots:
         info = await self._store.journal.thread(thread)
         return await self._agents.resolve(info.agent if info is not None else "", thread)
 
-    async def _save(self, stretch: Stretch, description: str) -> Snapshot:
+    async def _save(self, stretch: ContextWindow, description: str) -> Snapshot:
         events = await self._window(stretch)
         if not events:
             raise InvalidInput("There is nothing to save: the conversation is empty since it was last cleared.")
@@ -290,3 +295,70 @@ def _load(path: Path) -> list[EventData]:
         raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error
     except (msgspec.MsgspecError, KeyError) as error:
         raise InvalidInput(f"sessions/{path.name} is damaged: {error}. Restore it from a backup.") from error
+
+
+CHECK_SECONDS = 60.0
+SAVED = (
+    "It has been quiet here for {minutes:g} minutes, so I saved our conversation and start afresh: {description}\n"
+    "`/context restore {id}` brings it back."
+)
+
+
+class IdleWatch:
+    """Watches the agents that set `idle_minutes`. `default` answers in threads that name no agent."""
+
+    def __init__(
+        self,
+        store: Store,
+        agents: AgentRegistry,
+        snapshots: ConversationSnapshots,
+        clock: Clock,
+        post: Callable[[NewPost], Awaitable[None]],
+        default: str,
+    ) -> None:
+        self._store = store
+        self._agents = agents
+        self._snapshots = snapshots
+        self._clock = clock
+        self._post = post
+        self._default = default
+
+    async def run(self) -> None:
+        """Look every minute, for ever."""
+        while True:
+            await self._clock.sleep(CHECK_SECONDS)
+            await self.check()
+
+    async def check(self) -> int:
+        """Save and clear what is idle now; returns how many threads."""
+        count = 0
+        for name in self._agents.names():
+            try:
+                minutes = self._agents.spec(name).idle_minutes
+            except InvalidInput:  # a broken agent.toml is told where it is used
+                continue
+            if minutes > 0:
+                count += await self._check_agent(name, minutes)
+        return count
+
+    async def _check_agent(self, name: str, minutes: float) -> int:
+        threads = await self._store.snapshots.stretches([name, ""] if name == self._default else [name])
+        since = self._clock.now() - timedelta(minutes=minutes)
+        in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
+        idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
+        return sum([await self._save(one, minutes) for one in idle])
+
+    async def _save(self, stretch: ContextWindow, minutes: float) -> bool:
+        try:
+            saved = await self._snapshots.begin_anew(stretch.thread, "idle")
+        except (Conflict, NotFound) as error:
+            log.info("a thread is not idle after all", extra={"thread_id": stretch.thread, "why": str(error)})
+            return False
+        except OSError as error:
+            log.warning("an idle conversation was not saved", extra={"thread_id": stretch.thread, "why": str(error)})
+            return False
+        if saved is None:
+            return False
+        text = SAVED.format(minutes=minutes, description=saved.description, id=saved.id)
+        await self._post(NewPost(f"{saved.id}:idle", stretch.thread, text))
+        return True

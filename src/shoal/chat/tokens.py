@@ -1,6 +1,6 @@
-"""Signed tokens: checking those that platforms show us, against keys that are fetched and kept, and holding our own.
+"""Signed tokens: checking those that platforms send us, against keys that are fetched and kept, and holding our own.
 
-Pure checks and small caches, for every platform that calls with a JSON Web Token and is called with a bearer token.
+Pure checks and small caches, for platforms that call with a JSON Web Token and are called with a bearer token.
 Sources: RFC 7519 (tokens), RFC 7517 (key sets), RFC 8725 (best practice: one algorithm, issuer and audience checked).
 """
 
@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, PlatformError
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -38,11 +38,11 @@ Fetch: TypeAlias = Callable[[str, int], Awaitable[bytes]]
 
 
 class BadToken(Exception):
-    """A token proves nothing; the text says why, without anything of it."""
+    """A token proves nothing; the text says why, and quotes nothing of it."""
 
 
-class Key(NamedTuple):
-    """A public key, and for which channels its owner vouches with it; none named means all."""
+class SigningKey(NamedTuple):
+    """A public key, and the channels for which its owner vouches with it; none named means all."""
 
     key: "RSAPublicKey"
     endorsements: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class _Keys(msgspec.Struct, frozen=True):
     keys: tuple[_Jwk, ...] = ()
 
 
-class _Described(msgspec.Struct, frozen=True):
+class _KeysDescription(msgspec.Struct, frozen=True):
     jwks_uri: str = ""
 
 
@@ -71,102 +71,94 @@ def check_package(extra: str, name: str = "jwt") -> None:
 
 
 class KeyRing:
-    """The keys that one address tells of: a key set, certificates by their ids, or a description that names a key set.
+    """The keys at one address: a key set, certificates by their ids, or a description that names a key set.
 
-    A key that is not known makes it fetch again, so that a rotation is noticed; when the address does not answer, the
-    keys it told last stay good.
+    An unknown key makes it fetch again, so that a rotation is noticed; while the address does not answer, the last keys
+    stay good.
     """
 
     def __init__(self, url: str, fetch: Fetch, clock: Clock) -> None:
         self._url = url
         self._fetch = fetch
         self._clock = clock
-        self._keys: Mapping[str, Key] = {}
+        self._keys: Mapping[str, SigningKey] = {}
         self._fetched_at: float | None = None
         self._lock = asyncio.Lock()
 
-    async def key(self, kid: str) -> Key:
+    async def key(self, kid: str) -> SigningKey:
         """The key of this id. Raises BadToken when there is none, PlatformError when keys cannot be had."""
         async with self._lock:
             now = self._clock.monotonic()
             age = None if self._fetched_at is None else now - self._fetched_at
             is_stale = age is None or age > KEEP_KEYS_SECONDS
             if is_stale or (kid not in self._keys and age is not None and age >= ASK_AGAIN_SECONDS):
-                await self._renew(now)
+                try:
+                    self._keys = await self._fetch_keys()
+                except PlatformError:
+                    if not self._keys:
+                        raise
+                self._fetched_at = now
         found = self._keys.get(kid)
         if found is None:
-            raise BadToken("it is signed with a key that nobody told of")
+            raise BadToken("it is signed with an unknown key")
         return found
 
-    async def _renew(self, now: float) -> None:
+    async def _fetch_keys(self) -> Mapping[str, SigningKey]:
+        body = await self._fetch(self._url, KEYS_BYTES_MAX)
         try:
-            body = await self._fetch(self._url, KEYS_BYTES_MAX)
-            described = _decoded(body)
-            if described:
-                body = await self._fetch(described, KEYS_BYTES_MAX)
-            keys = keys_in(body)
-        except PlatformError:
-            if not self._keys:
-                raise
-            keys = self._keys
-        self._keys, self._fetched_at = keys, now
+            key_set_url = msgspec.json.decode(body, type=_KeysDescription).jwks_uri
+        except UNREADABLE:
+            key_set_url = ""
+        return keys_in(await self._fetch(key_set_url, KEYS_BYTES_MAX) if key_set_url else body)
 
 
-def _decoded(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=_Described).jwks_uri
-    except UNREADABLE:
-        return ""
-
-
-def keys_in(body: bytes) -> Mapping[str, Key]:
+def keys_in(body: bytes) -> Mapping[str, SigningKey]:
     """The RSA keys of a key set (RFC 7517), or of an object of certificates in PEM. Raises PlatformError."""
     try:
         listed = msgspec.json.decode(body, type=_Keys).keys
-        found = {jwk.kid: _of_jwk(jwk) for jwk in listed[:KEYS_MAX] if jwk.kty == "RSA" and jwk.kid}
-        if not listed:
-            certificates = msgspec.json.decode(body, type=dict[str, str])
-            found = {kid: _of_certificate(pem) for kid, pem in list(certificates.items())[:KEYS_MAX]}
+        if listed:
+            from jwt.algorithms import RSAAlgorithm
+
+            return {
+                jwk.kid: SigningKey(
+                    _public(RSAAlgorithm.from_jwk({"kty": jwk.kty, "n": jwk.n, "e": jwk.e})), jwk.endorsements
+                )
+                for jwk in listed[:KEYS_MAX]
+                if jwk.kty == "RSA" and jwk.kid
+            }
+        from cryptography.x509 import load_pem_x509_certificate
+
+        certificates = msgspec.json.decode(body, type=dict[str, str])
+        return {
+            kid: SigningKey(_public(load_pem_x509_certificate(pem.encode()).public_key()))
+            for kid, pem in list(certificates.items())[:KEYS_MAX]
+        }
     except (*UNREADABLE, ValueError, TypeError) as error:
         raise PlatformError(f"The signing keys cannot be read: {type(error).__name__}.") from error
-    return found
-
-
-def _of_jwk(jwk: _Jwk) -> Key:
-    from jwt.algorithms import RSAAlgorithm
-
-    key = RSAAlgorithm.from_jwk({"kty": jwk.kty, "n": jwk.n, "e": jwk.e})
-    return Key(_public(key), jwk.endorsements)
-
-
-def _of_certificate(pem: str) -> Key:
-    from cryptography.x509 import load_pem_x509_certificate
-
-    return Key(_public(load_pem_x509_certificate(pem.encode()).public_key()))
 
 
 def _public(key: object) -> "RSAPublicKey":
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
     if not isinstance(key, RSAPublicKey):
-        raise TypeError("no public RSA key")
+        raise TypeError("not a public RSA key")
     return key
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:
-    """The token of an `Authorization: Bearer` header; empty without one, or for one that is too long to be genuine."""
+    """The token of an `Authorization: Bearer` header; empty without one, or where it is too long to be genuine."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and len(token) <= TOKEN_CHARS_MAX else ""
 
 
 def key_id(token: str) -> str:
-    """Which key a token says it is signed with. Raises BadToken."""
+    """The id of the key that a token says it is signed with. Raises BadToken."""
     import jwt
 
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
-        raise BadToken("it is no token") from error
+        raise BadToken("it is not a token") from error
     kid: object = header.get("kid")
     if header.get("alg") != ALGORITHM or not isinstance(kid, str):
         raise BadToken(f"it is not signed with {ALGORITHM}")
@@ -185,7 +177,7 @@ def verified(
     try:
         claims: Mapping[str, object] = jwt.decode(
             token, key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
-            options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock
+            options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock,
         )  # fmt: skip
     except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
         raise BadToken(type(error).__name__) from error
@@ -200,12 +192,12 @@ def verified(
 def _seconds(claims: Claims, name: str, missing: float) -> float:
     value = claims.get(name, missing)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadToken(f"its {name} is no time")
+        raise BadToken(f"its {name} is not a time")
     return float(value)
 
 
 def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
-    """A token of our own, signed with an RSA key in PEM. Raises ConfigError for what is no such key."""
+    """A token of our own, signed with an RSA key in PEM. Raises ConfigError for anything else."""
     import jwt
 
     try:
@@ -222,7 +214,7 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 class TokenCache:
-    """Our own access token, asked for when it is needed and renewed before it expires."""
+    """Our own access token, asked for when needed and renewed before it expires."""
 
     def __init__(self, grant: Callable[[], Awaitable[Granted]], clock: Clock) -> None:
         self._grant = grant

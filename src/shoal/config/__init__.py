@@ -2,8 +2,8 @@
 
 from shoal.config.defaults import default_model
 from shoal.config.load import load_config
-from shoal.config.records import Config
-from shoal.config.secret import Secret
 from shoal.domain.errors import ConfigError
+from shoal.domain.secret import Secret
+from shoal.domain.settings import Config
 
 __all__ = ["Config", "ConfigError", "Secret", "default_model", "load_config"]

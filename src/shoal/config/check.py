@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS, SANDBOX_KINDS
-from shoal.config.mcp import NAME
-from shoal.config.platforms import Account, Matrix, Slack, Telegram
-from shoal.config.records import Config
-from shoal.config.secret import Secret
-from shoal.domain.children import PLATFORM as SUBAGENTS
+from shoal.domain.agents import SUBAGENTS
 from shoal.domain.errors import ConfigError
 from shoal.domain.ids import OWN_PLATFORMS
+from shoal.domain.secret import Secret
+from shoal.domain.settings import MCP_NAME, AccountSettings, Config, MatrixSettings, SlackSettings, TelegramSettings
 
 Found: TypeAlias = tuple[tuple[str, ...], str]
 """A key and what is wrong with it, as a phrase that goes on after the key's name."""
@@ -137,7 +135,7 @@ def _patterns(config: Config) -> Iterator[Found]:
 
 
 def _refused(path: tuple[str, ...], patterns: tuple[str, ...], *, dotall: bool) -> Iterator[Found]:
-    from shoal.permissions.pattern import PatternRefused, Program
+    from shoal.permissions.patterns import PatternRefused, Program
 
     for pattern in patterns:
         try:
@@ -147,7 +145,7 @@ def _refused(path: tuple[str, ...], patterns: tuple[str, ...], *, dotall: bool) 
 
 
 def _circles(config: Config) -> Iterator[Found]:
-    from shoal.permissions.rules import ProfileSource, layers_of
+    from shoal.permissions.profiles import ProfileSource, layers_of
 
     sources = {name: ProfileSource(extends=profile.extends) for name, profile in config.permissions.profiles.items()}
     for name, source in sources.items():
@@ -166,7 +164,7 @@ def _sandbox(config: Config) -> Iterator[Found]:
 
 def _mcp(config: Config) -> Iterator[Found]:
     for name, server in config.mcp.items():
-        if not re.fullmatch(NAME, name):
+        if not re.fullmatch(MCP_NAME, name):
             yield ("mcp", name), "has a name that tools cannot carry; allowed: 1 to 24 lower-case letters, digits and -"
         if server.enabled and bool(server.command) == bool(server.url):
             found = "and url are both given" if server.command else "is missing"
@@ -175,7 +173,7 @@ def _mcp(config: Config) -> Iterator[Found]:
             yield ("mcp", name, "sandbox"), "is true for a url; allowed: only with a command, which it encloses"
 
 
-def _accounts(config: Config, platform: str, accounts: tuple[Account, ...]) -> Iterator[Found]:
+def _accounts(config: Config, platform: str, accounts: tuple[AccountSettings, ...]) -> Iterator[Found]:
     several = len(accounts) > 1
     seen: set[str] = set()
     for number, account in enumerate(accounts):
@@ -187,21 +185,21 @@ def _accounts(config: Config, platform: str, accounts: tuple[Account, ...]) -> I
             yield from ((here + key, text) for key, text in _lacking(config, platform, account))
 
 
-def _lacking(config: Config, platform: str, account: Account) -> Iterator[Found]:
+def _lacking(config: Config, platform: str, account: AccountSettings) -> Iterator[Found]:
     for key in NEEDED[platform]:
         value: str | Secret = getattr(account, key)
         if not value:
             yield (key,), "is missing; give it, or set enabled = false"
     match account:
-        case Slack(mode="socket") if not account.app_token:
+        case SlackSettings(mode="socket") if not account.app_token:
             yield ("app_token",), 'is missing; Socket Mode needs it, or choose mode = "http"'
-        case Slack(mode="http") if not account.signing_secret:
+        case SlackSettings(mode="http") if not account.signing_secret:
             yield ("signing_secret",), 'is missing; mode = "http" needs it'
-        case Matrix() if not account.access_token and not account.password:
+        case MatrixSettings() if not account.access_token and not account.password:
             yield ("access_token",), "is missing; give it or a password"
-        case Telegram(mode="webhook") if not config.web.public_url:
+        case TelegramSettings(mode="webhook") if not config.web.public_url:
             yield ("mode",), 'is "webhook", which needs web.public_url; give that, or choose "polling"'
-        case Telegram(mode="webhook") if not account.webhook_secret:
+        case TelegramSettings(mode="webhook") if not account.webhook_secret:
             yield ("webhook_secret",), 'is missing; mode = "webhook" needs it'
         case _:
             pass

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from shoal.config.records import Config
 from shoal.domain.errors import ConfigError
+from shoal.domain.settings import Config
 
 
 class KnownProvider(NamedTuple):

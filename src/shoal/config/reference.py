@@ -11,9 +11,9 @@ from itertools import pairwise
 import msgspec
 
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES
-from shoal.config.records import Config
 from shoal.config.schema import Key, allowed, bare, is_section, keys, list_of, table_of
-from shoal.config.secret import Secret
+from shoal.domain.secret import Secret
+from shoal.domain.settings import Config
 
 HEAD = """\
 # Configuration

@@ -6,13 +6,13 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeGuard, Union, 
 
 import msgspec
 
-from shoal.config.records import Config
-from shoal.config.secret import Secret
+from shoal.domain.secret import Secret
+from shoal.domain.settings import Config, PlatformsSettings
 
 Hint: TypeAlias = object
 """A type as an annotation spells it; what can be asked of it is below."""
 
-UNSETTABLE = {(Config, "home"), ("Platforms", "plugins")}
+UNSETTABLE = {(Config, "home"), (PlatformsSettings, "plugins")}
 
 
 class Key(NamedTuple):
@@ -30,7 +30,7 @@ def keys(section: type[msgspec.Struct]) -> dict[str, Key]:
     return {
         field.name: Key(field.name, hints[field.name], field.required)
         for field in msgspec.structs.fields(section)
-        if (section, field.name) not in UNSETTABLE and (section.__name__, field.name) not in UNSETTABLE
+        if (section, field.name) not in UNSETTABLE
     }
 
 

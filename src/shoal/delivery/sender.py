@@ -24,7 +24,7 @@ be in that thread: the rest of it, its note, and the prompt that it brings.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,20 +34,18 @@ import anyio
 import anyio.abc
 import msgspec
 
-from shoal.delivery.ending import ENDING_SECONDS, Ending
-from shoal.delivery.live import NO_PREVIEWS, PreviewSource, post_once, withdraw
 from shoal.delivery.pacing import Pacer
-from shoal.delivery.render import pieces_of
-from shoal.domain.backoff import retry_delay
+from shoal.delivery.pieces import pieces_of
+from shoal.delivery.previews import ENDING_SECONDS, NO_PREVIEWS, GracePeriod, PreviewSource, post_once, withdraw
 from shoal.domain.cards import card_id
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.errors import PlatformError, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import REPEATED, Button, OutboundPost, preview_key, turn_of_reply
 from shoal.domain.records import Committed, NewPost, OutboxRow
-from shoal.domain.store import Outbox
+from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -81,17 +79,6 @@ class Openings(Protocol):
         ...
 
 
-class _Promptless:
-    """For posts that bring no prompts."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self.gave_up = outbox.fail
-        self._outbox = outbox
-
-    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
-        await self._outbox.opened(row, thread, rest)
-
-
 class Sender:
     """Delivers the posts of one platform."""
 
@@ -102,14 +89,13 @@ class Sender:
         clock: Clock,
         previews: PreviewSource = NO_PREVIEWS,
         folders: Folders = STILL_FOLDERS,
-        openings: Openings | None = None,
     ) -> None:
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
         self._previews = previews
         self._folders = folders
-        self._openings = openings or _Promptless(outbox)
+        self._openings: Openings | None = None
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
         """Rows with when they were claimed, on the monotonic clock."""
@@ -122,7 +108,7 @@ class Sender:
         self._put_back: list[datetime] = []
         """When rows are due again; those that others put back are found by looking every QUIET_SECONDS."""
         self._poked = asyncio.Event()
-        self._ending = Ending()
+        self._ending = GracePeriod()
 
     def poke(self) -> None:
         """Something was put into the outbox."""
@@ -154,9 +140,13 @@ class Sender:
             self.poke()
         return committed
 
-    async def run(self) -> None:
-        """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back."""
-        self._ending = Ending()
+    async def run(self, openings: Openings | None = None) -> None:
+        """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back.
+
+        Without `openings` no post brings a prompt.
+        """
+        self._openings = openings
+        self._ending = GracePeriod()
         await self._give_back_doubtful()
         await self._outbox.release(self._adapter.platform)
         async with anyio.create_task_group() as tasks:
@@ -350,7 +340,7 @@ class Sender:
         follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
         if row.post.file:
             follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
-        await self._openings.opened(row, thread, follow)
+        await (self._openings or self._outbox).opened(row, thread, follow)
 
     async def _change_card(self, row: OutboxRow) -> None:
         """Edit the messages of an earlier post; nothing happens where there are none or none can be edited."""
@@ -402,12 +392,41 @@ class Sender:
         is_old = age > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
         if error.permanent or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
             log.error("a post was given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
-            await self._openings.gave_up(row, str(error))
+            give_up = self._openings.gave_up if self._openings is not None else self._outbox.fail
+            await give_up(row, str(error))
             return
         delay = min(retry_delay(row.attempts + 1, error.retry_after_seconds, RETRY_BASE_SECONDS), RETRY_SECONDS_MAX)
         at = self._clock.now() + timedelta(seconds=delay)
         await self._outbox.retry(row, at, str(error), maybe_sent=row.maybe_sent or error.outcome_unknown)
         self._put_back.append(at)
+
+
+class Senders:
+    """The senders of all platforms, by name."""
+
+    def __init__(self, senders: Mapping[str, Sender]) -> None:
+        self._senders = senders
+
+    def poke(self, thread: ThreadId) -> None:
+        """The outbox has something for a thread."""
+        self.poke_platform(thread_address(thread).platform)
+
+    def poke_platform(self, platform: str) -> None:
+        """The outbox has something for a platform; empty: for any of them."""
+        for name, sender in self._senders.items():
+            if platform in (name, ""):
+                sender.poke()
+
+    async def enqueue(
+        self, thread: ThreadId, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]
+    ) -> Committed:
+        """Run the transaction that enqueues a thread's posts; see `Sender.enqueue`."""
+        sender = self._senders.get(thread_address(thread).platform)
+        return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
+
+    async def run(self, platform: str, openings: Openings) -> None:
+        """Deliver the posts of one platform until cancelled."""
+        await self._senders[platform].run(openings)
 
 
 def _buttons(post: NewPost) -> tuple[Button, ...]:

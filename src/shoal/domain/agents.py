@@ -1,12 +1,20 @@
-"""Agents: who answers in a thread, with which model, permissions and limits."""
+"""Agents: who answers in a thread, with which model, permissions and limits; the channels they are bound to; and the
+subagents and processes that they start.
+"""
 
+import hashlib
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Caller
+from shoal.domain.events import Outcome, TurnFinished, UserSaid
+from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
+from shoal.domain.messages import Author, Caller
+from shoal.domain.permissions import Audience
+from shoal.domain.records import Report
+from shoal.domain.settings import TurnsSettings
 
 
 class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,16 +73,237 @@ def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
     return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
 
 
-class TurnLimits(msgspec.Struct, frozen=True):
-    """The bounds of one turn; see [turns] in the configuration, and [model] and [triggers] for outages."""
+class TurnLimits(TurnsSettings, frozen=True, kw_only=True):
+    """The bounds of one turn: [turns], and how long one waits for a model that is down ([model] and [triggers])."""
 
-    steps_max: int = 25
-    tool_errors_in_a_row_max: int = 5
-    steer: str = "skip"
-    timeout_seconds: float = 3600.0
-    model_attempts_max: int = 4
-    retry_base_seconds: float = 1.0
-    retry_after_seconds_max: float = 60.0
     outage_seconds: float = 3600.0
     trigger_outage_seconds: float = 86_400.0
-    default_response: str = "I have nothing to add. Tell me if you expected something else."
+
+
+ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]
+"""`failed` never started; `lost` ended with the Shoal that ran it."""
+
+PROCESS_KEY = "process:"
+"""How the keys and message ids of prompts begin that a process sends: `process:ID:WHAT`."""
+
+
+OUTPUT_BYTES_PER_SECOND = 1_048_576
+"""A watched command that writes faster has to wait."""
+
+
+class Watch(Protocol):
+    """Who looks on while a command of a sandbox runs; neither call may wait or fail.
+
+    The output of a watched command comes here and not into the result, and the time that its processes may compute is
+    not bounded.
+    """
+
+    def started(self, pid: int) -> None:
+        """It runs, under this number on this machine; 0 where that is not known."""
+        ...
+
+    def output(self, data: bytes) -> None:
+        """The next piece of its output, of both streams as they come."""
+        ...
+
+
+class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a process starts a turn: at its end (with one of `codes`, empty: any), at a line that matches `pattern`, or
+    when it still runs after `after_seconds`. `note` tells the agent what to do then."""
+
+    on: Literal["exit", "output", "timeout"]
+    note: str = ""
+    codes: tuple[int, ...] = ()
+    pattern: str = ""
+    after_seconds: float = 0.0
+    fires_max: int = 1
+    interval_seconds: float = 10.0
+
+
+class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is to run, for whom, and what it starts. `depth` counts the hooks whose turns led to it.
+
+    `author` asked the turn that started it, and `tainted_by` names the untrusted content behind its command: the turns
+    of its hooks are trusted no more than that.
+    """
+
+    agent: str
+    thread: ThreadId
+    command: str
+    author: Author
+    tainted_by: str
+    name: str = ""
+    hooks: tuple[Hook, ...] = ()
+    depth: int = 0
+    told_in: ThreadId = ThreadId("")
+
+    @property
+    def chat(self) -> ThreadId:
+        """The conversation that it runs for."""
+        return self.told_in or self.thread
+
+    @property
+    def title(self) -> str:
+        """Its name, or the beginning of its command."""
+        return self.name or " ".join(self.command.split())[:60]
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A stored process. `owner` is the Shoal process that runs it; `identity` is its number and start on that machine,
+    empty where that is not known. `killed_by` asked for its end; `told`: its hooks know of that end."""
+
+    id: str
+    spec: ProcessSpec
+    state: ProcessState
+    owner: str
+    identity: str
+    started_at: datetime
+    seen_at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    killed_by: str = ""
+    told: bool = False
+
+    @property
+    def pid(self) -> int:
+        """Its number on its machine; 0 where that is not known."""
+        first = self.identity.partition(" ")[0]
+        return int(first) if first.isdigit() else 0
+
+
+class ProcessEnd(msgspec.Struct, frozen=True):
+    """How a process ended; `told` when nobody waits to hear of it, so that no hook ever does."""
+
+    state: ProcessState
+    exit_code: int | None = None
+    reason: str = ""
+    told: bool = False
+
+
+class AgentRow(msgspec.Struct, frozen=True):
+    """An agent as the database knows it. `digest` is that of its agent.toml when it was last looked at."""
+
+    name: str
+    state: Literal["active", "destroyed"]
+    digest: str
+    created_at: datetime
+    changed_at: datetime
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A channel and the agent that answers in it. `made`: the channel was made for the agent. `bound_by` is a person,
+    PLATFORM:USER."""
+
+    platform: str
+    channel: str
+    agent: str
+    bound_by: str
+    created_at: datetime
+    made: bool = False
+
+    @property
+    def place(self) -> str:
+        """PLATFORM:CHANNEL."""
+        return f"{self.platform}:{self.channel}"
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A thread with something to do, on whichever machine: its open turn and since when, or an empty one while its
+    prompts wait. `asked` is what the turn answers, `trusted` where that has no words of anybody who is not trusted;
+    `questions` to people are open; `queued` prompts wait behind."""
+
+    thread: ThreadId
+    agent: str
+    turn: TurnId
+    parent: str
+    asked: str
+    since: datetime | None
+    steps: int
+    questions: int
+    queued: int
+    trusted: bool
+
+
+class Workload(NamedTuple):
+    """What an agent does now, on all machines: its threads with something to do and its running processes."""
+
+    works: list[Work]
+    processes: list[Process]
+
+
+def servers_scope(platform: str) -> str:
+    """The scope of the settings that hold the server of each channel of a platform's account."""
+    return f"server:{platform}"
+
+
+SUBAGENTS = "agent"
+"""The platform of such threads. Nobody reads along there: what is for people goes to the root thread's channel."""
+ENDED: dict[Outcome, str] = {
+    "done": "has finished",
+    "limit": "stopped at a limit",
+    "failed": "failed",
+    "aborted": "was stopped",
+}
+"""How a subagent's end is told."""
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A child as its parent sees it. `finished` is the end of its first turn; None while it works, or never began."""
+
+    thread: ThreadId
+    works: bool
+    finished: TurnFinished | None = None
+
+
+class Purpose(msgspec.Struct, frozen=True):
+    """For whom a turn works: the message's author, the untrusted content it has seen, the call of another turn that
+    began it; where one speaks whose answer nobody reads (empty: in its own thread); and how far it sees."""
+
+    author: Author
+    tainted_by: str
+    caller: Caller | None = None
+    speaks_in: ThreadId = ThreadId("")
+    audience: Audience = Audience()
+
+    @property
+    def person(self) -> Author:
+        """Who asked for all of it: the author here, or at the root of the calls that led here."""
+        return self.author if self.caller is None else self.caller.author
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a call wants done, by which agent (empty: its own) with which model (empty: that agent's)."""
+
+    text: str
+    agent: str = ""
+    model: str = ""
+    mode: Literal["wait", "tell", "wake"] = "wait"
+
+
+def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
+    """The id of the thread that a call begins; the same call always has the same one."""
+    beginning = hashlib.sha256(parent.encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{turn}\0{call}".encode()).hexdigest()[:26]
+    return make_thread_id(SUBAGENTS, beginning, name)
+
+
+def is_child(thread: ThreadId) -> bool:
+    """Whether a thread was begun by a call, so that no person writes or reads there."""
+    return thread.startswith(f"{SUBAGENTS}:")
+
+
+def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinished) -> Report:
+    """What a child's end does to its parent: wake it where it waits, else leave a note or start a turn with it."""
+    if caller.mode == "wait":
+        return Report(caller.thread)
+    said = f"{finished.reply}\n" if finished.reply else ""
+    text = f"[The subagent {thread} {ENDED[finished.outcome]}.]\n{said}".rstrip()
+    trusted = caller.author.trusted and not finished.tainted_by
+    if caller.mode == "tell":
+        author = Author(f"{SUBAGENTS}:{agent}", agent, is_bot=True, trusted=trusted)
+        note = UserSaid(text, author, message_id=thread, origin="system", tainted_by=finished.tainted_by)
+        return Report(caller.thread, note)
+    author = msgspec.structs.replace(caller.author, name=agent, trusted=trusted)
+    note = UserSaid(text, author, message_id=thread, origin="agent", tainted_by=finished.tainted_by)
+    return Report(caller.thread, note, starts_turn=True)

@@ -1,9 +1,14 @@
-"""Time, ids and randomness, injected wherever they are needed so that tests can move them by hand."""
+"""Time, ids and randomness, injected wherever they are needed so that tests can move them by hand; and how long to wait
+before trying again: doubling pauses with jitter, and never less than the other side asked for.
+"""
 
 import asyncio
 import contextlib
 import os
+import random
+import re
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -77,3 +82,64 @@ def from_micros(micros: int) -> datetime:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+BACKOFF_SECONDS_MAX = 30.0
+"""Longest pause of our own choosing; what the other side asks for may be longer."""
+JITTER = 0.5
+"""The share of a pause that is random, so that many who failed together do not come back together."""
+
+ASKED_SECONDS_MAX = 1e9
+"""Longest wait that is told apart from a longer one."""
+
+_DOUBLINGS_MAX = 30
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+
+
+def retry_delay(
+    attempt: int,
+    retry_after_seconds: float | None = None,
+    base_seconds: float = 1.0,
+    *,
+    chance: Callable[[], float] = random.random,
+) -> float:
+    """Seconds to wait after the `attempt`-th failure (1 is the first).
+
+    Between half and all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX; a `retry_after_seconds` is kept to, with
+    up to a tenth of it (at most a second) added. `chance` gives numbers from 0 up to 1. The caller bounds what it
+    honours.
+    """
+    doubled = base_seconds * 2.0 ** min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
+    own = min(doubled, BACKOFF_SECONDS_MAX) * (1.0 - JITTER * chance())
+    if retry_after_seconds is None:
+        return own
+    return max(own, retry_after_seconds + min(1.0, 0.1 * retry_after_seconds) * chance())
+
+
+def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
+    """Seconds that a response asks to wait: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date.
+
+    `headers` has lower-case names. A date is counted from the response's own `date` where it has one, else from now.
+    Never negative, at most ASKED_SECONDS_MAX; None when nothing usable is said.
+    """
+    for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
+        found = _NUMBER.fullmatch(headers.get(name, "").strip())
+        if found is not None:
+            return min(max(0.0, float(found[0]) * unit_seconds), ASKED_SECONDS_MAX)
+    at = _http_date(headers.get("retry-after", ""))
+    if at is None:
+        return None
+    now = _http_date(headers.get("date", "")) or (clock.now() if clock is not None else None)
+    return min(max(0.0, (at - now).total_seconds()), ASKED_SECONDS_MAX) if now is not None else None
+
+
+def _http_date(text: str) -> datetime | None:
+    if not text:
+        return None
+    from email.utils import parsedate_to_datetime
+
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

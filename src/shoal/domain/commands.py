@@ -17,7 +17,7 @@ class CommandSpec(msgspec.Struct, frozen=True):
     usage: str = ""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CommandRequest(msgspec.Struct, frozen=True):
     """A command as somebody gave it in a thread. `key` is its message's, unique within the platform.
 
     `direct`: the conversation is with the agent alone. `private`: nobody else reads the answer, wherever it is. `by` is
@@ -73,7 +73,7 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("settings", "model and permissions of this place", "[show|model NAME|permissions PROFILE]"),
     )
 }
-"""By name. Whoever adds a row writes what it does in `agents/desk.py` or beside it."""
+"""By name. Whoever adds a row writes what it does in `actors/commands.py` or beside it."""
 
 OF_THREAD = frozenset({"new", "status", "stop", "retry", "steer", "context", "remind", "model"})
 """Those that are about the thread in which they are given; the others need none."""

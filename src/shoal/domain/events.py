@@ -1,8 +1,17 @@
-"""The events of a thread's journal: one record class a type, and their JSON form."""
+"""The events of a thread's journal, one record class a type, and how stored records of any version are read.
 
-from collections.abc import Sequence
+field that is absent     what its absence means
+----------------------   ------------------------------------------------------------------------------------------
+`author.trusted`         true: false was always written
+`caller.tainted_by`      nothing: the calling turn had read nothing untrusted
+a process's author       whoever `user` names, trusted unless the process was started under untrusted content, which
+                         every message of somebody who is not trusted is
+a trigger's author       the owner for an event file; else not known, so that the access rules decide when it fires
+"""
+
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, TypeVar, Union
 
 import msgspec
 
@@ -21,7 +30,65 @@ from shoal.domain.messages import (
     Usage,
 )
 from shoal.domain.permissions import NO_COVERAGE, Coverage
-from shoal.domain.stored import decode_stored
+
+_Record = TypeVar("_Record")
+_Json: TypeAlias = Union[dict[str, "_Json"], list["_Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
+_Fields: TypeAlias = dict[str, _Json]
+
+
+def decode_stored(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
+    """Decode a record of any version. Raises msgspec.MsgspecError for a damaged one."""
+    return _decoded(decoder, body, lambda _: None)
+
+
+def decode_trigger(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
+    """The same for a trigger."""
+
+    def complete(record: _Fields) -> None:
+        is_event_file = str(record.get("name", "")).startswith("file:") and not record.get("created_by")
+        record.setdefault("author", {"id": "shoal"} if is_event_file else None)
+        record.setdefault("tainted_by", "")
+
+    return _decoded(decoder, body, complete)
+
+
+def decode_process(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
+    """The same for a process."""
+
+    def complete(record: _Fields) -> None:
+        record.setdefault("tainted_by", "")
+        record.setdefault("author", {"id": record.get("user") or "shoal", "trusted": not record["tainted_by"]})
+
+    return _decoded(decoder, body, complete)
+
+
+def _decoded(
+    decoder: "msgspec.json.Decoder[_Record]", body: str | bytes, complete: Callable[[_Fields], None]
+) -> _Record:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        found: _Json = msgspec.json.decode(body)
+        if isinstance(found, dict):
+            complete(found)
+        _complete_authors(found)
+        return msgspec.convert(found, decoder.type)
+
+
+def _complete_authors(value: _Json) -> None:
+    if isinstance(value, list):
+        for one in value:
+            _complete_authors(one)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if isinstance(inner, dict) and key in _ABSENT:
+                name, meaning = _ABSENT[key]
+                inner.setdefault(name, meaning)
+            _complete_authors(inner)
+
+
+_ABSENT: dict[str, tuple[str, bool | str]] = {"author": ("trusted", True), "caller": ("tainted_by", "")}
+
 
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]

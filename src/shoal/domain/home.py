@@ -1,7 +1,16 @@
-"""Where things lie under the home directory: names only, nothing is read or made here."""
+"""Where things lie under the home directory, and the form of memory files; nothing is read or made here.
 
+What is kept in a direct conversation is for its person alone, also where the file is everybody's: such a line ends with
+a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
+"""
+
+import re
+from datetime import date
 from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import quote
 
+from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
 
 
@@ -82,3 +91,82 @@ class Home:
     def attachments(self, thread: ThreadId) -> Path:
         """The thread's `attachments/`."""
         return self.thread(thread) / "attachments"
+
+
+MemoryScope: TypeAlias = Literal["global", "platform", "channel"]
+
+MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
+"""Broadest first."""
+MEMORY_FILE = "MEMORY.md"
+ENTRY_CHARS_MAX = 2000
+"""Longest single entry."""
+MEMORY_BYTES_MAX = 262_144
+"""Most that one person may see of a memory file or daily note that entries are added to."""
+FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
+"""Longest such file, with what is for others alone."""
+_ONLY = re.compile(r"[ \t]*<!-- only (\S+) -->[ \t]*$")
+_MARK = "<!-- only "
+
+
+def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
+    """The MEMORY.md of a scope as this thread sees it; threads themselves have none."""
+    match scope:
+        case "global":
+            return home.data / MEMORY_FILE
+        case "platform":
+            return home.platform(thread) / MEMORY_FILE
+        case "channel":
+            return home.channel(thread) / MEMORY_FILE
+
+
+def note_path(home: Home, day: date) -> Path:
+    """The daily note `data/memory/YYYYMM/YYYYMMDD.md`."""
+    return home.data / "memory" / f"{day:%Y%m}" / f"{day:%Y%m%d}.md"
+
+
+def entry_line(text: str) -> str:
+    """An entry as one line `- text`; line breaks become spaces.
+
+    Raises InvalidInput when it is empty or longer than ENTRY_CHARS_MAX.
+    """
+    words = " ".join(text.split()).removeprefix("- ").strip()
+    if not words:
+        raise InvalidInput("There is nothing to remember: the text is empty.")
+    if len(words) > ENTRY_CHARS_MAX:
+        raise InvalidInput(
+            f"An entry holds at most {ENTRY_CHARS_MAX} characters; this one has {len(words)}. Shorten it."
+        )
+    return f"- {words.replace('<!--', '‹!--')}"
+
+
+def only_for(line: str, person: str) -> str:
+    """The line as it is kept for this person (PLATFORM:USER) alone; as it is for nobody in particular."""
+    return f"{line} {_MARK}{quote(person, safe=':@._')} -->" if person else line
+
+
+def shown_to(text: str, person: str) -> str:
+    """What of a file's text this person may see, without the comments that say so; nobody sees only what is for all.
+
+    The same object where that is all of it. A line whose comment cannot be read is for nobody.
+    """
+    if _MARK not in text:
+        return text
+    wanted = quote(person, safe=":@._")
+    kept: list[str] = []
+    for line in text.split("\n"):
+        found = _ONLY.search(line)
+        if found is not None and found[1] == wanted and _MARK not in line[: found.start()]:
+            kept.append(line[: found.start()])
+        elif _MARK not in line:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def is_known(existing: str, entry: str) -> bool:
+    """Whether a file's text has this entry already, but for case, spaces, list marks and the full stop at its end."""
+    wanted = _key(entry)
+    return any(_key(line) == wanted for line in existing.splitlines())
+
+
+def _key(line: str) -> str:
+    return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()

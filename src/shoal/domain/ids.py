@@ -7,7 +7,7 @@ from typing import NewType
 import msgspec
 
 from shoal.domain.errors import InvalidId
-from shoal.domain.foreign import is_text
+from shoal.domain.untrusted import is_text
 
 ThreadId = NewType("ThreadId", str)
 """`platform:channel:thread`, each part encoded by `encode_part`."""

@@ -22,7 +22,7 @@ class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
-    """Who wrote a message. An adapter says `trusted=False`; only the access rules (`actors/door.py`) raise it."""
+    """Who wrote a message. An adapter says `trusted=False`; only `actors/access_gate.py` raises it."""
 
     trusted: bool
 

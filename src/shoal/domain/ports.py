@@ -7,10 +7,9 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.children import Purpose
+from shoal.domain.agents import AgentSpec, Purpose, Watch
 from shoal.domain.clock import Clock
-from shoal.domain.commands import Asked
+from shoal.domain.commands import CommandRequest
 from shoal.domain.events import Event, LiveData, Scope
 from shoal.domain.files import Files
 from shoal.domain.home import Home
@@ -18,8 +17,8 @@ from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Image, Inbound, ModelEvent, ModelInfo, ModelRequest, Prompt, Receipt, ToolSpec, Usage
 from shoal.domain.permissions import Action, Asker
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.domain.processes import Watch
-from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.domain.records import NewPost
+from shoal.domain.triggers import NewTrigger, Trigger
 
 # ---- models ----
 
@@ -269,7 +268,7 @@ class InboxPort(Protocol):
         Forbidden (`by` may not decide it) or InvalidInput (it can only be allowed once)."""
         ...
 
-    async def command(self, asked: Asked) -> str:
+    async def command(self, asked: CommandRequest) -> str:
         """Do what a slash command asks, once a key; returns what to tell (markdown, maybe empty). Raises StoreError."""
         ...
 
@@ -284,7 +283,7 @@ class InboxPort(Protocol):
 class CommandDesk(Protocol):
     """Whoever does what slash commands ask."""
 
-    async def command(self, asked: Asked) -> str:
+    async def command(self, asked: CommandRequest) -> str:
         """Do it; returns what to tell the person. Raises StoreError."""
         ...
 
@@ -337,6 +336,37 @@ class ChatAdapter(Protocol):
 
     def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
         """Messages the platform has, oldest first. Raises PlatformError."""
+        ...
+
+
+# ---- settings ----
+
+ONCE = "once"
+"""A scope of settings for what is done once for its key and cannot come again later than `bookkeeping_days`. A value
+begins with when that was, in microseconds, and is forgotten like a message that was taken in."""
+
+
+class Settings(Protocol):
+    """Small durable values by scope (a server, a platform's polling offset, the last active channel)."""
+
+    async def get(self, scope: str, key: str) -> str | None:
+        """The value, or None."""
+        ...
+
+    async def put(self, scope: str, key: str, value: str) -> None:
+        """Set it."""
+        ...
+
+    async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
+        """Set it if it is still as expected (None: not set); False when somebody was faster."""
+        ...
+
+    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        """Keys and values of a scope by key, at most `limit` of those after the key `after`."""
+        ...
+
+    async def drop(self, scope: str, key: str, expected: str) -> bool:
+        """Forget it if it is still as expected; False when it is not."""
         ...
 
 

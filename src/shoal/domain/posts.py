@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from shoal.domain.ids import ThreadId, TurnId
-
-Markup: TypeAlias = Literal["markdown", "telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain"]
-"""What a platform's messages are written in; `markdown` ones are taken as they are."""
-
+from shoal.domain.markup import Dialect, render_markup
 
 REPEATED = "(possibly a repeat)\n"
 """What begins a post that may stand there already, where nobody can tell."""
@@ -30,27 +27,38 @@ class Window(msgspec.Struct, frozen=True):
 class ChatLimits(msgspec.Struct, frozen=True):
     """What a platform can and cannot do, as data.
 
-    `text_chars_max` is counted in `text_unit` over the text in its `markup`. Channels whose names begin with
-    `group_prefix` are groups; edits there keep `group_edit_seconds_min` apart.
+    `text_chars_max` is counted in `text_unit` over the text in its `markup`; None takes markdown as it is. Channels
+    whose names begin with `group_prefix` are groups; edits there are at least `group_edit_seconds_min` apart.
     """
 
     text_chars_max: int
-    markup: Markup = "markdown"
+    markup: Dialect | None = None
     text_unit: Literal["characters", "utf16", "bytes"] = "characters"
     edit_seconds_min: float = 0.5
     group_edit_seconds_min: float = 0.0
     group_prefix: str = ""
     windows: tuple[Window, ...] = ()
-    button_bytes_max: int = 0
     idempotent_posts: bool = False
     can_edit: bool = False
     can_upload: bool = False
     can_stream: bool = False
     has_preview: bool = False
     has_buttons: bool = False
-    has_ephemeral: bool = False
     has_history: bool = False
-    upload_bytes_max: int = 26_214_400
+
+    def length(self, text: str) -> int:
+        """How long `text` is, as the platform counts."""
+        match self.text_unit:
+            case "characters":
+                return len(text)
+            case "utf16":
+                return len(text) + sum(1 for character in text if ord(character) > 0xFFFF)
+            case "bytes":
+                return len(text.encode("utf-8", "replace"))
+
+    def rendered_length(self, markdown: str) -> int:
+        """How long `markdown` is in the platform's markup, as the platform counts."""
+        return self.length(render_markup(markdown, self.markup))
 
 
 class Button(msgspec.Struct, frozen=True):
@@ -79,9 +87,9 @@ class OutboundPost(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ReadsBack(Protocol):
-    """What an adapter can do besides, where keys are forgotten sooner than posts are given up."""
+    """An adapter that can look for its posts, where the platform forgets keys sooner than posts are given up."""
 
-    async def standing(self, post: OutboundPost) -> Sequence[str]:
+    async def find_posted(self, post: OutboundPost) -> Sequence[str]:
         """The ids of the bot's messages that an earlier try of this post may have left, oldest first.
 
         Others that say the same may be among them. Empty where it may not read. Raises PlatformError.
@@ -91,7 +99,7 @@ class ReadsBack(Protocol):
 
 @runtime_checkable
 class Deletes(Protocol):
-    """What an adapter can do besides, where a bot may delete what it posted."""
+    """An adapter whose platform lets a bot delete what it posted."""
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
         """Delete a message of the bot. Raises PlatformError, never a passing one for a message that is gone."""

@@ -1,16 +1,77 @@
-"""What the store keeps beside the journal: leases, outbox posts, approvals, audit entries, triggers, spend."""
+"""What the store keeps beside the journal: leases, outbox posts, approvals, audit entries, budgets and spend."""
 
+import hashlib
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.budget import Ceiling
+from shoal.domain.clock import to_micros
 from shoal.domain.events import Event, EventData, Scope, ToolStarted, UserSaid, Verdict
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Author, Origin, Prompt, Receipt, Usage
+from shoal.domain.messages import Prompt, Receipt, Usage
 from shoal.domain.permissions import NO_COVERAGE, Coverage, Trust
 from shoal.domain.posts import Button
+
+
+class Ceiling(msgspec.Struct, frozen=True, order=True):
+    """A bound that a call counts against: `scope` is e.g. `user:fake:ada`, `day` is empty where none ends it."""
+
+    scope: str
+    day: str
+    usd_max: float = 0.0
+    tokens_max: int = 0
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """What a model call may cost at most. One with the same id replaces it; it lapses at `expires_at`."""
+
+    id: str
+    ceilings: tuple[Ceiling, ...]
+    usd: float
+    tokens: int
+    expires_at: datetime
+
+
+class BudgetStatus(msgspec.Struct, frozen=True):
+    """How much of a ceiling is spent or reserved."""
+
+    scope: str
+    day: str
+    usd: float
+    tokens: int
+    usd_max: float
+    tokens_max: int
+
+    @property
+    def share(self) -> float:
+        """The part of the ceiling that is used, the greater of the two."""
+        usd = self.usd / self.usd_max if self.usd_max else 0.0
+        return max(usd, self.tokens / self.tokens_max if self.tokens_max else 0.0)
+
+    @property
+    def left(self) -> str:
+        """What is left, for people."""
+        parts: list[str] = []
+        if self.usd_max:
+            parts.append(f"${max(0.0, self.usd_max - self.usd):.2f} of ${self.usd_max:.2f}")
+        if self.tokens_max:
+            parts.append(f"{max(0, self.tokens_max - self.tokens):,} of {self.tokens_max:,} tokens")
+        return f"{' and '.join(parts)} ({self.what})"
+
+    @property
+    def what(self) -> str:
+        """Whose ceiling it is, for people."""
+        kind = self.scope.partition(":")[0]
+        return {"day": "all together today", "total": "in all"}.get(kind, f"this {kind}{' today' if self.day else ''}")
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """The answer: `blocked` is the ceiling that the call would break; then nothing is reserved."""
+
+    standings: tuple[BudgetStatus, ...]
+    blocked: BudgetStatus | None = None
+
 
 # ---- threads and leases ----
 
@@ -160,7 +221,7 @@ class Report(msgspec.Struct, frozen=True):
     starts_turn: bool = False
 
 
-class Starts(msgspec.Struct, frozen=True):
+class AdmittedCalls(msgspec.Struct, frozen=True):
     """Calls that start with the message that makes them, and the checks that let them.
 
     They do so only if the thread is still as it was when they were admitted: its last event is `last_seq`, nobody has
@@ -197,7 +258,7 @@ class Commit(msgspec.Struct, frozen=True):
     report: Report | None = None
     retried: bool = False
     trigger: str = ""
-    starts: Starts | None = None
+    starts: AdmittedCalls | None = None
     claim_seconds: float = 0.0
 
 
@@ -245,7 +306,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: datetime
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class ContextWindow(msgspec.Struct, frozen=True):
     """How far a thread's journal reaches, and after which event the model's window begins."""
 
     thread: ThreadId
@@ -275,7 +336,7 @@ class OutboxRow(msgspec.Struct, frozen=True):
     claims: int = 0
 
 
-class Fate(msgspec.Struct, frozen=True):
+class DeliveryStatus(msgspec.Struct, frozen=True):
     """What has become of a post, and why it was given up or put back last."""
 
     state: Literal["pending", "sending", "sent", "failed"]
@@ -375,51 +436,7 @@ class Verification(msgspec.Struct, frozen=True):
     broken: tuple[BrokenChain, ...]
 
 
-# ---- triggers ----
-
-
-class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
-
-    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
-    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that. Without an author it
-    was stored when only the id `created_by` was kept; the access rules then decide each time it fires.
-    """
-
-    kind: Literal["one-shot", "periodic"]
-    schedule: str
-    text: str
-    author: Author | None
-    tainted_by: str
-    thread: ThreadId | None = None
-    platform: str = ""
-    channel: str = ""
-    timezone: str = "UTC"
-    agent: str = ""
-    name: str = ""
-    created_by: str = ""
-    origin: Origin = "trigger"
-
-
-class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored trigger. `next_at` is None when it will not come again."""
-
-    id: str
-    spec: NewTrigger
-    state: Literal["active", "paused", "done", "missed", "failed"]
-    next_at: datetime | None
-    created_at: datetime
-    last_at: datetime | None = None
-    failures: int = 0
-    error: str = ""
-
-
-class Occurrence(msgspec.Struct, frozen=True):
-    """One due time of a trigger, claimed by one worker; its id deduplicates the message it sends."""
-
-    trigger: Trigger
-    due_at: datetime
-    key: str
+# ---- spend and steps ----
 
 
 class UsageRow(msgspec.Struct, frozen=True):
@@ -439,3 +456,20 @@ class StoredStep(msgspec.Struct, frozen=True):
     thread: ThreadId
     turn: TurnId
     step: Step
+
+
+GENESIS = "0" * 64
+"""The `previous` of a chain's first entry."""
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def canonical_entry(entry: AuditEntry) -> bytes:
+    """The entry as JSON with sorted keys and without defaults; equal entries have equal bytes."""
+    return _encoder.encode(entry)
+
+
+def entry_hash(previous: str, chain: str, number: int, at: datetime, entry: AuditEntry) -> str:
+    """SHA-256 (hex) over the previous hash, the chain's name, the entry's number from 1, its time and its content."""
+    head = f"{previous}\n{chain}\n{number}\n{to_micros(at)}\n".encode()
+    return hashlib.sha256(head + canonical_entry(entry)).hexdigest()

@@ -22,9 +22,9 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.foreign import is_untrusted_block, untrusted_block
 from shoal.domain.ids import CallId, TurnId
 from shoal.domain.messages import AssistantMessage, Attachment, Author, Image, ModelMessage, ToolMessage, UserMessage
+from shoal.domain.untrusted import is_untrusted_block, untrusted_block
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
 CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
@@ -34,7 +34,7 @@ SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 SUMMARY_HEAD = "[Summary of the conversation so far]"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TranscriptEntry(msgspec.Struct, frozen=True):
     """A message and its place in the journal. `opens` marks the first message of a turn, `at` is then its time."""
 
     seq: int
@@ -65,7 +65,7 @@ class Transcript:
     )
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[TranscriptEntry] = []
         self.last_seq = 0
         self.turn = TurnId("")
         self._context = self._asked_by = ""
@@ -73,7 +73,7 @@ class Transcript:
         self._calls_at = 0
         self._results: dict[CallId, ToolMessage] = {}
         self._revised: list[str] = []
-        self._notes: list[Entry] = []
+        self._notes: list[TranscriptEntry] = []
         for event in events:
             self.add(event)
 
@@ -88,7 +88,8 @@ class Transcript:
             case UserSaid() as said:
                 if not said.backfill:
                     self._asked_by = "" if said.author.trusted else said.author.id
-                self._put(event, _user_message(said, self._take_context(), self._take_revised()))
+                self._put(event, _user_message(said, self._context, self._revised))
+                self._context, self._revised = "", []
             case Revised() as revised:
                 self._revised.append(_revision(revised))
             case Steered(text=text, author=author):
@@ -99,9 +100,14 @@ class Transcript:
             case ToolFinished() as result:
                 self._add_result(result)
             case Cleared():
-                self._forget(event.seq)
+                self.settle()
+                self._revised.clear()
+                self.entries = [entry for entry in self.entries if entry.seq > event.seq]
             case Compacted() as compacted:
-                self._compact(compacted)
+                self.settle()
+                self.entries = [entry for entry in self.entries if entry.seq > compacted.upto_seq]
+                if compacted.summary:
+                    self.entries.insert(0, TranscriptEntry(compacted.upto_seq, TurnId(""), summary_message(compacted)))
             case _:
                 pass
 
@@ -136,15 +142,7 @@ class Transcript:
         opens = event.turn != self.turn
         if opens:
             self.turn = event.turn  # else one string serves all of its messages
-        self.entries.append(Entry(event.seq, self.turn, message, opens, event.at if opens else None))
-
-    def _take_context(self) -> str:
-        context, self._context = self._context, ""
-        return context
-
-    def _take_revised(self) -> list[str]:
-        revised, self._revised = self._revised, []
-        return revised
+        self.entries.append(TranscriptEntry(event.seq, self.turn, message, opens, event.at if opens else None))
 
     def _add_assistant(self, event: Event, said: AssistantSaid) -> None:
         message = AssistantMessage(said.text, said.tool_calls, said.opaque)
@@ -153,7 +151,7 @@ class Transcript:
             self._open, self._calls_at = message, event.seq
         elif said.stop == "max_tokens":
             asked = CUT_OFF if said.text.strip() else CUT_OFF_BLANK
-            self.entries.append(Entry(event.seq, event.turn, UserMessage(asked)))
+            self.entries.append(TranscriptEntry(event.seq, event.turn, UserMessage(asked)))
 
     def _add_result(self, result: ToolFinished) -> None:
         if self._open is None or result.call_id in self._results:
@@ -174,7 +172,7 @@ class Transcript:
         said = _by(note.author, note.text)
         if note.tainted_by and note.author.trusted:
             said = untrusted_block(note.tainted_by, said)
-        self._notes.append(Entry(seq, self.turn, UserMessage(said)))
+        self._notes.append(TranscriptEntry(seq, self.turn, UserMessage(said)))
         if self._open is None:
             self._put_notes()
 
@@ -191,21 +189,12 @@ class Transcript:
     def settle(self) -> None:
         """Give each open call that has no result its stand-in: nothing more of the turn will come."""
         if self._open is not None:
-            self.entries.extend(Entry(self._calls_at, self.turn, message) for message in self._tool_messages())
+            self.entries.extend(
+                TranscriptEntry(self._calls_at, self.turn, message) for message in self._tool_messages()
+            )
             self._open = None
             self._results = {}
             self._put_notes()
-
-    def _forget(self, seq: int) -> None:
-        self.settle()
-        self._revised.clear()
-        self.entries = [entry for entry in self.entries if entry.seq > seq]
-
-    def _compact(self, compacted: Compacted) -> None:
-        self.settle()
-        self.entries = [entry for entry in self.entries if entry.seq > compacted.upto_seq]
-        if compacted.summary:
-            self.entries.insert(0, Entry(compacted.upto_seq, TurnId(""), summary_message(compacted)))
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
@@ -240,18 +229,16 @@ def _revision(revised: Revised) -> str:
     return told if author.trusted else untrusted_block(author.id, told)
 
 
-def _after_untrusted(said: UserSaid) -> list[str]:
-    """What somebody trusted had read, or an agent for them, before this was written."""
-    name = said.tainted_by or (said.caller.tainted_by if said.caller is not None else "")
-    if not name or not said.author.trusted:
-        return []
-    return [untrusted_block(name, "What follows was written after this was read.")]
-
-
 def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
     attached = (_describe(attachment, said) for attachment in said.attachments)
-    parts = [*revised, *_after_untrusted(said), _by(said.author, text), *attached]
+    read = said.tainted_by or (
+        said.caller.tainted_by if said.caller is not None else ""
+    )  # by them, or an agent for them
+    before = (
+        [untrusted_block(read, "What follows was written after this was read.")] if read and said.author.trusted else []
+    )
+    parts = [*revised, *before, _by(said.author, text), *attached]
     if context:
         parts.append(context)
     images = tuple(

@@ -1,9 +1,65 @@
-"""The store's view of what starts turns by the clock."""
+"""What starts turns by the clock, and when it comes next: cron lines and single times in a time zone.
 
-from datetime import datetime
-from typing import Protocol
+Clock changes: a time that does not exist comes at the next instant that does; one that occurs twice comes once, at the
+first. A cron line whose hour is `*` goes by the hours that pass, so it comes in each pass of a repeated hour.
+"""
 
-from shoal.domain.records import NewTrigger, Occurrence, Trigger
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, time, timedelta
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from shoal.domain.clock import iso
+from shoal.domain.errors import InvalidId, InvalidInput
+from shoal.domain.ids import ThreadId, unopened
+from shoal.domain.messages import Author, Origin
+
+
+class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
+
+    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
+    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that. Without an author it
+    was stored when only the id `created_by` was kept; the access rules then decide each time it fires.
+    """
+
+    kind: Literal["one-shot", "periodic"]
+    schedule: str
+    text: str
+    author: Author | None
+    tainted_by: str
+    thread: ThreadId | None = None
+    platform: str = ""
+    channel: str = ""
+    timezone: str = "UTC"
+    agent: str = ""
+    name: str = ""
+    created_by: str = ""
+    origin: Origin = "trigger"
+
+
+class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stored trigger. `next_at` is None when it will not come again."""
+
+    id: str
+    spec: NewTrigger
+    state: Literal["active", "paused", "done", "missed", "failed"]
+    next_at: datetime | None
+    created_at: datetime
+    last_at: datetime | None = None
+    failures: int = 0
+    error: str = ""
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """One due time of a trigger, claimed by one worker; its id deduplicates the message it sends."""
+
+    trigger: Trigger
+    due_at: datetime
+    key: str
+
 
 RETRY_SECONDS = (30.0, 120.0, 600.0)
 """Pauses after which what a trigger wanted is tried again."""
@@ -21,43 +77,185 @@ def switched_off(trigger: Trigger, problem: str) -> str:
     return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
 
 
-class Triggers(Protocol):
-    """What starts turns by the clock."""
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
-    async def add(self, spec: NewTrigger, next_at: datetime) -> Trigger:
-        """Store a trigger."""
-        ...
+    from cronsim import CronSim
 
-    async def all(self) -> list[Trigger]:
-        """All of them, the next due first."""
-        ...
+TEXT_CHARS_MAX = 20_000
+"""Longest text a trigger sends."""
 
-    async def remove(self, trigger: str) -> bool:
-        """Delete it, and give up its post that still waits to open a thread; False when there is none."""
-        ...
+YEARS_MAX = 50
+"""Further ahead nothing is looked for."""
 
-    async def next_due_at(self) -> datetime | None:
-        """When the next one is due."""
-        ...
+MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
 
-    async def due(self, limit: int = 100) -> list[Trigger]:
-        """Active triggers whose time has come."""
-        ...
+_IN = re.compile(r"in (\d{1,6}|an?) ?(s|sec|second|m|min|minute|h|hour|d|day|w|week)s?", re.IGNORECASE)
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_FORMS = "an ISO time (2026-05-04T09:00), a wait (in 10 minutes) or a cron line (0 9 * * 1-5)"
 
-    async def claim(self, trigger: Trigger, next_at: datetime | None, *, missed: bool = False) -> Occurrence | None:
-        """Advance it to `next_at` and take the occurrence that was due, once over all workers; None when another did.
 
-        `missed` records it as missed instead."""
-        ...
+class When(msgspec.Struct, frozen=True):
+    """A schedule in the words of NewTrigger: `kind` is `one-shot` or `periodic`."""
 
-    async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
-        """Note how the occurrence went."""
-        ...
+    kind: str
+    schedule: str
 
-    async def pause(self, trigger: str) -> bool:
-        """Let it rest until it is resumed; False when it is not active."""
-        ...
 
-    async def resume(self, trigger: str, next_at: datetime) -> bool:
-        """Let one that rests or was switched off come again, its failures forgotten; False for any other."""
-        ...
+def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
+    """The first instant of the schedule later than `after`, in UTC; None when there is none.
+
+    Raises InvalidInput when the schedule or the time zone cannot be understood.
+    """
+    zone = zone_named(spec.timezone)
+    if spec.kind == "one-shot":
+        at = single_time(spec.schedule, zone)
+        return at if at > after else None
+    return next((at for at in _cron_times(spec.schedule, zone, after) if at > after), None)
+
+
+def first_time(spec: NewTrigger, now: datetime) -> datetime:
+    """Check a new trigger and give its first instant. Raises InvalidInput saying what is wrong, or that it is past."""
+    check(spec)
+    at = next_after(spec, now)
+    if at is None and spec.kind == "one-shot":
+        raise InvalidInput(f"The time {spec.schedule} is past: it is {iso(now)} now. Give a later one.")
+    if at is None:
+        raise InvalidInput(f"The cron line {spec.schedule!r} never comes. Check its day and month.")
+    return at
+
+
+def check(spec: NewTrigger) -> None:
+    """Raise InvalidInput where text, target, time zone or schedule of a trigger are wrong, whatever the time is."""
+    if not spec.text.strip():
+        raise InvalidInput("A trigger needs a text: what the agent is to do.")
+    if len(spec.text) > TEXT_CHARS_MAX:
+        raise InvalidInput(f"A trigger's text has at most {TEXT_CHARS_MAX} characters; this one has {len(spec.text)}.")
+    if (spec.thread is None) != bool(spec.platform and spec.channel):
+        raise InvalidInput("A trigger goes either into a thread or into a platform's channel: give one of the two.")
+    if spec.thread is None:
+        try:
+            unopened(spec.platform, spec.channel)
+        except InvalidId as error:
+            raise InvalidInput(str(error)) from None
+    zone = zone_named(spec.timezone)
+    if spec.kind == "one-shot":
+        single_time(spec.schedule, zone)
+    else:
+        _simulation(spec.schedule, datetime(2000, 1, 1))  # noqa: DTZ001 (a wall time; only the line is checked)
+
+
+def parse_when(text: str, timezone: str, now: datetime) -> When:
+    """Understand what a person writes: `in 10 minutes`, an ISO time with or without offset, a cron line or `@daily`.
+
+    A single time comes back in UTC. Raises InvalidInput naming the forms, or when the time is past.
+    """
+    words = " ".join(text.split())
+    zone = zone_named(timezone)
+    waited = _IN.fullmatch(words)
+    if waited:
+        count = 1 if waited[1].lower().startswith("a") else int(waited[1])
+        seconds = count * _UNIT_SECONDS[waited[2][0].lower()]
+        if seconds > YEARS_MAX * 366 * 86_400:
+            raise InvalidInput(f"{words} is too far away: at most {YEARS_MAX} years.")
+        return When("one-shot", iso(now + timedelta(seconds=seconds)))
+    if words.startswith("@") or len(words.split()) == 5:
+        if next(_cron_times(words, zone, now), None) is None:
+            raise InvalidInput(f"The cron line {words!r} never comes. Check its day and month.")
+        return When("periodic", words)
+    at = single_time(words, zone)
+    if at <= now:
+        raise InvalidInput(f"The time {words} is past: it is {iso(now)} now. Give a later one.")
+    return When("one-shot", iso(at))
+
+
+def single_time(text: str, zone: "ZoneInfo") -> datetime:
+    """An ISO 8601 time as an instant in UTC; without an offset it is a wall time in `zone`. Raises InvalidInput."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return at.astimezone(UTC) if at.tzinfo is not None else _instant(at, zone)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{text[:80]!r} is no time. Give {_FORMS}.") from None
+
+
+def zone_named(name: str) -> "ZoneInfo":
+    """The time zone of an IANA name. Raises InvalidInput with the nearest known names."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, sorted(available_timezones()), n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " Give an IANA name such as Europe/Berlin."
+        raise InvalidInput(f"The time zone {name[:60]!r} is not known.{hint}") from None
+
+
+def _cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
+    """Instants of a cron line from about `after` on, never falling; some at the beginning may not be later than it."""
+    wall = after.astimezone(zone).replace(tzinfo=None)
+    simulation = _simulation(line, wall)
+    if simulation.parts[2] == "*":
+        return _hourly(simulation, zone, after)
+    return (_instant(found, zone) for found in simulation)
+
+
+def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
+    """Every minute that passes and whose wall time matches, found day by day; nothing after YEARS_MAX years.
+
+    Not left to the library, which from inside a repeated half hour can skip one, or give an earlier instant.
+    """
+    at = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    end = after + timedelta(days=366 * YEARS_MAX)
+    while at < end:
+        local = at.astimezone(zone)
+        if local.month in simulation.months and simulation.match_day(local.date()):
+            if local.minute in simulation.minutes:
+                yield at
+            at += timedelta(minutes=1)
+        else:
+            at = _instant(datetime.combine(local.date() + timedelta(days=1), time()), zone)
+
+
+def _simulation(line: str, start: datetime) -> "CronSim":
+    from cronsim import CronSim, CronSimError
+
+    expression = MACROS.get(line.strip().lower(), line)
+    if len(expression.split()) != 5:
+        raise InvalidInput(
+            f"The cron line {line[:80]!r} needs five fields: minute hour day month weekday, or {', '.join(MACROS)}."
+        )
+    try:
+        return CronSim(expression, start)
+    except CronSimError as error:
+        reason = str(error).lower().removeprefix("bad ")
+        raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
+
+
+def _instant(wall: datetime, zone: "ZoneInfo") -> datetime:
+    """A wall time as an instant: the first of two, and the end of the gap for one that does not exist."""
+    at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if at.astimezone(zone).replace(tzinfo=None) == wall:
+        return at
+    # In a gap. Read with the offset before it, the wall time lies as far behind the gap's end as it lies inside it.
+    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    return _transition(before, at, zone)
+
+
+def _transition(before: datetime, after: datetime, zone: "ZoneInfo") -> datetime:
+    """The first instant, to the second, at which the offset is that of `after`."""
+    offset = after.astimezone(zone).utcoffset()
+    while after - before > timedelta(seconds=1):
+        middle = before + timedelta(seconds=int((after - before).total_seconds()) // 2)
+        if middle.astimezone(zone).utcoffset() == offset:
+            after = middle
+        else:
+            before = middle
+    return after

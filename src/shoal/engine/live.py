@@ -24,9 +24,8 @@ from shoal.domain.errors import StoreError
 from shoal.domain.events import Event, LiveData, StatusChanged, TextStreamed
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import LiveHub
-from shoal.domain.store import Journal
-from shoal.engine.jobs import Pool
-from shoal.engine.listener import Listener
+from shoal.engine.cluster import Listener, Pool
+from shoal.store.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +149,12 @@ class LiveBridge:
         while True:
             await anyio.sleep(BATCH_SECONDS)
             while self._outgoing:
-                await self._send(self._next_payload())
+                payload = self._next_payload()
+                try:
+                    async with self._pool.connection() as connection:
+                        await connection.execute(b"select pg_notify(%s, %s)", [CHANNEL, payload])
+                except psycopg.Error as error:  # others read the journal again when they are back
+                    log.debug("live events were not sent", extra={"why": str(error)})
 
     def _next_payload(self) -> str:
         batch = _Batch(self._origin, [])
@@ -177,13 +181,6 @@ class LiveBridge:
             self._outgoing.appendleft(msgspec.structs.replace(item, text=text[keep:], offset=item.offset + keep))
             item.text = text[:keep]
             self._outgoing.appendleft(item)
-
-    async def _send(self, payload: str) -> None:
-        try:
-            async with self._pool.connection() as connection:
-                await connection.execute(b"select pg_notify(%s, %s)", [CHANNEL, payload])
-        except psycopg.Error as error:  # others read the journal again when they are back
-            log.debug("live events were not sent", extra={"why": str(error)})
 
     # ---- in ----
 

@@ -73,7 +73,8 @@ class LocalEngine:
             for thread in early:
                 await self.wake(thread)
             await self._draining.wait()
-            await self._stopped()
+            while self._running:
+                await asyncio.wait(list(self._running.values()))
 
     async def drain(self, seconds: float) -> None:
         """Take no new work, wait for what runs, then cancel the rest."""
@@ -85,10 +86,6 @@ class LocalEngine:
             task.cancel()
         if running:
             await asyncio.wait(running)
-
-    async def _stopped(self) -> None:
-        while self._running:
-            await asyncio.wait(list(self._running.values()))
 
     async def _advance(self, thread: ThreadId) -> None:
         assert self._handler is not None

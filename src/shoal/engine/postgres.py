@@ -14,11 +14,22 @@ it may have been: its last sign of      looks at the job before it asks a model 
   life is older than stalled_seconds      have the thread, and nothing is looked at
 the database is away                    running turns go on until they have to write; then tries again
 drain                                   fetches no more, waits, cancels the rest and makes those jobs todo again
+
+   a job                                                    by
+   ------------------------------------------------------   ---------------------------------------------------------
+   todo      at most one a thread (queueing_lock)            shoal_wake, in the store's transactions, or `wake` here
+   doing     at most one a thread (lock), has a worker       procrastinate's fetch
+   gone      its thread was advanced                         `finish` or `hand_over`, only by the worker that has it
+   gone, and a new one todo                                  `return_it`, by a worker that stops
+   gone, and a new one todo                                  `revive`, when its worker gave no sign of life for long
+
+A worker that was taken for dead and is not finds its row gone at the next sign of life (`beat` says so), and what it
+still finishes is no longer its own.
 """
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -26,14 +37,21 @@ import anyio
 import msgspec
 import psycopg
 from anyio.abc import TaskGroup
+from procrastinate import PsycopgConnector
+from procrastinate.exceptions import ConnectorException, UniqueViolation
+from procrastinate.manager import JobManager
 
 from shoal.domain.errors import StaleEpoch, StoreError, StoreUnavailable
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import SignalKind, ThreadHandler
-from shoal.engine.jobs import CHANNEL, JobError, Jobs, Pool, why
-from shoal.engine.listener import Listener
+from shoal.domain.settings import EngineSettings
+from shoal.engine.cluster import Listener, Pool, why
 
 log = logging.getLogger(__name__)
+
+QUEUE = "shoal"
+CHANNEL = f"procrastinate_queue_v1#{QUEUE}"
+"""Where procrastinate tells of new jobs."""
 
 SIGNALS = "shoal_signals"
 POLL_SECONDS = 5.0
@@ -42,21 +60,152 @@ SWEEP_SECONDS = 30.0
 """How often a worker looks for threads that have work and no job, as after a restore."""
 GIVE_BACK_SECONDS = 3.0
 """How long a stopping worker tries to give a job back; afterwards the others find it by its silence."""
-
-_AWAY = (psycopg.Error, JobError)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Goes on while the process is frozen and while the machine sleeps."""
 
+JobError = ConnectorException
+_AWAY = (psycopg.Error, JobError)
 
-class EngineSettings(msgspec.Struct, frozen=True):
-    """`heartbeat_seconds` is the pause between signs of life, `stalled_seconds` the silence that means death.
 
-    With a `concurrency` of 0 the process only wakes and signals.
-    """
+# procrastinate's `JobManager` registers workers and fetches jobs. What it cannot do is done by statements of our own on
+# its tables; tests/unit/engine/test_postgres.py fails when its schema is another one than they were written for.
 
-    concurrency: int = 1000
-    heartbeat_seconds: float = 2.0
-    stalled_seconds: float = 10.0
+_FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
+"""Its `finish_job` ends a job whoever has it, and fails for one that is gone."""
+_RETURN = b"with done as (" + _FINISH + b") select shoal_wake(lock) from done"
+"""Its `retry_job` puts a job back as it is, which fails where the next one of the thread is todo already."""
+_HAND_OVER = (
+    b"with done as ("
+    + _FINISH
+    + b""")
+select pg_notify('"""
+    + CHANNEL.encode()
+    + b"""', '') from done
+where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
+"""
+)
+"""It does not tell other workers that a job's end has made the next one of its lock ready."""
+_STRAYS = b"""
+with strays as (
+    delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
+select shoal_wake(lock) from strays
+"""
+"""It does not list a worker's own jobs."""
+_HAS = b"select 1 from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing'"
+"""Its `get_job_status` does not say whose a job is."""
+_BEAT = b"update procrastinate_workers set last_heartbeat = now() where id = %s returning id"
+"""Its `update_heartbeat` does not say whether the worker is still known."""
+_REVIVE = b"""
+with dead as (
+    delete from procrastinate_workers
+    where id <> %(worker)s and last_heartbeat < now() - make_interval(secs => %(seconds)s)
+        and pg_postmaster_start_time() < now() - make_interval(secs => %(seconds)s)
+    returning id),
+stalled as (
+    delete from procrastinate_jobs
+    where queue_name = %(queue)s and status = 'doing' and (worker_id is null or worker_id in (select id from dead))
+    returning lock)
+select lock, shoal_wake(lock) from stalled
+"""
+"""Its `get_stalled_jobs` and `prune_stalled_workers` are two looks, between which a worker may come back, and neither
+waits for workers to return after a restart of the server."""
+_SWEEP = b"""
+select shoal_wake(waiting.thread) from (
+    select thread from threads where open_turn <> '' and not exists (select 1 from approvals
+        where approvals.thread = threads.thread and approvals.turn = threads.open_turn and approvals.state = 'pending')
+    union select inbox.thread from inbox join threads on threads.thread = inbox.thread
+        where inbox.state = 'pending' and inbox.lane = 'prompt' and threads.open_turn = '') as waiting
+where not exists (select 1 from procrastinate_jobs
+    where procrastinate_jobs.lock = waiting.thread and procrastinate_jobs.status in ('todo', 'doing'))
+"""
+"""It looks at our tables too."""
+_ASKED = b"""
+select thread, open_turn, aborting = open_turn, exists (select 1 from inbox
+    where inbox.thread = threads.thread and state = 'pending' and lane = 'steer')
+from threads where thread = any(%s) and open_turn <> ''
+"""
+
+
+class Jobs:
+    """The jobs as one worker sees them. Every method raises psycopg.Error or JobError when the database is away."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._connector = PsycopgConnector()
+        self._manager = JobManager(self._connector)
+        self.worker = 0
+
+    async def register(self) -> None:
+        """Become a (new) worker."""
+        await self._connector.open_async(self._pool)
+        self.worker = await self._manager.register_worker()
+
+    async def unregister(self) -> None:
+        """Be none any more; jobs it still has go to others at once."""
+        await self._manager.unregister_worker(self.worker)
+
+    async def fetch(self) -> tuple[int, ThreadId] | None:
+        """Take the oldest job that may run, as (its id, its thread)."""
+        try:
+            job = await self._manager.fetch_job([QUEUE], self.worker)
+        except UniqueViolation:  # another worker took a job of the same thread in this moment
+            return None
+        return None if job is None or job.id is None else (job.id, ThreadId(job.lock or ""))
+
+    async def finish(self, job: int) -> None:
+        """The job is done, and this worker looks for the next itself. Nothing when it is no longer ours."""
+        await self._execute(_FINISH, [job, self.worker])
+
+    async def hand_over(self, job: int) -> None:
+        """The job is done, and others are told when there is a next one of its thread."""
+        await self._execute(_HAND_OVER, [job, self.worker])
+
+    async def return_it(self, job: int) -> None:
+        """The job is not done: make it todo again for whoever comes first."""
+        await self._execute(_RETURN, [job, self.worker])
+
+    async def give_back_strays(self, known: list[int]) -> None:
+        """Make jobs todo again that are ours without our knowing: the answer to a fetch was lost."""
+        await self._execute(_STRAYS, [self.worker, known])
+
+    async def has(self, job: int) -> bool:
+        """Whether the job is still ours."""
+        return bool(await self._execute(_HAS, [job, self.worker]))
+
+    async def beat(self) -> bool:
+        """Give a sign of life; False when this worker was taken for dead before."""
+        return bool(await self._execute(_BEAT, [self.worker]))
+
+    async def revive(self, stalled_seconds: float) -> list[ThreadId]:
+        """Make the jobs of workers that were silent for so long todo again; returns their threads.
+
+        After a start of the server everybody is given that time to come back.
+        """
+        values = {"worker": self.worker, "seconds": float(stalled_seconds), "queue": QUEUE}
+        return [ThreadId(str(row[0])) for row in await self._execute(_REVIVE, values)]
+
+    async def sweep(self) -> None:
+        """Make jobs for threads that have work and none; those that wait for a person have no work."""
+        await self._execute(_SWEEP)
+
+    async def wake(self, thread: ThreadId) -> None:
+        """Make a job, unless one is todo."""
+        await self._execute(b"select shoal_wake(%s)", [thread])
+
+    async def notify(self, channel: str, payload: str) -> None:
+        """Tell every process that listens."""
+        await self._execute(b"select pg_notify(%s, %s)", [channel, payload])
+
+    async def asked_of(self, threads: list[ThreadId]) -> list[tuple[ThreadId, str, bool, bool]]:
+        """Of threads with an open turn: the turn, whether it is to be aborted, and whether messages wait for it."""
+        rows = await self._execute(_ASKED, [threads])
+        return [(ThreadId(str(row[0])), str(row[1]), bool(row[2]), bool(row[3])) for row in rows]
+
+    async def _execute(
+        self, query: bytes, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[tuple[object, ...]]:
+        async with self._pool.connection() as connection:
+            return await (await connection.execute(query, values)).fetchall()
 
 
 class _Signal(msgspec.Struct, array_like=True):
@@ -68,7 +217,7 @@ class _Signal(msgspec.Struct, array_like=True):
 _signal = msgspec.json.Decoder(_Signal)
 
 
-class _Running(NamedTuple):
+class _Advance(NamedTuple):
     """An advance under way: its job and the worker we were, its scope, and what is set when it has returned."""
 
     job: int
@@ -78,21 +227,24 @@ class _Running(NamedTuple):
 
 
 class PostgresEngine:
-    """Implements `domain.ports.Engine`. The app runs the listener beside it."""
+    """Implements `domain.ports.Engine`. The app runs the listener too.
+
+    With a `concurrency` of 0 the process only wakes and signals.
+    """
 
     def __init__(self, pool: Pool, listener: Listener, settings: EngineSettings) -> None:
         self._jobs = Jobs(pool)
         self._settings = settings
         self._handler: ThreadHandler | None = None
-        self._running: dict[ThreadId, _Running] = {}
-        self._taken: dict[int, _Running] = {}
+        self._running: dict[ThreadId, _Advance] = {}
+        self._taken: dict[int, _Advance] = {}
         self._stir = anyio.Event()
         self._draining = self._missed = self._unsure = False
         self._serving = anyio.Event()
         self._alive_until = 0.0
         if settings.concurrency:
-            listener.listen(CHANNEL, self._hear_job, self._stir_up)
-            listener.listen(SIGNALS, self._hear_signal, self._hear_again)
+            listener.listen(CHANNEL, lambda _: self._stir_up(), self._stir_up)
+            listener.listen(SIGNALS, lambda payload: self._pass_on(_signal.decode(payload)), self._hear_again)
 
     @property
     def running(self) -> int:
@@ -151,12 +303,17 @@ class PostgresEngine:
                 tasks.cancel_scope.cancel()
         finally:
             self._handler = None
-            await self._leave()
+            if self._settings.concurrency:
+                with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
+                    try:
+                        await self._jobs.unregister()
+                    except _AWAY as error:
+                        log.warning("could not unregister this worker", extra={"why": why(error)})
 
     async def drain(self, seconds: float) -> None:
         """Fetch no more, wait for what runs, then cancel the rest; others go on with it at once."""
         self._draining = True
-        self._stir_up()
+        self._stir.set()
         with anyio.move_on_after(seconds):
             await self._all_over()
         self._cancel_all()
@@ -176,20 +333,16 @@ class PostgresEngine:
                 self._unsure = self._missed = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue
-            if job is not None:
-                await self._take(handler, tasks, *job)
-                continue
-            with anyio.move_on_after(POLL_SECONDS):
-                await self._stir.wait()
+            if job is None:
+                with anyio.move_on_after(POLL_SECONDS):
+                    await self._stir.wait()
+            elif self._draining:
+                await self._end(self._jobs.return_it, job[0])
+            else:
+                mine = self._taken[job[0]] = _Advance(job[0], self._jobs.worker, anyio.CancelScope(), anyio.Event())
+                tasks.start_soon(self._advance, handler, job[1], mine)
 
-    async def _take(self, handler: ThreadHandler, tasks: TaskGroup, job: int, thread: ThreadId) -> None:
-        if self._draining:
-            await self._end(self._jobs.return_it, job)
-            return
-        mine = self._taken[job] = _Running(job, self._jobs.worker, anyio.CancelScope(), anyio.Event())
-        tasks.start_soon(self._advance, handler, job, thread, mine)
-
-    async def _advance(self, handler: ThreadHandler, job: int, thread: ThreadId, mine: _Running) -> None:
+    async def _advance(self, handler: ThreadHandler, thread: ThreadId, mine: _Advance) -> None:
         again = False
         try:
             with mine.scope:
@@ -207,17 +360,17 @@ class PostgresEngine:
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await self._end(self._jobs.return_it if again else self._ending(), job)
+                if again:
+                    await self._end(self._jobs.return_it, mine.job)
+                elif self._draining or len(self._taken) >= self._settings.concurrency:
+                    await self._end(self._jobs.hand_over, mine.job)  # no slot is free for the thread's next one
+                else:
+                    await self._end(self._jobs.finish, mine.job)
             if self._running.get(thread) is mine:
                 del self._running[thread]
-            del self._taken[job]
+            del self._taken[mine.job]
             mine.over.set()
-            self._stir_up()
-
-    def _ending(self) -> Callable[[int], Awaitable[None]]:
-        """How a job that is done ends: without free slots the thread's next one should go to another worker."""
-        is_full = len(self._taken) >= self._settings.concurrency
-        return self._jobs.hand_over if self._draining or is_full else self._jobs.finish
+            self._stir.set()
 
     async def _end(self, end: Callable[[int], Awaitable[None]], job: int) -> None:
         while True:
@@ -258,15 +411,6 @@ class PostgresEngine:
         """Whether no other worker can have taken this one for dead."""
         return time.clock_gettime(_CLOCK) < self._alive_until
 
-    async def _leave(self) -> None:
-        if not self._settings.concurrency:
-            return
-        with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
-            try:
-                await self._jobs.unregister()
-            except _AWAY as error:
-                log.warning("this worker leaves without a word", extra={"why": why(error)})
-
     async def _live(self) -> None:
         sweep_at = anyio.current_time()
         while True:
@@ -275,12 +419,23 @@ class PostgresEngine:
                     await self._jobs.sweep()
                     sweep_at = anyio.current_time() + SWEEP_SECONDS
                 await anyio.sleep(self._settings.heartbeat_seconds)
-                await self._beat()
+                began = time.clock_gettime(_CLOCK)
+                if await self._jobs.beat():
+                    self._alive_until = began + self._settings.stalled_seconds
+                else:
+                    log.warning(
+                        "this worker was taken for dead; it drops what it runs", extra={"running": self.running}
+                    )
+                    self._alive_until = 0.0
+                    self._cancel_all()
+                    await self._enter()
+                    self._stir.set()
                 for thread in await self._jobs.revive(self._settings.stalled_seconds):
                     log.warning("a worker fell silent; its thread is taken over", extra={"thread_id": thread})
-                    self._stir_up()
+                    self._stir.set()
             except _AWAY as error:
-                log.log(self._weight(), "no sign of life could be given", extra={"why": why(error)})
+                level = logging.DEBUG if self._is_alive() else logging.WARNING  # once others may take it for dead
+                log.log(level, "no sign of life could be given", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _notice_standstill(self) -> None:
@@ -296,34 +451,10 @@ class PostgresEngine:
                 log.warning("this process stood still; it drops what it runs", extra={"seconds": round(stood, 1)})
                 self._cancel_all()
 
-    def _weight(self) -> int:
-        """A missed sign of life is of interest once others may take this worker for dead."""
-        return logging.DEBUG if self._is_alive() else logging.WARNING
-
-    async def _beat(self) -> None:
-        began = time.clock_gettime(_CLOCK)
-        if await self._jobs.beat():
-            self._alive_until = began + self._settings.stalled_seconds
-        else:
-            await self._be_reborn()
-
-    async def _be_reborn(self) -> None:
-        log.warning("this worker was taken for dead; it drops what it runs", extra={"running": self.running})
-        self._alive_until = 0.0
-        self._cancel_all()
-        await self._enter()
-        self._stir_up()
-
     # ---- what is heard ----
 
     def _stir_up(self) -> None:
         self._stir.set()
-
-    def _hear_job(self, payload: str) -> None:
-        self._stir.set()
-
-    def _hear_signal(self, payload: str) -> None:
-        self._pass_on(_signal.decode(payload))
 
     def _hear_again(self) -> None:
         self._missed = self._unsure = True

@@ -1,31 +1,356 @@
 """What a call will do, as action strings: `tool:NAME:DETAIL`, built from resolved arguments and nothing else.
 
 Paths are those that commands and the model know: `/workspace`, `/scratch`, `/skills` and `/docs`, wherever these lie on
-the host. A host path beside them that happens to have such a name is written `host:/workspace/…`.
+the host. A host path beside them that happens to have such a name is written `host:/workspace/…`. Which files a command
+means is asked of the file system: links are followed, patterns filled in below the mounts, the repository of git is
+looked at.
 """
 
+import fnmatch
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
+from shoal.permissions.code_files import is_code, runs_as_code
 from shoal.permissions.commands import Part
-from shoal.permissions.paths import CommandPaths, is_special, path_name
-from shoal.permissions.shell import Taken, take_apart
-from shoal.permissions.words import Unreadable, quote
+from shoal.permissions.git import Repository, holds_repository, repository_at
+from shoal.permissions.options import Effect
+from shoal.permissions.shell import take_apart
+from shoal.permissions.shell_reader import Taken
+from shoal.permissions.shell_words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, expand, quote
 
-__all__ = [
-    "COMMANDS_KEPT_MAX",
-    "COMMAND_CHARS_MAX",
-    "FRAGMENTS_MAX",
-    "forget_commands",
-    "judged_by_words",
-    "path_name",
-    "shell_actions",
-]
+PLACES_MAX = 16
+LINKS_MAX = 40
+NAMES_MAX = 200
+"""Names that a pattern may stand for; with more of them the folder is named instead."""
+
+_ROOTS = ("/workspace", "/scratch", "/skills", "/docs")
+_SPECIAL = re.compile(r"/(?:proc|dev|sys|inet[46]?)(?:/.*)?", re.DOTALL)
+_PLAIN_SPECIAL = re.compile(
+    r"/dev/(?:null|zero|urandom|random|stdin|stdout|stderr|tty|full)"
+    r"|/proc/(?:cpuinfo|meminfo|version|loadavg|uptime|stat|filesystems|mounts|swaps)"
+)
+_GIT = re.compile(r"(?:.*/)?\.git(?:/.*)?", re.DOTALL)
+_MARKS = (ANY, REST)
+_WRITABLE = ("/workspace", "/scratch")
+_INSIDE = ("/workspace/", "/scratch/")
+_OPTION = "/-"
+"""What of a new name a pattern could make an option of, in the same command or a later one."""
+_SINKS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_SPLITTING = re.compile(r"[\s*?\[\\]")
+
+
+def path_name(path: Path, mounts: Sequence[Mount]) -> str:
+    """The name of a resolved host path in actions: by the mount that holds it, else as it is."""
+    best: Mount | None = None
+    for mount in mounts:
+        if path.is_relative_to(mount.host) and (best is None or len(mount.host.parts) > len(best.host.parts)):
+            best = mount
+    if best is not None:
+        return str(PurePosixPath(best.inside) / path.relative_to(best.host).as_posix())
+    name = path.as_posix()
+    taken = (*_ROOTS, *(mount.inside for mount in mounts))
+    return f"host:{name}" if any(PurePosixPath(name).is_relative_to(root) for root in taken) else name
+
+
+def is_special(name: str) -> bool:
+    """Whether a path may lead to another file than it says, as those of `/proc` and `/dev/fd` do; gawk connects to what
+    lies below `/inet`."""
+    return _SPECIAL.fullmatch(name) is not None and _PLAIN_SPECIAL.fullmatch(name) is None
+
+
+class FileEffects(msgspec.Struct, frozen=True):
+    """What a simple command does to files, by their names in actions. See `Action`."""
+
+    harmless: bool
+    reads: tuple[str, ...] | None
+    runs: tuple[str, ...]
+    runs_more: bool
+
+
+class CommandPaths:
+    """Resolves the paths of one command."""
+
+    def __init__(self, cwd: Path, mounts: tuple[Mount, ...], taken: Taken, *, isolated: bool) -> None:
+        self._mounts = sorted(mounts, key=lambda mount: -len(mount.inside))
+        self._roots = [(mount.inside.rstrip("/"), str(mount.host).rstrip("/")) for mount in self._mounts]
+        self._taken = taken
+        self._isolated = isolated
+        self._start = path_name(cwd, mounts) if isolated else str(cwd)
+        self._home = mounts[0].inside if isolated else os.environ.get("HOME") or "/"
+        self._repositories: dict[str, Repository] = {}
+        self._adds = any(part.effect.git == "add" for part in taken.parts)
+
+    def effects(self, part: Part) -> FileEffects:
+        """What a part reads, writes and runs."""
+        effect = part.effect
+        places = self._places(part.moves, part.sure)
+        if effect.folders:
+            places = self._joined(places, effect.folders)
+        reads = self._all(effect.reads, places)
+        runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
+        started = self._started(effect)
+        runs += started
+        harmless = effect.harmless and self._writes_are_harmless(effect, places) and not started
+        if effect.git:
+            found = [self._repository(place) for place in places or ()]
+            runs += [name for one in found for path in one.files for name in self._seen(path)]
+            harmless = harmless and bool(found) and all(one.inert for one in found)
+            # What `git add` puts into the index is entered by many a command after it, and by itself when run again.
+            harmless = harmless and not (self._adds and any(map(holds_repository, {one.top for one in found})))
+            read = [name for one in found for path in one.read for name in self._seen(path)]
+            reads = None if reads is None else (*reads, *read)
+        if effect.harmless and not harmless:
+            reads = None
+        return FileEffects(
+            harmless=harmless,
+            reads=None if reads is None else tuple(dict.fromkeys(reads)),
+            runs=tuple(dict.fromkeys(runs)),
+            runs_more=effect.runs_more or (bool(effect.git) and not harmless),
+        )
+
+    def of_text(self, target: str, part: Part) -> list[str] | None:
+        """The names that a literal path may have, in each place the command may be in; None when unknown."""
+        if target.startswith("/"):
+            return self._names(target)
+        places = self._places(part.moves, part.sure)
+        if places is None:
+            return None
+        return list(dict.fromkeys(name for one in places for name in self._names(os.path.join(one, target))))
+
+    def may_be_written(self, name: str, target: str) -> bool:
+        """Whether writing to a file changes nothing that something else executes, and nothing outside of the
+        workspace. `target` is the name as it is written, which a link may have."""
+        written = os.path.join(os.path.dirname(name), os.path.basename(target))
+        inside = any(PurePosixPath(name).is_relative_to(root) for root in _WRITABLE)
+        if not inside or _GIT.fullmatch(name) or _OPTION in written or any(map(is_code, (name, written))):
+            return False
+        host = self._to_host(name)
+        return host is not None and not runs_as_code(host)
+
+    def _writes_are_harmless(self, effect: Effect, places: Sequence[str] | None) -> bool:
+        for word in effect.writes:
+            names = self._of_word(word, places)
+            if (
+                names is None
+                or word.value == "-"
+                or not all(name in _SINKS or self.may_be_written(name, word.value or name) for name in names)
+            ):
+                return False
+        for word in effect.makes:
+            names = self._of_word(word, places)
+            if names is None or not all(map(_may_be_made, names)):
+                return False
+        return True
+
+    def _started(self, effect: Effect) -> list[str]:
+        """The files that exist of those that a program takes orders from at every start."""
+        names = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
+        return [name for name in names if (host := self._to_host(name)) is not None and os.path.lexists(host)]
+
+    # ---- places and names ----
+
+    def _places(self, moves: int, sure: Collection[int]) -> list[str] | None:
+        """Where a part may run after changes of directory, each of which may have failed unless it is known that it
+        did not (`sure`); None when unknown."""
+        if moves < 0:
+            return None
+        places = [self._start]
+        for number, move in enumerate(self._taken.moves[:moves]):
+            joined = None if move is None else self._joined(places, (move,))
+            if joined is None:
+                return None
+            # Behind a link, `cd ..` goes where the path says, and everything else where the link leads.
+            failed = [] if number in sure else places
+            places = list(dict.fromkeys([*failed, *joined, *map(os.path.normpath, joined)]))
+            if len(places) > PLACES_MAX:
+                return None
+        return places
+
+    def _joined(self, places: Sequence[str] | None, folders: Iterable[Word]) -> list[str] | None:
+        """Each place with folders below it, one after the other."""
+        for folder in folders:
+            texts = expand(folder, self._taken.variables)
+            if places is None or texts is None or any(mark in text for text in texts for mark in _MARKS):
+                return None
+            filled = [(place, self._filled(text, place)) for place in places for text in texts]
+            places = [os.path.join(place, text) for place, text in filled if text is not None]
+            if len(places) != len(filled) or len(places) > PLACES_MAX:
+                return None
+        return None if places is None else list(places)
+
+    def _filled(self, text: str, place: str) -> str | None:
+        """The text with the home and the directory in it; None where these would make several words of it."""
+        if SPLIT in text and _SPLITTING.search(self._home + place):
+            return None
+        return text.replace(SPLIT, "").replace(HOME, self._home).replace(HERE, place)
+
+    def _all(self, words: Sequence[Word] | None, places: Sequence[str] | None) -> tuple[str, ...] | None:
+        names: list[str] = []
+        for word in words or ():
+            found = self._of_word(word, places, is_read=True)
+            if found is None or any(is_special(name) for name in found):
+                return None
+            names += found
+        return None if words is None or len(names) > NAMES_MAX else tuple(names)
+
+    def _of_word(self, word: Word, places: Sequence[str] | None, *, is_read: bool = False) -> list[str] | None:
+        """Every file that a word may name, as the command's file system has them; None when that is not known. A file
+        that is only read may be told by a folder that holds it."""
+        texts = expand(word, self._taken.variables)
+        if texts is None and [piece.kind for piece in word.pieces] == ["below"] and is_read:
+            texts = (word.pieces[0].text,)
+        if texts is None:
+            return None
+        names: list[str] = []
+        for text in texts:
+            if not text or text == "-":
+                continue
+            if text.startswith("-"):
+                return None  # it may be an option that reads another file
+            absolute = text.lstrip(SPLIT)[0] in ("/", HOME)
+            if places is None and not absolute:
+                return None
+            for place in ("/",) if absolute else places or ():
+                filled = self._filled(text, place)
+                path = None if filled is None else os.path.join(place, filled)
+                found = None if path is None else self._matching(path)
+                if found is None:
+                    return None
+                names += found
+        return list(dict.fromkeys(names))
+
+    def _matching(self, path: str) -> list[str] | None:
+        """What a path stands for, patterns filled in below the mounts; the folder that holds too many; None where that
+        cannot be told."""
+        if not any(mark in path for mark in _MARKS):
+            return self._names(path)
+        fixed, rest = list[str](), path.split("/")
+        while not any(mark in rest[0] for mark in _MARKS):
+            fixed.append(rest.pop(0))
+        base = "/".join(fixed) or "/"
+        folder = self._to_host(self._follow(base)[0] if self._isolated else base)
+        if folder is None or ".." in rest:
+            return None
+        found = [folder]
+        for component in rest:
+            found = [entry for one in found for entry in _entries(one, component)]
+            if any("/-" in entry[len(folder) :] for entry in found):
+                return None  # it may be an option
+            if len(found) > NAMES_MAX:
+                return self._names(base)
+        names = [name for one in found for name in self._seen(one)]
+        return names or [os.path.normpath(path.replace(ANY, "*").replace(REST, "["))]
+
+    def _names(self, path: str) -> list[str]:
+        """The names of an absolute path as the command writes it, links followed: as the host has it, where an absolute
+        link leads elsewhere, and as it is inside of the sandbox."""
+        if not self._isolated:
+            return [path_name(Path(os.path.realpath(path)), self._mounts)]
+        followed, links = self._follow(path)
+        host = self._below_mount(path)
+        if host is None or not (links or ".." in path):
+            return [followed]
+        return list(dict.fromkeys((path_name(Path(os.path.realpath(host)), self._mounts), followed)))
+
+    def _follow(self, path: str) -> tuple[str, int]:
+        """An absolute path of the sandbox with its links followed there, and how many they are; where they have no end
+        it stays as it is."""
+        left, done, links = path.split("/"), "", 0
+        while left:
+            part = left.pop(0)
+            if part == "..":
+                done = done[: done.rfind("/")] if done else ""
+            if part in ("", ".", ".."):
+                continue
+            here = f"{done}/{part}"
+            host = self._below_mount(here)
+            target = None if host is None else _link(host)
+            if target is None:
+                done = here
+                continue
+            links += 1
+            if links > LINKS_MAX:
+                return path, links
+            left = [*target.split("/"), *left]
+            done = "" if target.startswith("/") else done
+        return done or "/", links
+
+    def _below_mount(self, path: str) -> str | None:
+        """The host path of a path of the sandbox; None where no mount has it."""
+        for inside, host in self._roots:
+            if path == inside:
+                return host
+            if path.startswith(inside) and path[len(inside)] == "/":
+                return host + path[len(inside) :]
+        return None
+
+    def _to_host(self, name: str) -> str | None:
+        """The host path of a name; None outside of the mounts."""
+        found = self._below_mount(os.path.normpath(name))
+        return name if found is None and not self._isolated and name.startswith("/") else found
+
+    def _seen(self, path: str) -> list[str]:
+        """The names of a host path."""
+        return self._names(path_name(Path(path), self._mounts) if self._isolated else path)
+
+    # ---- git ----
+
+    def _repository(self, place: str) -> Repository:
+        """The repository that git uses in a folder of the command's file system."""
+        found = self._repositories.get(place)
+        if found is None:
+            folder = self._below_mount(self._follow(place)[0]) if self._isolated else os.path.realpath(place)
+            home = self._below_mount(self._home) if self._isolated else self._home
+            found = Repository()
+            if folder is not None:
+                found = repository_at(folder, home, self._is_outside, self._host_of_git)
+            self._repositories[place] = found
+        return found
+
+    def _is_outside(self, folder: str) -> bool:
+        """Whether commands cannot see a host folder."""
+        return self._isolated and not any(folder == host or folder.startswith(f"{host}/") for _, host in self._roots)
+
+    def _host_of_git(self, path: str) -> str | None:
+        """The host path of one that git reads in a file: a relative one was joined to a folder of the host."""
+        path = os.path.normpath(path)
+        if not self._isolated or self._below_mount(path) is None:
+            return None if self._is_outside(path) else path
+        return self._below_mount(self._follow(path)[0])
+
+
+def _may_be_made(name: str) -> bool:
+    """Whether a folder of this name changes nothing that something else executes."""
+    return name.startswith(_INSIDE) and not _GIT.fullmatch(name) and _OPTION not in name
+
+
+def _link(host: str) -> str | None:
+    """What a link says; None for what is none."""
+    try:
+        return os.readlink(host)
+    except OSError:
+        return None
+
+
+def _entries(folder: str, component: str) -> list[str]:
+    """What a pattern for one component stands for in a folder; hidden files only where it begins with a dot."""
+    pattern = re.compile(fnmatch.translate(re.sub(rf"{REST}.*", ANY, component, flags=re.DOTALL).replace(ANY, "*")))
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    hidden = component.startswith(".")
+    return [
+        f"{folder}/{name}" for name in sorted(names) if pattern.match(name) and (hidden or not name.startswith("."))
+    ]
+
 
 COMMAND_CHARS_MAX = 32_768
 COMMANDS_KEPT_MAX = 512

@@ -12,9 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
 from shoal.domain.clock import iso
-from shoal.domain.records import AuditRow
+from shoal.domain.records import GENESIS, AuditRow, canonical_entry, entry_hash
 
 __all__ = ["GENESIS", "Break", "anchor_line", "canonical_entry", "entry_hash", "verify_chain"]
 

@@ -5,11 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shoal.permissions.effects import ARGUMENTS, Effect
-from shoal.permissions.expansion import Variables, expanded_braces
 from shoal.permissions.known_commands import effect_of, harmless_assignment
-from shoal.permissions.variables import RESERVED
-from shoal.permissions.words import Word, quote
+from shoal.permissions.options import ARGUMENTS, Effect
+from shoal.permissions.shell_words import RESERVED, Variables, Word, expanded_braces, quote
 
 SUFFIXES_MAX = 32
 INNER_MAX = 4

@@ -2,19 +2,326 @@
 
 Known is a list: a program counts by its bare name, with options that are each on its own list (`programs.py`). Whatever
 is not known has to be named by whoever allows it (`Effect.naming`), is never harmless, and may read and run anything.
-Here is what the table cannot say: scripts among the words, expressions, commands that run commands, the shell's own.
+Here is what the table cannot say: scripts among the words, settings, methods, expressions, commands that run commands,
+the shell's own. A check gets the words, how they were read, and the effect by roles, and returns the effect as it is.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
-from shoal.permissions.checks import CHECKS
-from shoal.permissions.effects import ARGUMENTS, Effect, literal, opaque, scripts_of, table_effect
-from shoal.permissions.expansion import Variables, expand, may_be_option, numeric, single
-from shoal.permissions.options import Program, read_options
+import msgspec
+
+from shoal.permissions.git import GIT, INERT
+from shoal.permissions.options import (
+    ARGUMENTS,
+    Check,
+    Effect,
+    Program,
+    Reading,
+    literal,
+    opaque,
+    read_options,
+    scripts_of,
+    table_effect,
+)
 from shoal.permissions.programs import PROGRAMS
-from shoal.permissions.variables import harmless_variable, special_variable
-from shoal.permissions.words import Piece, Word
+from shoal.permissions.shell_words import (
+    Piece,
+    Variables,
+    Word,
+    expand,
+    harmless_variable,
+    may_be_option,
+    numeric,
+    single,
+    special_variable,
+)
+
+# Some seds let a delimiter stand between brackets, others end the pattern there: a script has to be plain both ways, or
+# an error the other way. `{0}` is the delimiter.
+_SED_TEXT = r"(?:\\[^\n]|[^{0}\\\n])*"
+_SED_BRACKETS = r"\[\^?\]?(?:\[[:.=][a-z]+[:.=]\]|[^\]\n\\\[]|\[(?![:.=])|\\[^\]\n])*\]"
+_SED_WITH_BRACKETS = rf"(?:\\[^\n]|{_SED_BRACKETS}|[^{{0}}\\\n\[])*"
+_DELIMITERS = (r"/", r"\|", "#", ",", ":", "@", "!", "%", "~", "_", ";")
+
+
+def _sed_pattern(pattern: str) -> re.Pattern[str]:
+    """What plain scripts look like, with patterns that are written like this."""
+    address = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{pattern.format('/')}/[IM]*|[+~][0-9]+)"
+    replacing = "|".join(
+        rf"[sy]{mark}{pattern.format(mark)}{mark}{_SED_TEXT.format(mark)}{mark}[gpIiMm0-9]*" for mark in _DELIMITERS
+    )
+    text = r"[aic](?:\\\n|\\? ?)[^\n\\]*"
+    command = rf"(?:[pPdDgGhHxnNlz=]|[qQ][0-9]*|[btT] ?[A-Za-z0-9_]*|:[A-Za-z0-9_]+|{replacing}|\{{|\}}|{text})"
+    addressed = rf"[\s;]*(?:{address}(?:,\s*{address})?\s*!?\s*)?{command}[ \t]*(?=[;\n}}]|$|(?<=\{{))"
+    return re.compile(rf"(?:{addressed})*[\s;]*")
+
+
+@cache
+def _sed_safe() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compiled when the first script is read: that takes 8 ms."""
+    return _sed_pattern(_SED_TEXT), _sed_pattern(_SED_WITH_BRACKETS)
+
+
+_SED_ERROR = re.compile(r"\s*[0-9,$]*\s*s([/|#,:@])(?:(?:\\.|(?!\1)[^\\\n])*\1){2}[^gpiIMmew0-9\s;}#]")
+_AWK_HIDES = re.compile(r"@|system|extension|getline|ARGV|ARGC|PROCINFO|ENVIRON|SYMTAB|FUNCTAB")
+_YQ_HIDES = re.compile(r"load|env|system|exec|eval")
+
+
+def sed_is_plain(script: str) -> bool:
+    """Whether a sed script only prints, deletes, inserts and replaces; others can run commands and use other files."""
+    ends_at_once, allows_brackets = (safe.fullmatch(script) is not None for safe in _sed_safe())
+    return allows_brackets and (ends_at_once or _SED_ERROR.match(script) is not None)
+
+
+def awk_is_plain(program: str) -> bool:
+    """Whether an awk program runs nothing and opens no file: `>` and `|` stand before any `print`, so they compare."""
+    before_print = re.split(r"print", program, maxsplit=1)
+    rest = before_print[1] if len(before_print) > 1 else ""
+    return not (_AWK_HIDES.search(program) or re.search(r"[|>]", rest.replace("||", "")))
+
+
+def jq_reads_more(script: str) -> bool:
+    """Whether a jq filter reads files of its own, or all of the environment."""
+    return re.search(r"\b(?:import|include|modulemeta)\b|(?<![.\w])env\b|\$ENV\b", script) is not None
+
+
+def yq_is_plain(script: str) -> bool:
+    """Whether a yq expression stays with the files it is given."""
+    return _YQ_HIDES.search(script) is None
+
+
+_AWK_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_SIGNATURE = re.compile(r"%[-+ ]?G|signature")
+_WEB = re.compile(r"https?://", re.IGNORECASE)
+_HELPER = re.compile(r"[A-Za-z0-9+.-]+::")  # git runs git-remote-NAME for NAME::ADDRESS
+_REMOTE = re.compile(r"(?:-[A-Za-z]*f|--file=)?[^/=]*:")
+_TAR_LETTERS = re.compile(r"[cxtvzjJpkhamOPSwru]*f?[cxtvzjJpkhamOPSwru]*")
+_CMAKE_SETTING = re.compile(
+    r"(?!.*(?:COMPILER|LAUNCHER|PROGRAM|EXECUTABLE|COMMAND|TOOLCHAIN|INCLUDE|LINKER|_AR\b|RULE)[^=]*=)"
+    r"[A-Z][A-Za-z0-9_]*(?::[A-Z]+)?=[A-Za-z0-9_.,/ +-]*"
+)
+
+
+def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`sed`: its scripts have to be known, and `-i` writes what it reads."""
+    operands = list(reading.operands)
+    scripts = reading.values("-e", "--expression")
+    if not scripts and not reading.has("-f", "--file"):
+        scripts = operands[:1]
+        operands = operands[1:]
+    files = reading.values("-f", "--file")
+    if files or not scripts or not all(word.value is not None and sed_is_plain(word.value) for word in scripts):
+        return opaque(words, len(words), runs=files)
+    if reading.values("-i", "--in-place"):
+        return msgspec.structs.replace(found, harmless=False, reads=None)
+    if reading.has("-i", "--in-place"):
+        return msgspec.structs.replace(found, reads=tuple(operands), writes=tuple(operands))
+    return msgspec.structs.replace(found, reads=tuple(operands))
+
+
+def _awk(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    files = reading.values("-f", "--file")
+    program = reading.operands[0].value if reading.operands and not files else None
+    if program is None or not awk_is_plain(program):
+        return opaque(words, len(words), runs=files)
+    data = tuple(word for word in reading.operands[1:] if not _AWK_ASSIGNMENT.match(word.begins))
+    return msgspec.structs.replace(found, reads=data)
+
+
+def _jq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    script = reading.operands[0].value if reading.operands else ""
+    if script is None or jq_reads_more(script) or reading.has("-f", "--from-file"):
+        return msgspec.structs.replace(found, reads=None)
+    return found
+
+
+def _yq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    if not all(word.value is not None and yq_is_plain(word.value) for word in reading.operands[:2]):
+        return opaque(words, len(words))
+    return found
+
+
+def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`git`: settings on the command line have to be inert; a format may not ask for signatures to be checked."""
+    for name, _, word in reading.options:
+        value = "" if word is None else word.value
+        if name == "^-c" and (value is None or not INERT.fullmatch(value.partition("=")[0].lower())):
+            named = (place + 1 for place, one in enumerate(words) if one.begins.startswith("-c"))
+            return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
+        if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
+            return opaque(words, len(words))
+        # Whether an option takes the next word differs by subcommand: what looks like an option may well be one.
+        if word is not None and word in words and word.begins.startswith("-") and name not in ("-m", "--message"):
+            return opaque(words, len(words))
+    for place, word in zip(reading.places, reading.operands, strict=True):
+        if _HELPER.match(word.begins):
+            return opaque(words, place + 1)
+    reads = None if found.reads is None else (*found.reads, literal("."))
+    name = next((word.value or "" for word in words[1:] if word.value in GIT.subs), "git")
+    if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
+        found, reads = msgspec.structs.replace(found, harmless=False), None
+    if name == "commit" and not reading.has("-m", "-F", "-C", "--message", "--file", "--reuse-message", "--no-edit"):
+        found = msgspec.structs.replace(found, harmless=False)  # an editor reads settings of its own
+    return msgspec.structs.replace(found, git=name, reads=reads)
+
+
+_CHANGES_BRANCHES = frozenset(
+    """
+    -d -D -m -M -c -C -u -f --delete --force --move --copy --track --no-track --set-upstream-to --unset-upstream
+    --create-reflog
+    """.split()  # noqa: SIM905
+)
+
+
+def _git_setting(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`git config`: reading is harmless, setting is known for what runs nothing."""
+    if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
+        return _git(words, reading, msgspec.structs.replace(found, harmless=True, reads=()))
+    name = reading.operands[0].value if reading.operands else None
+    if name is None or not INERT.fullmatch(name.lower()):
+        return opaque(words, 2)
+    return _git(words, reading, found)
+
+
+def _grep(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`grep -r` without a file searches the working directory."""
+    recursive = reading.has("-r", "-R", "--recursive", "--dereference-recursive", "-d", "--directories")
+    if recursive and found.reads is not None and len(reading.operands) < 2:
+        return msgspec.structs.replace(found, reads=(*found.reads, literal(".")))
+    return found
+
+
+def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`rg --files` has no pattern among its operands."""
+    if not reading.has("--files") or found.reads is None:
+        return found
+    return msgspec.structs.replace(found, reads=(*found.reads, *reading.operands))
+
+
+def _strings(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`strings @FILE` takes options from the file, also where the value of an option should be."""
+    named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
+    return found if named else msgspec.structs.replace(found, reads=None)
+
+
+def _tee(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`tee -a FILE` leaves what the file holds beside what it adds."""
+    return msgspec.structs.replace(found, reads=found.writes) if reading.has("-a", "--append") else found
+
+
+def _xxd(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`xxd FILE -r` writes a file called `-r`; `xxd -r FILE OTHER` changes parts of the other."""
+    if reading.places and reading.places != list(range(reading.places[0], len(words))):
+        return opaque(words, len(words))
+    return found if found.reads is None else msgspec.structs.replace(found, reads=(*found.reads, *found.writes))
+
+
+def _zcat(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`zcat NAME` reads `NAME.gz` where there is no such file, unless the name ends like that."""
+    named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
+    return found if named else msgspec.structs.replace(found, reads=None)
+
+
+def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`tar xzf FILE`: the first word is a cluster of options without a dash; `HOST:FILE` needs a remote shell."""
+    first = words[1] if len(words) > 1 else literal("")
+    for place, word in enumerate(words):
+        if not word.certain or _REMOTE.match(word.begins) or (word.value is None and "/" not in word.begins):
+            return opaque(words, place + 1)
+    if not first.begins.startswith("-") and not (first.value and _TAR_LETTERS.fullmatch(first.value)):
+        return opaque(words, 2)
+    return found
+
+
+def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`gh api` and `curl`: known while the method is one that reads."""
+    methods = reading.values("-X", "--method", "--request")
+    sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
+    if sends or any(word.value not in ("GET", "HEAD", "OPTIONS") for word in methods):
+        return opaque(words, len(words))
+    # `gopher://HOST:PORT/_TEXT` sends any text.
+    addresses = [*reading.operands, *reading.values("--url")]
+    if any("://" in word.text and not _WEB.match(word.begins) for word in addresses):
+        return opaque(words, len(words))
+    return found
+
+
+def _go_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`go run NAME@VERSION` fetches what it runs."""
+    return opaque(words, len(words)) if any("@" in word.text for word in reading.operands) else found
+
+
+def _ghostscript(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`gs %pipe%COMMAND` runs the command."""
+    named = all(word.value is not None and not re.search(r"[%|]", word.value) for word in words)
+    return found if named else opaque(words, len(words))
+
+
+def _cmake(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`cmake -D NAME=VALUE`: known for what names no program."""
+    if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
+        return opaque(words, len(words))
+    return msgspec.structs.replace(found, runs=(*found.runs, literal("CMakeLists.txt")))
+
+
+def _make(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`make`: an assignment among its words could replace the shell it uses."""
+    for place, word in zip(reading.places, reading.operands, strict=True):
+        if word.value is None or "=" in word.value:
+            return opaque(words, place + 1)
+    if not found.runs:
+        names = [literal(name) for name in ("GNUmakefile", "makefile", "Makefile")]
+        return msgspec.structs.replace(found, runs=tuple(names))
+    return found
+
+
+def _scripts_of(*names: str) -> Check:
+    """A program that runs what these files of the working directory say."""
+
+    def check(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+        return msgspec.structs.replace(found, runs=(*found.runs, *map(literal, names)))
+
+    return check
+
+
+def _uniq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`uniq +N` is an old option, so that what follows is read and not written."""
+    return opaque(words, len(words)) if any(word.begins.startswith("+") for word in reading.operands) else found
+
+
+CHECKS: Mapping[str, Check] = {
+    "grep": _grep,
+    "rg": _rg,
+    "uniq": _uniq,
+    "tar": _tar,
+    "strings": _strings,
+    "tee": _tee,
+    "xxd": _xxd,
+    "zcat": _zcat,
+    "sed": _sed,
+    "awk": _awk,
+    "jq": _jq,
+    "yq": _yq,
+    "git": _git,
+    "git config": _git_setting,
+    "reading call": _reading_call,
+    "make": _make,
+    "cmake": _cmake,
+    "gs": _ghostscript,
+    "go run": _go_run,
+    "package.json": _scripts_of("package.json"),
+    "Cargo.toml": _scripts_of("Cargo.toml", "build.rs"),
+    "pom.xml": _scripts_of("pom.xml"),
+    "build.gradle": _scripts_of("build.gradle", "build.gradle.kts", "settings.gradle"),
+    "pyproject.toml": _scripts_of("pyproject.toml", "setup.py", "setup.cfg"),
+    "conftest.py": _scripts_of("conftest.py", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini"),
+    "Justfile": _scripts_of("justfile", "Justfile", ".justfile"),
+    "Rakefile": _scripts_of("Rakefile", "rakefile"),
+    "Gemfile": _scripts_of("Gemfile"),
+}
+
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")

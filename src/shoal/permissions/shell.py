@@ -15,10 +15,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from shoal.permissions.commands import Part
-from shoal.permissions.reader import SPACE, Taken, text_of
-from shoal.permissions.simple import SimpleReader
-from shoal.permissions.variables import special_variable
-from shoal.permissions.words import Unreadable
+from shoal.permissions.shell_reader import SPACE, SimpleReader, Taken, text_of
+from shoal.permissions.shell_words import Unreadable, special_variable
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node

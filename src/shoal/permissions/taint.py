@@ -27,7 +27,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.messages import Caller
 from shoal.domain.permissions import Action, Decision
-from shoal.permissions.rules import Profile
+from shoal.permissions.profiles import Profile
 
 SOURCES_MAX = 16
 NAME_CHARS_MAX = 120

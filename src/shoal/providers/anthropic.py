@@ -2,7 +2,7 @@
 
 Cache marks stand after the system prompt (which covers the tools before it), after the last message, and where the
 previous request ended, since the provider looks back only twenty blocks from a mark. Sampling parameters do not exist
-in this version of the interface, so a temperature is not sent.
+in this version of the protocol, so a temperature is not sent.
 """
 
 import msgspec
@@ -17,12 +17,25 @@ from shoal.domain.messages import (
     ModelRequest,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     Usage,
     UserMessage,
 )
-from shoal.providers.conversation import Conversations, Images, Joined, Part, StableParts, missing_image
-from shoal.providers.wire import Asked, CallSlot, Encoded, Finish, Quirks, Reader, arguments_object, encode, wire_id
+from shoal.providers.api_protocol import (
+    AnswerContext,
+    AnswerReader,
+    ApiProtocol,
+    CallParts,
+    EncodedMessage,
+    EncodedRequest,
+    Finish,
+    Images,
+    JoinedMessages,
+    Quirks,
+    arguments_object,
+    encode,
+    missing_image,
+    portable_call_id,
+)
 
 VERSION = b"2026-10-21"
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
@@ -32,7 +45,7 @@ _STOPS: dict[str, Finish] = {
 }  # fmt: skip
 
 
-class _Delta(msgspec.Struct):
+class _BlockDelta(msgspec.Struct):
     type: str = ""
     text: str = ""
     thinking: str = ""
@@ -56,7 +69,7 @@ class _OutputDetails(msgspec.Struct):
     thinking_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _AnthropicUsage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
@@ -64,21 +77,21 @@ class _Usage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
 
 
-class _Message(msgspec.Struct):
+class _MessageStart(msgspec.Struct):
     model: str = ""
-    usage: _Usage | None = None
+    usage: _AnthropicUsage | None = None
 
 
-class _Event(msgspec.Struct):
+class _AnthropicEvent(msgspec.Struct):
     type: str
     index: int = 0
-    delta: _Delta | None = None
+    delta: _BlockDelta | None = None
     content_block: _Block | None = None
-    message: _Message | None = None
-    usage: _Usage | None = None
+    message: _MessageStart | None = None
+    usage: _AnthropicUsage | None = None
 
 
-class _Kept(msgspec.Struct, omit_defaults=True):
+class _KeptBlock(msgspec.Struct, omit_defaults=True):
     """A block of an answer with thinking, in order: thinking as it came, text by its length, a call by its place."""
 
     type: str
@@ -88,50 +101,82 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     chars: int = 0
 
 
-class _Model(msgspec.Struct):
+class _AnthropicModel(msgspec.Struct):
     id: str
     max_input_tokens: int | None = None
     max_tokens: int | None = None
 
 
-class _Models(msgspec.Struct):
-    data: list[_Model]
+class _AnthropicModels(msgspec.Struct):
+    data: list[_AnthropicModel]
 
 
-_event_decoder = msgspec.json.Decoder(_Event)
-_kept_decoder = msgspec.json.Decoder(list[_Kept])
-_models_decoder = msgspec.json.Decoder(_Models)
+_event_decoder = msgspec.json.Decoder(_AnthropicEvent)
+_blocks_decoder = msgspec.json.Decoder(list[_KeptBlock])
+_models_decoder = msgspec.json.Decoder(_AnthropicModels)
 
 
-class AnthropicForm:
+class AnthropicMessages(ApiProtocol):
     """Messages as content blocks; results, and the words that follow them, share one user message."""
 
-    def part(self, message: ModelMessage, images: Images) -> Part:
-        """See `Form`."""
+    kind = "anthropic"
+    models_path = "/v1/models?limit=1000"
+    system_template = b',"system":[{"type":"text","text":%b' + _MARK + b"]"
+    tool_template = b'{"name":%b,"description":%b,"input_schema":%b}'
+
+    def path(self, model: str) -> str:
+        return "/v1/messages"
+
+    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
+        """JSON, the protocol's version, and the key in a header of its own."""
+        found = [(b"content-type", b"application/json"), (b"anthropic-version", VERSION)]
+        return [*found, (b"x-api-key", key.encode())] if key else found
+
+    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+        """With cache marks, without a temperature."""
+        joined = self.conversations.join(request, images)
+        parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
+        if request.tools:
+            parts.append(self.tools(request.tools))
+            # They have to be described as long as there are calls among the messages.
+            parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
+        if request.system:
+            parts.append(self.system(request.system))
+        content = b"".join((*parts, b',"messages":[', *_with_cache_marks(joined), joined.ending(self), b"]}"))
+        return EncodedRequest(content, joined.call_ids)
+
+    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+        """Blank texts are left out, which the provider refuses."""
         match message:
             case UserMessage(text=text, images=shown):
                 blocks = [*(_image(image, images) for image in shown), *_text(text)]
-                return Part("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
+                return EncodedMessage("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
             case AssistantMessage():
-                return Part("assistant", b",".join(_assistant(message)))
+                return EncodedMessage("assistant", b",".join(_assistant(message)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 blocks = [*_text(text), *(_image(image, images) for image in shown)]
                 content = b',"content":[' + b",".join(blocks) + b"]" if blocks else b""
                 failed = b',"is_error":true' if is_error else b""
-                head = b'{"type":"tool_result","tool_use_id":' + encode(wire_id(call_id))
-                return Part("user", head + content + failed + b"}")
+                head = b'{"type":"tool_result","tool_use_id":' + encode(portable_call_id(call_id))
+                return EncodedMessage("user", head + content + failed + b"}")
 
-    def open(self, role: str) -> bytes:
-        """See `Form`."""
+    def opening(self, role: str) -> bytes:
         return b'{"role":"' + role.encode() + b'","content":['
 
-    def close(self, role: str) -> bytes:
-        """See `Form`."""
+    def closing(self, role: str) -> bytes:
         return b"]}"
+
+    def reader(self, context: AnswerContext) -> AnswerReader:
+        return AnthropicReader(context)
+
+    def models(self, body: bytes) -> list[ModelInfo]:
+        return [
+            ModelInfo(found.id, found.max_input_tokens or 0, found.max_tokens or 0)
+            for found in _models_decoder.decode(body).data
+        ]
 
 
 def _text(text: str) -> list[bytes]:
-    """A text block; none for a blank text, which the provider refuses."""
     return [b'{"type":"text","text":' + encode(text) + b"}"] if text and not text.isspace() else []
 
 
@@ -144,16 +189,17 @@ def _image(image: Image, images: Images) -> bytes:
 
 
 def _call(call: ToolCall) -> bytes:
-    head = b'{"type":"tool_use","id":%b,"name":%b,"input":' % (encode(wire_id(call.id)), encode(call.name))
+    head = b'{"type":"tool_use","id":%b,"name":%b,"input":' % (encode(portable_call_id(call.id)), encode(call.name))
     return head + arguments_object(call.arguments) + b"}"
 
 
 def _assistant(message: AssistantMessage) -> list[bytes]:
+    """An answer's blocks; with its thinking, in the order in which they came."""
     if message.opaque is None or not message.opaque.kind.startswith("anthropic:"):
         return [*_text(message.text), *(_call(call) for call in message.tool_calls)]
     blocks: list[bytes] = []
     at, calls = 0, list(message.tool_calls)
-    for kept in _kept_decoder.decode(message.opaque.json):
+    for kept in _blocks_decoder.decode(message.opaque.json):
         if kept.type == "text":
             blocks.extend(_text(message.text[at : at + kept.chars]))
             at += kept.chars
@@ -164,20 +210,7 @@ def _assistant(message: AssistantMessage) -> list[bytes]:
     return [*blocks, *_text(message.text[at:]), *(_call(call) for call in calls)]
 
 
-def _tools(specs: tuple[ToolSpec, ...]) -> bytes:
-    functions = (
-        b'{"name":%b,"description":%b,"input_schema":%b}'
-        % (encode(spec.name), encode(spec.description), spec.parameters.encode())
-        for spec in specs
-    )
-    return b',"tools":[' + b",".join(functions) + b"]"
-
-
-def _system(text: str) -> bytes:
-    return b',"system":[{"type":"text","text":' + encode(text) + _MARK + b"]"
-
-
-def _marked(joined: Joined) -> list[bytes | bytearray]:
+def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
     """The messages with a cache mark at their end and where the previous request ended; blocks end with a brace."""
     buffer = memoryview(joined.buffer)
     end = len(buffer)
@@ -189,68 +222,23 @@ def _marked(joined: Joined) -> list[bytes | bytearray]:
     return [bytes(buffer[: before - 1]), _MARK, bytes(buffer[before : end - 1]), _MARK]
 
 
-class AnthropicWire:
-    """Messages."""
-
-    kind = "anthropic"
-    models_path = "/v1/models?limit=1000"
-
-    def __init__(self) -> None:
-        self.conversations = Conversations(AnthropicForm())
-        self._stable = StableParts()
-
-    def path(self, model: str) -> str:
-        """See `Wire`."""
-        return "/v1/messages"
-
-    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """See `Wire`."""
-        found = [(b"content-type", b"application/json"), (b"anthropic-version", VERSION)]
-        return [*found, (b"x-api-key", key.encode())] if key else found
-
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> Encoded:
-        """See `Wire`."""
-        joined = self.conversations.join(request, images)
-        parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
-        if request.tools:
-            parts.append(self._stable.tools(request.tools, _tools))
-            # They have to be described as long as there are calls among the messages.
-            parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
-        if request.system:
-            parts.append(self._stable.system(request.system, _system))
-        content = b"".join((*parts, b',"messages":[', *_marked(joined), joined.ending(self.conversations.form), b"]}"))
-        return Encoded(content, joined.call_ids)
-
-    def reader(self, asked: Asked) -> Reader:
-        """See `Wire`."""
-        return AnthropicReader(asked)
-
-    def models(self, body: bytes) -> list[ModelInfo]:
-        """See `Wire`."""
-        return [
-            ModelInfo(found.id, found.max_input_tokens or 0, found.max_tokens or 0)
-            for found in _models_decoder.decode(body).data
-        ]
-
-
-class AnthropicReader(Reader):
+class AnthropicReader(AnswerReader):
     """One answer's events."""
 
-    def __init__(self, asked: Asked) -> None:
-        super().__init__(asked)
-        self._open: dict[int, CallSlot] = {}
-        self._inputs: dict[int, str] = {}
-        self._kept: list[_Kept] = []
-        self._kept_at: dict[int, _Kept] = {}
+    def __init__(self, context: AnswerContext) -> None:
+        super().__init__(context)
+        self._open: dict[int, CallParts] = {}
+        self._kept: list[_KeptBlock] = []
+        self._kept_at: dict[int, _KeptBlock] = {}
         self._overflowed = False
 
     def feed(self, data: bytes) -> None:
-        """See `Reader`."""
+        """Take in an event; a kind that is not known here says nothing."""
         event = _event_decoder.decode(data)
         match event.type:
             case "content_block_delta":
                 if event.delta is not None:
-                    self._take(event.index, event.delta)
+                    self._add(event.index, event.delta)
             case "content_block_start":
                 if event.content_block is not None:
                     self._start(event.index, event.content_block)
@@ -266,47 +254,45 @@ class AnthropicReader(Reader):
             case "message_stop":
                 self.complete = True
             case "error":
-                self.failure = self.complaint(data)
+                self.failure = self.failure_in(data)
             case _:
                 pass
 
     def _start(self, index: int, block: _Block) -> None:
         match block.type:
             case "text":
-                self._keep(index, _Kept("text"))
+                self._keep(index, _KeptBlock("text"))
                 self._say(index, block.text)
             case "thinking":
-                self._keep(index, _Kept("thinking", thinking=block.thinking or "", signature=block.signature or ""))
+                kept = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
+                self._keep(index, kept)
                 if block.thinking:
                     self.thoughts.append(block.thinking)
             case "redacted_thinking":
-                self._keep(index, _Kept("redacted_thinking", data=block.data))
+                self._keep(index, _KeptBlock("redacted_thinking", data=block.data))
             case "tool_use":
-                self._keep(index, _Kept("tool_use"))
-                slot = self._open[index] = CallSlot(block.id, block.name)
-                self.calls.append(slot)
+                self._keep(index, _KeptBlock("tool_use"))
+                call = self._open[index] = CallParts(block.id, block.name)
+                self.calls.append(call)
                 whole = bytes(block.input).decode()
                 if whole not in ("{}", "null", ""):
-                    slot.arguments.append(whole)
+                    call.arguments.append(whole)
             case _:
                 pass
 
-    def _take(self, index: int, delta: _Delta) -> None:
+    def _add(self, index: int, delta: _BlockDelta) -> None:
+        kept = self._kept_at.get(index)
         if delta.text:
             self._say(index, delta.text)
         elif delta.partial_json:
-            slot = self._open.get(index)
-            if slot is not None:
-                slot.arguments.append(delta.partial_json)
+            if index in self._open:
+                self._open[index].arguments.append(delta.partial_json)
         elif delta.thinking:
             self.thoughts.append(delta.thinking)
-            kept = self._kept_at.get(index)
             if kept is not None:
                 kept.thinking = (kept.thinking or "") + delta.thinking
-        elif delta.signature:
-            kept = self._kept_at.get(index)
-            if kept is not None:
-                kept.signature = (kept.signature or "") + delta.signature
+        elif delta.signature and kept is not None:
+            kept.signature = (kept.signature or "") + delta.signature
 
     def _say(self, index: int, text: str) -> None:
         if not text:
@@ -316,11 +302,11 @@ class AnthropicReader(Reader):
         if kept is not None:
             kept.chars += len(text)
 
-    def _keep(self, index: int, kept: _Kept) -> None:
+    def _keep(self, index: int, kept: _KeptBlock) -> None:
         self._kept.append(kept)
         self._kept_at[index] = kept
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: _AnthropicUsage | None) -> None:
         """Counts are cumulative; a later event repeats only some of them."""
         if usage is None:
             return
@@ -339,14 +325,14 @@ class AnthropicReader(Reader):
         )
 
     def opaque(self) -> str:
-        """See `Reader`: the thinking, and where it stood between text and calls."""
+        """The thinking, and where it stood between text and calls."""
         thinks = any(kept.type in ("thinking", "redacted_thinking") for kept in self._kept)
         return encode(self._kept).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """See `Reader`."""
+        """The answer; one that never began since the conversation fills the window is an overflow."""
         if self._overflowed and not self.texts and not self.calls:
             return ModelFailed(
-                "context_overflow", f"The conversation fills {self.asked.provider}'s whole context window."
+                "context_overflow", f"The conversation fills {self.context.provider}'s whole context window."
             )
         return super().result()

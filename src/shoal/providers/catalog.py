@@ -1,34 +1,186 @@
-"""All configured providers and their models: from a name to the provider that runs it, its window and its price."""
+"""All configured providers and their models: from a name to the provider that runs it, its window and its price.
+
+Which keys are valid and which models are offered is asked of all providers at once, and kept in available_models.json.
+"""
 
 import asyncio
+import contextlib
+import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput
+from shoal.domain.clock import Clock, iso
+from shoal.domain.errors import ConfigError, InvalidInput, ProviderDown, ProviderRefused
+from shoal.domain.home import Home
 from shoal.domain.messages import Usage
-from shoal.domain.ports import Provider, Route
-from shoal.providers import prices
-from shoal.providers.build import ProviderSettings, build_provider
+from shoal.domain.ports import Models, Provider, Route
+from shoal.domain.settings import ProviderSettings
+from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.api_protocol import ApiProtocol
 from shoal.providers.demo import DEMO, DemoProvider
-from shoal.providers.discovery import Listing, discover, read_listings, write_listings
-from shoal.providers.table import (
+from shoal.providers.http import make_client
+from shoal.providers.http_provider import ApiKey, HttpProvider
+from shoal.providers.model_table import (
+    BASE_URLS,
     LOCAL_CONTEXT_TOKENS,
+    PRICED_AS,
     UNKNOWN_CONTEXT_TOKENS,
     UNKNOWN_OUTPUT_TOKENS,
+    load_prices,
     model_row,
+    price_usd,
+    quirks_of,
     server_row,
 )
 
 log = logging.getLogger(__name__)
 
+DISCOVERY_SECONDS = 10.0
+"""How long one provider may take to list its models."""
+MODELS_MAX = 5_000
+"""Models kept of one provider."""
 NAMES_SHOWN_MAX = 20
 
 
-class _Entry(msgspec.Struct, frozen=True):
+# ---- providers ----
+
+
+def build_provider(
+    name: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str], folder: Path = Path()
+) -> Provider:
+    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to.
+
+    Raises ConfigError for an unknown kind.
+    """
+    address = address_of(settings)
+    protocol: ApiProtocol
+    match settings.kind:  # loads only the protocols in use
+        case "openai":
+            from shoal.providers.openai import OpenAiChat
+
+            protocol = OpenAiChat(reasoning_back=server_row(address).reasoning_back)
+        case "openai-responses":
+            from shoal.providers.openai_responses import OpenAiResponses
+
+            protocol = OpenAiResponses()
+        case "anthropic":
+            from shoal.providers.anthropic import AnthropicMessages
+
+            protocol = AnthropicMessages()
+        case "gemini":
+            from shoal.providers.gemini import GeminiContents
+
+            protocol = GeminiContents()
+        case "local":
+            from shoal.providers.local import LocalProvider
+
+            return LocalProvider(name, folder / settings.model_file, settings.timeout_seconds, clock)
+        case _:
+            raise ConfigError([f"providers.{name}.kind is {settings.kind!r}; allowed: {', '.join(BASE_URLS)}, local."])
+    return HttpProvider(
+        name,
+        protocol,
+        make_client(address, name, settings.timeout_seconds, environ),
+        ApiKey(settings.api_key, name, clock),
+        clock=clock,
+        headers=[(header, ApiKey(value, name, clock)) for header, value in settings.headers.items()],
+        quirks_of=partial(quirks_of, address),
+    )
+
+
+def address_of(settings: ProviderSettings) -> str:
+    """The base address, by default that of the kind's own service; empty for a local model."""
+    address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
+    return address.removesuffix("/v1") if settings.kind == "anthropic" else address
+
+
+# ---- what they offer ----
+
+
+class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a provider offers. `valid`: the key is accepted; `error` says in a sentence what was wrong at `checked_at`.
+
+    `context_tokens` and `max_output_tokens` have the numbers that the provider gives, by model.
+    """
+
+    valid: bool
+    models: tuple[str, ...]
+    error: str = ""
+    checked_at: str = ""
+    context_tokens: dict[str, int] = {}
+    max_output_tokens: dict[str, int] = {}
+
+
+_listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
+
+
+def read_listings(path: Path) -> dict[str, ModelListing]:
+    """The file's listings by provider; empty when there is none, or when it is damaged (the next refresh mends it)."""
+    try:
+        return _listings_decoder.decode(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, *UNREADABLE) as error:
+        log.warning("available_models.json cannot be used; run `shoal models refresh`", extra={"error": str(error)})
+        return {}
+
+
+def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
+    """Replace the file whole: a reader sees the old or the new one. Raises OSError."""
+    # `models` stays in the file when it is empty: others read it.
+    rows = {
+        name: {"valid": row.valid, "models": row.models} | msgspec.to_builtins(row) for name, row in listings.items()
+    }
+    data = msgspec.json.format(msgspec.json.encode(rows), indent=2)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+async def discover(
+    providers: Iterable[Provider], before: Mapping[str, ModelListing], clock: Clock, seconds: float = DISCOVERY_SECONDS
+) -> dict[str, ModelListing]:
+    """Ask every provider for its models, all at once, each for at most `seconds`. Failures become listings too."""
+
+    async def ask(provider: Provider) -> ModelListing:
+        before_it, at = before.get(provider.name), iso(clock.now())
+        try:
+            async with asyncio.timeout(seconds):
+                models = (await provider.models())[:MODELS_MAX]
+        except ProviderRefused as error:
+            return ModelListing(False, (), str(error), at)
+        except (ProviderDown, TimeoutError) as error:
+            words = str(error) or f"{provider.name} did not list its models within {seconds:.0f} s."
+            if before_it is None:
+                return ModelListing(False, (), words, at)
+            return msgspec.structs.replace(before_it, error=words)
+        return ModelListing(
+            True,
+            tuple(model.id for model in models),
+            "",
+            at,
+            {model.id: model.context_tokens for model in models if model.context_tokens},
+            {model.id: model.max_output_tokens for model in models if model.max_output_tokens},
+        )
+
+    asked = tuple(providers)
+    found = await asyncio.gather(*map(ask, asked))
+    return {provider.name: listing for provider, listing in zip(asked, found, strict=True)}
+
+
+# ---- the catalogue ----
+
+
+class _ConfiguredProvider(msgspec.Struct, frozen=True):
     provider: Provider
     kind: str
     base_url: str = ""
@@ -37,30 +189,30 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """The port `Models`. `listings_file` is available_models.json; nothing is asked of a provider but by `refresh`."""
+    """The port `Models`. Only `refresh` asks the providers anything."""
 
     def __init__(
         self,
-        settings: Sequence[ProviderSettings],
+        settings: Mapping[str, ProviderSettings],
         *,
-        listings_file: Path,
+        home: Home,
         clock: Clock,
         environ: Mapping[str, str],
         extra: Iterable[Provider] = (),
     ) -> None:
-        self._file = listings_file
+        self._file = home.models_file
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _ConfiguredProvider] = {}
         self._routes: dict[str, Route] = {}
-        for row in settings:
-            window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(row.address).context_tokens
-            provider = build_provider(row, clock, environ)
-            self._entries[row.name] = _Entry(provider, row.kind, row.address, window, row.models)
+        for name, row in settings.items():
+            provider, address = build_provider(name, row, clock, environ, home.root), address_of(row)
+            window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(address).context_tokens
+            self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models)
         for provider in extra:
-            self._entries[provider.name] = _Entry(provider, "extension")
+            self._entries[provider.name] = _ConfiguredProvider(provider, "extension")
         if DEMO not in self._entries:
-            self._entries[DEMO] = _Entry(DemoProvider(clock), DEMO, models=(DEMO,))
-        self._listings = read_listings(listings_file)
+            self._entries[DEMO] = _ConfiguredProvider(DemoProvider(clock), DEMO, models=(DEMO,))
+        self._listings = read_listings(self._file)
 
     @property
     def providers(self) -> dict[str, Provider]:
@@ -68,7 +220,7 @@ class Catalog:
         return {name: entry.provider for name, entry in self._entries.items()}
 
     @property
-    def listings(self) -> Mapping[str, Listing]:
+    def listings(self) -> Mapping[str, ModelListing]:
         """What is known of each provider's models, from the file or the last refresh."""
         return {name: listing for name, listing in self._listings.items() if name in self._entries}
 
@@ -81,23 +233,35 @@ class Catalog:
         ]
 
     def route(self, name: str) -> Route:
-        """See the port."""
-        found = self._routes.get(name)
-        if found is None:
-            found = self._routes[name] = self._find(name.strip())
+        if name in self._routes:
+            return self._routes[name]
+        wanted = name.strip()
+        first, slash, rest = wanted.partition("/")
+        if slash and rest and first in self._entries:
+            found = self._route(first, rest)
+        elif wanted == DEMO:
+            found = self._route(DEMO, DEMO)
+        elif wanted and (provider := self._holder(wanted)) is not None:
+            found = self._route(provider, wanted)
+        else:
+            configured, known = ", ".join(self._entries), ", ".join(self.names()[:NAMES_SHOWN_MAX])
+            raise InvalidInput(
+                f"No provider has the model {wanted!r}. Configured are {configured}; write PROVIDER/MODEL, "
+                f"such as: {known}."
+            )
+        self._routes[name] = found
         return found
 
     def usd(self, route: Route, usage: Usage) -> float | None:
-        """See the port."""
         entry = self._entries.get(route.provider.name)
         if entry is not None and entry.kind == DEMO:
             return 0.0
-        if entry is None or entry.kind not in prices.PRICED_AS:
+        if entry is None or entry.kind not in PRICED_AS:
             return None
-        return prices.usd(entry.kind, entry.base_url, route.model, usage)
+        return price_usd(entry.kind, entry.base_url, route.model, usage)
 
-    async def refresh(self) -> Mapping[str, Listing]:
-        """Ask every provider but `demo` what it offers and write the file; failures are told in the listings."""
+    async def refresh(self) -> Mapping[str, ModelListing]:
+        """Ask every provider but `demo` what it offers, and write the file; the listings tell failures."""
         asked = [entry.provider for name, entry in self._entries.items() if name != DEMO]
         found = await discover(asked, self._listings, self._clock)
         self._listings = {**self._listings, **found}
@@ -110,7 +274,7 @@ class Catalog:
         except OSError as error:
             log.warning("available_models.json cannot be written", extra={"error": str(error)})
         if any(entry.base_url.startswith("https:") for entry in self._entries.values()):
-            await asyncio.to_thread(prices.load)
+            await asyncio.to_thread(load_prices)
         return found
 
     async def close(self) -> None:
@@ -118,46 +282,27 @@ class Catalog:
         for entry in self._entries.values():
             await entry.provider.close()
 
-    def _models(self, name: str, entry: _Entry) -> list[str]:
+    def _models(self, name: str, entry: _ConfiguredProvider) -> list[str]:
         listing = self._listings.get(name)
         listed = listing.models if listing is not None else ()
         return list(dict.fromkeys((*entry.models, *listed)))
 
-    def _find(self, name: str) -> Route:
-        first, slash, rest = name.partition("/")
-        if slash and rest and first in self._entries:
-            return self._route(first, rest)
-        if name == DEMO:
-            return self._route(DEMO, DEMO)
-        offering = (key for key, entry in self._entries.items() if name in self._models(key, entry))
-        holders: tuple[Callable[[], str | None], ...] = (
-            lambda: next(offering, None),
-            lambda: self._native_to(name),
-            self._only_one,
-        )
-        for holder in holders if name else ():
-            provider = holder()
-            if provider is not None:
-                return self._route(provider, name)
-        known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
-        configured = ", ".join(self._entries)
-        raise InvalidInput(
-            f"No provider has the model {name!r}. Configured are {configured}; write PROVIDER/MODEL, such as: {known}."
-        )
-
-    def _native_to(self, model: str) -> str | None:
+    def _holder(self, model: str) -> str | None:
+        """The provider of a bare name: the first that lists it, else the model's own service, else the only provider
+        there is if it has listed nothing yet."""
+        for name, entry in self._entries.items():
+            if model in self._models(name, entry):
+                return name
         row = model_row(model) if "/" not in model else None
-        if row is None:
-            return None
-        return next((name for name, entry in self._entries.items() if entry.kind.startswith(row.kind)), None)
-
-    def _only_one(self) -> str | None:
+        for name, entry in self._entries.items():
+            if row is not None and entry.kind.startswith(row.kind):
+                return name
         real = [name for name in self._entries if name != DEMO]
         return real[0] if len(real) == 1 and not self._listings.get(real[0]) else None
 
     def _route(self, provider: str, model: str) -> Route:
         entry = self._entries[provider]
-        listing = self._listings.get(provider, Listing(False, ()))
+        listing = self._listings.get(provider, ModelListing(False, ()))
         row = model_row(model)
         context = (
             listing.context_tokens.get(model)
@@ -168,3 +313,31 @@ class Catalog:
             row.output_tokens if row is not None else UNKNOWN_OUTPUT_TOKENS
         )
         return Route(entry.provider, model, context, min(output, context))
+
+
+def existing_model(models: Models, name: str) -> None:
+    """Raise InvalidInput for a model that no provider is known to have."""
+    route = models.route(name)
+    if not isinstance(models, Catalog):
+        return
+    known = model_names(models)
+    offered = [one for one in known if one.startswith(f"{route.provider.name}/")]
+    listing = models.listings.get(route.provider.name)
+    is_listed = listing is not None and listing.valid and bool(listing.models)
+    if is_listed and f"{route.provider.name}/{route.model}" not in offered:
+        near = difflib.get_close_matches(route.model, [one.partition("/")[2] for one in offered], 3)
+        hint = f" Near it: {', '.join(near)}." if near else " `shoal models list` shows what it has."
+        raise InvalidInput(f"{route.provider.name} does not offer the model {route.model!r}.{hint}")
+
+
+def model_names(models: Models) -> Sequence[str]:
+    """The known models, PROVIDER/MODEL."""
+    return models.names() if isinstance(models, Catalog) else ()
+
+
+async def key_lines(models: Models) -> Sequence[str]:
+    """Refresh the listings; a line for each provider says whether its key is valid."""
+    if not isinstance(models, Catalog):
+        return ()
+    found = await models.refresh()
+    return [f"- {name}: {one.error or f'ok, {len(one.models)} models'}" for name, one in found.items()]

@@ -1,17 +1,20 @@
 """The demo model: a deterministic stand-in without any network, which says so, and which really calls the tools.
 
-It is what runs when no model is configured, so that a person can see everything else work before connecting one.
+It runs when no model is configured, so that a person can see everything else work before connecting one. Plain English
+requests are understood as intents, and each intent becomes a call of a tool that is offered. Patterns are compiled when
+the first message comes.
 """
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.clock import Clock
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.clock import Clock, iso
 from shoal.domain.ids import CallId
 from shoal.domain.messages import (
     AssistantMessage,
@@ -23,11 +26,10 @@ from shoal.domain.messages import (
     TextDelta,
     ToolCall,
     ToolMessage,
+    ToolSpec,
     UserMessage,
 )
-
-if TYPE_CHECKING:
-    from shoal.providers.demo_words import Intent
+from shoal.domain.untrusted import UNREADABLE
 
 DEMO = "demo"
 PIECE_WORDS = 3
@@ -66,14 +68,6 @@ _CAN = {
 _REFUSED = r"denied|not allowed|did not allow|refused|expired|nobody (?:approved|answered)"
 
 
-class _Values(msgspec.Struct):
-    path: str = ""
-    command: str = ""
-
-
-_values = msgspec.json.Decoder(_Values)
-
-
 class DemoProvider:
     """Answers by rules. The same conversation gets the same answer, apart from call ids."""
 
@@ -83,11 +77,10 @@ class DemoProvider:
 
     @property
     def name(self) -> str:
-        """See the port."""
         return self._name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """See the port. Lets other tasks run between two pieces."""
+        """Lets other tasks run between two pieces."""
         message = self._answer(request)
         words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", message.text)
         for start in range(0, len(words), PIECE_WORDS):
@@ -96,27 +89,20 @@ class DemoProvider:
         yield ModelDone(message, "tool_calls" if message.tool_calls else "end", model=DEMO)
 
     async def models(self) -> list[ModelInfo]:
-        """See the port."""
         return [ModelInfo(DEMO)]
 
     async def close(self) -> None:
-        """See the port."""
+        pass
 
     def _answer(self, request: ModelRequest) -> AssistantMessage:
-        from shoal.providers.demo_words import understand
-
+        """A report of the last calls, a call of each tool that was asked for, or a fixed text."""
         last = request.messages[-1] if request.messages else UserMessage("")
         if isinstance(last, ToolMessage):
             return AssistantMessage(_labelled(_report(request.messages)))
         asked = next((found for found in reversed(request.messages) if isinstance(found, UserMessage)), None)
         intents = understand(asked.text if asked is not None else "")
         if not intents[0].acts:
-            return AssistantMessage(_labelled(_talk(intents[0], request)))
-        return self._act(intents, request)
-
-    def _act(self, intents: "list[Intent]", request: ModelRequest) -> AssistantMessage:
-        from shoal.providers.demo_words import call_for
-
+            return AssistantMessage(_labelled(_reply(intents[0], request)))
         tools = {spec.name: spec for spec in request.tools if request.tool_choice == "auto"}
         found = [call_for(intent, tools, self._clock.now()) for intent in intents]
         calls = tuple(
@@ -126,15 +112,14 @@ class DemoProvider:
         if not calls:
             return AssistantMessage(_labelled("I understand, but I am not offered a tool for that here."))
         missing = [intent.kind for intent, call in zip(intents, found, strict=True) if call is None]
-        text = f"I have no tool to {missing[0]} here; the rest I do." if missing else ""
-        return AssistantMessage(text, calls)
+        return AssistantMessage(f"I have no tool to {missing[0]} here; I will do the rest." if missing else "", calls)
 
 
 def _labelled(text: str) -> str:
     return f"{text}\n\n{LABEL}"
 
 
-def _talk(intent: "Intent", request: ModelRequest) -> str:
+def _reply(intent: "Intent", request: ModelRequest) -> str:
     match intent.kind:
         case "connect":
             return CONNECT
@@ -142,19 +127,24 @@ def _talk(intent: "Intent", request: ModelRequest) -> str:
             return "Hello! I am the demo model: no AI, a few fixed rules. Ask me “what can you do?”."
         case "thanks":
             return "You are welcome."
-        case "help":
-            return f"I am the demo model: no AI, fixed rules, but the tools I call are real. I can\n\n{_can(request)}"
         case _:
-            return f"I am only the demo model and did not understand that. What I do understand:\n\n{_can(request)}"
+            offered = {spec.name for spec in request.tools}
+            lines = [f"- {words}" for name, words in _CAN.items() if name in offered]
+            if "bash" in offered or "time" in offered:
+                lines.append("- tell the time: `what time is it?`")
+            lines.append("- explain how to connect a real model: `how do I connect a model?`")
+            begin = "I am only the demo model and did not understand that. What I do understand:"
+            if intent.kind == "help":
+                begin = "I am the demo model: no AI, fixed rules, but the tools I call are real. I can"
+            return "\n".join((begin, "", *lines))
 
 
-def _can(request: ModelRequest) -> str:
-    offered = {spec.name for spec in request.tools}
-    lines = [f"- {words}" for name, words in _CAN.items() if name in offered]
-    if "bash" in offered or "time" in offered:
-        lines.append("- tell the time: `what time is it?`")
-    lines.append("- explain how to connect a real model: `how do I connect a model?`")
-    return "\n".join(lines)
+class _CallValues(msgspec.Struct):
+    path: str = ""
+    command: str = ""
+
+
+_call_values = msgspec.json.Decoder(_CallValues)
 
 
 def _report(messages: tuple[ModelMessage, ...]) -> str:
@@ -162,25 +152,22 @@ def _report(messages: tuple[ModelMessage, ...]) -> str:
     results: list[ToolMessage] = []
     calls: dict[str, ToolCall] = {}
     for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            results.append(message)
-        else:
+        if not isinstance(message, ToolMessage):
             calls = {call.id: call for call in message.tool_calls} if isinstance(message, AssistantMessage) else {}
             break
-    return "\n\n".join(_sentences(calls, reversed(results)))
-
-
-def _sentences(calls: dict[str, ToolCall], results: Iterable[ToolMessage]) -> Iterable[str]:
-    for result in results:
+        results.append(message)
+    lines: list[str] = []
+    for result in reversed(results):
         call = calls.get(result.call_id)
         try:
-            values = _values.decode(call.arguments) if call is not None else _Values()
+            values = _call_values.decode(call.arguments) if call is not None else _CallValues()
         except UNREADABLE:
-            values = _Values()
-        yield _sentence(result, values)
+            values = _CallValues()
+        lines.append(_outcome(result, values))
+    return "\n\n".join(lines)
 
 
-def _sentence(result: ToolMessage, values: _Values) -> str:
+def _outcome(result: ToolMessage, values: _CallValues) -> str:
     text = result.text.strip()
     what = values.command or values.path or result.name
     first = text.partition("\n")[0][:300]
@@ -211,3 +198,170 @@ def _block(text: str) -> str:
     shown = text if len(text) <= RESULT_CHARS_MAX else f"{text[:RESULT_CHARS_MAX]}\n… (cut here)"
     fence = "```" if "```" not in shown else "````"
     return f"{fence}\n{shown}\n{fence}"
+
+
+# ---- what is understood ----
+
+IntentKind: TypeAlias = Literal[
+    "time", "list", "read", "write", "edit", "run", "upload", "remember", "remind", "help", "connect", "greet",
+    "thanks", "unknown",
+]  # fmt: skip
+Values: TypeAlias = Mapping[str, str]
+
+_TALK = frozenset[IntentKind]({"help", "connect", "greet", "thanks", "unknown"})
+_QUOTED = r"(?s)```(?:\w*\n)?(.*?)```|`([^`]+)`|\"([^\"]+)\"|“([^”]+)”|(?<!\w)'([^']+)'(?!\w)"
+_VERBS = "list|show|read|write|save|run|execute|tell|what|remember|remind|create|make|replace|upload|send|open|print"
+_CLAUSES = rf"(?i)\s*(?:[;\n]+|,?\s*\b(?:and then|then)\b|,?\s*\band\b(?=\s+(?:{_VERBS})\b))\s*"
+_POLITE = r"(?i)^(?:please|now|also|ok(?:ay)?|and|could you|can you(?! do)|would you|i want you to|first)[\s,]+"
+_CONTEXT = r"(?sm)<context>.*?</context>|<untrusted[^>]*>|</untrusted>|^\[attachment [^\n]*\]$"
+_AUTHOR = r"^\s*\[[^\]\n]{1,80}\]\s+"
+_COMMAND_LINE = r"^(?:\$|(?:run|execute) [^\n]*[;|&])"
+_PRONOUNS = frozenset({"it", "that", "this"})
+_UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_SPAN = r"in (?P<count>\d+|an?|one) (?P<unit>second|minute|hour|day)s?"
+
+_PATTERNS: tuple[tuple[IntentKind, str], ...] = (
+    ("run", r"^\$ ?(?P<command>.+)$"),
+    ("run", r"^(?:run|execute|bash|shell)(?: this| the)?(?: shell)?(?: command)?:? +(?P<command>.+)$"),
+    ("remind", rf"^remind me {_SPAN} (?:to|that|about|of) (?P<text>.+)$"),
+    ("remind", rf"^remind me (?:to|that|about|of) (?P<text>.+?) {_SPAN}\.?$"),
+    ("remember", r"^(?:remember|note|memori[sz]e)(?: that| this)?:? +(?P<text>.+)$"),
+    ("edit", r"^(?:replace|change) (?P<old>.+?) (?:with|by|to) (?P<new>.+?) in (?:the )?(?:file )?(?P<path>\S+?)\.?$"),
+    ("write", r"^(?:create|make|write)(?: me)? (?:a |the )?(?:new )?(?:text )?file (?:named |called )?(?P<path>\S+) "
+              r"(?:with|containing|saying|that says)(?: the)?(?: texts?| contents?| words?)?:? *(?P<content>.+)$"),
+    ("write", r"^(?:write|save|put) (?P<content>.+) (?:to|into|in) (?:a |the )?(?:file )?(?:named |called )?"
+              r"(?P<path>\S+?)\.?$"),
+    ("time", r"^(?:tell me )?(?:what(?:'s|’s| is)? )?(?:the )?(?:current )?(?:time|date|day)(?: is it)?(?: and date)?"
+             r"(?: now| today)?[?.!]*$"),
+    ("time", r"\bwhat (?:time|day|date) is it\b"),
+    ("list", r"^ls(?: +(?P<path>\S+))?$"),
+    ("list", r"\b(?:list|show|which|what|see)\b.*?\b(?:files|folders?|directory|directories|workspace)\b"
+             r"(?:.*?\b(?:in|of|under) (?:the )?(?:folder |directory )?(?P<path>[\w./~-]*[\w/~-]))?"),
+    ("upload", r"^(?:upload|attach|send)(?: me)?(?: the)?(?: file)? +(?P<path>\S*[./]\S*?)\.?$"),
+    ("help", r"what can you do|what do you do|^help\b|your (?:abilities|capabilities|tools)|who are you|what are you"),
+    ("connect", r"\bconnect\b|api.?key|\bollama\b|real model|another model|which model|shoal\.toml"),
+    ("read", r"^(?:read|show|view|open|print|cat|display)(?: me)?(?: the)?"
+             r"(?: (?:file|contents? of)(?: the)?(?: file)?)? +(?P<path>\S+?)(?: back| to me| again)?[.?!]*$"),
+    ("thanks", r"^(?:thanks|thank you|thx|great|nice|cool)\b"),
+    ("greet", r"^(?:hi|hello|hey|good (?:morning|day|evening))\b"),
+)  # fmt: skip
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "path": ("path", "file_path", "file", "filename"),
+    "content": ("content", "file_text", "text", "body"),
+    "old": ("old_string", "old_str", "old"),
+    "new": ("new_string", "new_str", "new"),
+    "command": ("command", "cmd", "script"),
+    "text": ("text", "fact", "note", "content", "message", "what", "prompt"),
+    "seconds": ("in_seconds", "seconds", "delay_seconds", "after_seconds"),
+    "minutes": ("in_minutes", "minutes"),
+    "at": ("at", "due_at", "run_at"),
+    "when": ("when", "time", "schedule", "in"),
+}
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """One thing that was asked for."""
+
+    kind: IntentKind
+    values: dict[str, str] = {}
+
+    @property
+    def acts(self) -> bool:
+        """Whether a tool is needed."""
+        return self.kind not in _TALK
+
+
+class _ToolSchema(msgspec.Struct):
+    properties: dict[str, msgspec.Raw] = {}
+    required: list[str] = []
+
+
+class _ToolProperty(msgspec.Struct):
+    type: str | list[str] = ""
+
+
+_schemas = msgspec.json.Decoder(_ToolSchema)
+_properties = msgspec.json.Decoder(_ToolProperty)
+
+
+def understand(text: str) -> list[Intent]:
+    """The intents of a message, in order; never empty. Quoted parts are kept whole."""
+    words = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text)).strip()  # without what stands around the person's words
+    if fenced := re.fullmatch(r"`([^`\n]+)`", words):
+        return [Intent("run", {"command": fenced.group(1)})]
+    held: list[str] = []
+
+    def hold(found: re.Match[str]) -> str:
+        held.append(next(group for group in found.groups() if group is not None))
+        return f"\x00{len(held) - 1}\x00"
+
+    def released(value: str) -> str:
+        return re.sub(r"\x00(\d+)\x00", lambda found: held[int(found.group(1))], value).strip()
+
+    def intent_of(clause: str) -> Intent:
+        while (shorter := re.sub(_POLITE, "", clause)) != clause:
+            clause = shorter
+        for kind, pattern in _PATTERNS:
+            if found := re.search(pattern, clause, re.IGNORECASE | re.DOTALL):
+                return Intent(kind, {name: released(value) for name, value in found.groupdict().items() if value})
+        return Intent("unknown")
+
+    masked = re.sub(_QUOTED, hold, words)
+    clauses = [masked] if re.match(_COMMAND_LINE, masked) else re.split(_CLAUSES, masked)
+    intents = [intent_of(clause.strip()) for clause in clauses if clause.strip()]
+    acting: list[Intent] = []
+    path = ""
+    for intent in intents:
+        if intent.acts:
+            named = intent.values.get("path", path)
+            if named.lower() in _PRONOUNS and path:  # the file named before
+                acting.append(Intent(intent.kind, {**intent.values, "path": path}))
+            else:
+                acting.append(intent)
+                path = named
+    return acting or intents[:1] or [Intent("unknown")]
+
+
+def call_for(intent: Intent, tools: Mapping[str, ToolSpec], now: datetime) -> tuple[str, str] | None:
+    """The tool and its arguments, by what is offered and what its schema asks for; None when nothing fits."""
+    values = dict(intent.values)
+    if intent.kind == "list":
+        values.setdefault("path", ".")
+    if intent.kind == "remind":
+        count = values.pop("count", "1")
+        unit = values.pop("unit", "minute").lower()
+        seconds = (int(count) if count.isdigit() else 1) * _UNIT_SECONDS[unit]
+        values |= {"seconds": str(seconds), "minutes": str(max(1, seconds // 60))}
+        values |= {"at": iso(now + timedelta(seconds=seconds)), "when": f"in {seconds // 60 or 1} minutes"}
+    path = shlex.quote(values.get("path", "."))
+    candidates: list[tuple[str, Values]] = []
+    match intent.kind:
+        case "time":
+            candidates = [("time", {}), ("bash", {"command": "date"})]
+        case "list":
+            candidates = [("list", values), ("bash", {"command": f"ls -la {path}"})]
+        case "read":
+            candidates = [("read", values), ("view", values), ("bash", {"command": f"cat {path}"})]
+        case "write":
+            candidates = [("write", values), ("create_file", values)]
+        case "edit":
+            candidates = [("edit", values), ("str_replace", values)]
+        case "run":
+            candidates = [("bash", values)]
+        case "upload" | "remember" | "remind":
+            candidates = [(intent.kind, values)]
+        case _:
+            pass
+    for name, wanted in candidates:
+        if name not in tools:
+            continue
+        schema = _schemas.decode(tools[name].parameters)
+        chosen: dict[str, str | int] = {}
+        for meaning, value in wanted.items():
+            field = next((field for field in _SYNONYMS.get(meaning, (meaning,)) if field in schema.properties), "")
+            if field and field not in chosen:
+                kind = _properties.decode(schema.properties[field]).type
+                chosen[field] = int(value) if kind in ("integer", "number") and value.isdigit() else value
+        if all(field in chosen for field in schema.required):
+            return name, msgspec.json.encode(chosen).decode()
+    return None

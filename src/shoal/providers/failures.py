@@ -6,50 +6,49 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.backoff import retry_after
-from shoal.domain.clock import Clock
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.clock import Clock, retry_after
 from shoal.domain.messages import FailureKind, ModelFailed
+from shoal.domain.untrusted import UNREADABLE
 
 WORDS_CHARS_MAX = 400
 """How much of a provider's own words goes into a failure's message."""
 
 
-class _Detail(msgspec.Struct, rename="camel"):
+class _ErrorDetail(msgspec.Struct, rename="camel"):
     retry_delay: str = ""
     reason: str = ""
     violations: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-class _Metadata(msgspec.Struct):
+class _ErrorMetadata(msgspec.Struct):
     raw: str | None = None
     provider_name: str | None = None
 
 
-class _Error(msgspec.Struct):
+class _ErrorDocument(msgspec.Struct):
     message: str | None = None
     type: str | None = None
     code: str | int | float | None = None
     status: str | int | None = None
-    details: list[_Detail] | None = None
-    metadata: _Metadata | None = None
+    details: list[_ErrorDetail] | None = None
+    metadata: _ErrorMetadata | None = None
 
 
-class _Loose(msgspec.Struct):
-    """The same without what providers shape differently."""
+class _LooseError(msgspec.Struct):
+    """Only the fields that all providers shape alike."""
 
     message: str | None = None
     type: str | None = None
 
 
-class _Body(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
     message: msgspec.Raw = msgspec.Raw(b"null")
     detail: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Complaint(NamedTuple):
-    """A provider's error, read: its words, its codes in lower case, and the wait it asks for."""
+class _Complaint(NamedTuple):
+    """A provider's error message, its codes in lower case, and the wait it asks for."""
 
     words: str
     codes: frozenset[str]
@@ -92,7 +91,7 @@ _ALLOWANCE = re.compile(
     r"|daily|monthly|try again (in|later)",
     re.IGNORECASE,
 )
-"""What the same words stand beside when too much was asked in a time: then waiting helps, and a shorter request not."""
+"""Words of a rate limit, which may mention the same tokens: then waiting helps, and a shorter request does not."""
 _OVERFLOW_CODES = frozenset({"1261"})
 _PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
 _QUOTA = re.compile(
@@ -107,6 +106,16 @@ _FILTER = re.compile(
     re.IGNORECASE,
 )
 _OVERLOADED = re.compile(r"overloaded|loading model|model is (currently )?loading|at capacity", re.IGNORECASE)
+_SENTENCES: dict[FailureKind, str] = {
+    "auth": "refused the key. Check api_key under [providers.{provider}] in shoal.toml.",
+    "quota": "has no credit or quota left for this key. Top it up, or configure a fallback model.",
+    "rate_limited": "limits how often it may be asked.",
+    "overloaded": "has trouble answering right now.",
+    "timeout": "took too long to answer.",
+    "context_overflow": "found the conversation too long for the model.",
+    "content_filter": "refused the content under its policy.",
+}
+"""What a failure's message says after the provider's name and the status."""
 _WAIT = re.compile(r"(?:try again|retry) in ((?:\d+h)?(?:\d+m(?!s))?(?:\d+(?:\.\d+)?(?:ms|s))?)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _SPAN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -125,34 +134,37 @@ def failure_of(
     clock: Clock | None = None,
 ) -> ModelFailed:
     """The failure that an HTTP error response means. `headers` has lower-case names; `secrets` never appear in it."""
-    complaint = read_complaint(body)
+    complaint = _read_complaint(body)
     wait = retry_after(headers, clock)
     if wait is None:
         wait = complaint.retry_after_seconds
-    return describe(complaint, status, provider, wait, secrets)
+    return _failure(complaint, status, provider, wait, secrets)
 
 
 def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
-    """The failure that an error object inside a stream means; its status is told by its code."""
-    complaint = read_complaint(body)
+    """The failure that an error object inside a stream means; its code stands for a status."""
+    complaint = _read_complaint(body)
     known = (int(code) if code.isdigit() else _STATUS_OF_CODE.get(code, 0) for code in sorted(complaint.codes))
     status = next((found for found in known if found), 500)
-    return describe(complaint, status, provider, complaint.retry_after_seconds, secrets)
+    return _failure(complaint, status, provider, complaint.retry_after_seconds, secrets)
 
 
-def describe(
-    complaint: Complaint, status: int, provider: str, wait_seconds: float | None, secrets: Iterable[str] = ()
+def _failure(
+    complaint: _Complaint, status: int, provider: str, wait_seconds: float | None, secrets: Iterable[str]
 ) -> ModelFailed:
-    """Choose the kind and write the sentence."""
     kind = _kind(complaint, status)
+    sentence = _SENTENCES.get(kind, "did not accept the request.")
+    if kind == "invalid_request" and status == 404:
+        sentence = "does not know that model or address. Check model.name and base_url; see `shoal models list`."
     words = redact(complaint.words, secrets)
     told = f" It said: {words}" if words else ""
-    retryable = kind in ("rate_limited", "overloaded", "timeout")
-    return ModelFailed(kind, f"{_sentence(kind, status, provider)}{told}", wait_seconds if retryable else None)
+    is_passing = kind in ("rate_limited", "overloaded", "timeout")
+    message = f"{provider} ({status}) {sentence.format(provider=provider)}{told}"
+    return ModelFailed(kind, message, wait_seconds if is_passing else None)
 
 
 def redact(words: str, secrets: Iterable[str] = ()) -> str:
-    """A provider's words made fit for a person: no keys, no control characters, at most WORDS_CHARS_MAX characters."""
+    """A provider's words, fit to show: without keys and control characters, at most WORDS_CHARS_MAX characters."""
     for secret in secrets:
         if secret:
             words = words.replace(secret, "[key]")
@@ -160,30 +172,32 @@ def redact(words: str, secrets: Iterable[str] = ()) -> str:
     return words if len(words) <= WORDS_CHARS_MAX else words[: WORDS_CHARS_MAX - 1] + "…"
 
 
-def read_complaint(body: bytes) -> Complaint:
+def _read_complaint(body: bytes) -> _Complaint:
     """Read an error document: the providers' own forms, bare messages, lists of one, or no JSON at all."""
     error = _error_in(body)
     if error is None:
         text = body[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace")
-        return Complaint("" if text.lstrip()[:1] == "<" else text, frozenset())
+        return _Complaint("" if text.lstrip()[:1] == "<" else text, frozenset())
     words = error.message or ""
     if error.metadata is not None and error.metadata.raw:
         words = f"{words} ({error.metadata.raw})"
     details = error.details or []
     values = (error.type, error.code, error.status, *(detail.reason for detail in details))
     codes = frozenset(str(value).lower() for value in values if value)
-    waits = [_span_seconds(detail.retry_delay) for detail in details if detail.retry_delay]
-    daily = any(b"PerDay" in bytes(detail.violations) for detail in details)
-    return Complaint(words, codes, waits[0] if waits else _wait_in(words), daily)
+    waits = [detail.retry_delay for detail in details if detail.retry_delay]
+    waits += [found.group(1) for found in _WAIT.finditer(words)][:1]
+    spans = _SPAN.findall(waits[0]) if waits else ()
+    seconds = sum(float(number) * _SPAN_SECONDS[unit] for number, unit in spans) if spans else None
+    return _Complaint(words, codes, seconds, any(b"PerDay" in bytes(detail.violations) for detail in details))
 
 
-def _error_in(body: bytes) -> _Error | None:
+def _error_in(body: bytes) -> _ErrorDocument | None:
     raw = body.strip()
     try:
         if raw[:1] == b"[":
             documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
             raw = bytes(documents[0]) if documents else b"{}"
-        document = msgspec.json.decode(raw, type=_Body)
+        document = msgspec.json.decode(raw, type=_ErrorBody)
     except UNREADABLE:
         return None
     whole = b"null" if bytes(document.message) == b"null" else raw
@@ -191,23 +205,23 @@ def _error_in(body: bytes) -> _Error | None:
     return next((error for error in found if error is not None), None)
 
 
-def _decode_error(raw: bytes) -> _Error | None:
+def _decode_error(raw: bytes) -> _ErrorDocument | None:
     if raw == b"null":
         return None
-    for kind in (_Error, _Loose, str):
+    for kind in (_ErrorDocument, _LooseError, str):
         try:
             found = msgspec.json.decode(raw, type=kind)
         except UNREADABLE:
             continue
         if isinstance(found, str):
-            return _Error(found)
-        if isinstance(found, _Loose):
-            return _Error(found.message, found.type)
+            return _ErrorDocument(found)
+        if isinstance(found, _LooseError):
+            return _ErrorDocument(found.message, found.type)
         return found
-    return _Error(raw[:WORDS_CHARS_MAX].decode("utf-8", "replace"))
+    return _ErrorDocument(raw[:WORDS_CHARS_MAX].decode("utf-8", "replace"))
 
 
-def _kind(complaint: Complaint, status: int) -> FailureKind:
+def _kind(complaint: _Complaint, status: int) -> FailureKind:
     text = f"{complaint.words} {' '.join(sorted(complaint.codes))}"
     if _PER_MINUTE.search(text) and status in (413, 429):
         return "rate_limited"
@@ -225,38 +239,3 @@ def _kind(complaint: Complaint, status: int) -> FailureKind:
     if status < 500 and status not in (401, 429) and _FILTER.search(text):
         return "content_filter"
     return _KIND_OF_STATUS.get(status, "overloaded" if status >= 500 else "invalid_request")
-
-
-def _sentence(kind: FailureKind, status: int, provider: str) -> str:
-    where = f"{provider} ({status})"
-    match kind:
-        case "auth":
-            return f"{where} refused the key. Check api_key under [providers.{provider}] in shoal.toml."
-        case "quota":
-            return f"{where} has no credit or quota left for this key. Top it up, or configure a fallback model."
-        case "rate_limited":
-            return f"{where} limits how often it may be asked."
-        case "overloaded":
-            return f"{where} has trouble answering right now."
-        case "timeout":
-            return f"{where} took too long to answer."
-        case "context_overflow":
-            return f"{where} found the conversation too long for the model."
-        case "content_filter":
-            return f"{where} refused the content under its policy."
-        case "invalid_request" if status == 404:
-            return (
-                f"{where} does not know that model or address. Check model.name and base_url; see `shoal models list`."
-            )
-        case _:
-            return f"{where} did not accept the request."
-
-
-def _wait_in(words: str) -> float | None:
-    found = _WAIT.search(words)
-    return _span_seconds(found.group(1)) if found and found.group(1) else None
-
-
-def _span_seconds(text: str) -> float | None:
-    parts = _SPAN.findall(text)
-    return sum(float(number) * _SPAN_SECONDS[unit] for number, unit in parts) if parts else None

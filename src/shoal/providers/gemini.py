@@ -12,14 +12,25 @@ from shoal.domain.messages import (
     ModelInfo,
     ModelMessage,
     ModelRequest,
-    ToolCall,
     ToolMessage,
-    ToolSpec,
     Usage,
     UserMessage,
 )
-from shoal.providers.conversation import Conversations, Images, Part, StableParts, missing_image
-from shoal.providers.wire import Asked, CallSlot, Encoded, Finish, Quirks, Reader, arguments_object, encode, wire_id
+from shoal.providers.api_protocol import (
+    AnswerContext,
+    AnswerReader,
+    ApiProtocol,
+    CallParts,
+    EncodedMessage,
+    EncodedRequest,
+    Finish,
+    Images,
+    Quirks,
+    arguments_object,
+    encode,
+    missing_image,
+    portable_call_id,
+)
 
 _NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
@@ -39,24 +50,24 @@ class _FunctionCall(msgspec.Struct):
     id: str | None = None
 
 
-class _Part(msgspec.Struct, rename="camel"):
+class _GeminiPart(msgspec.Struct, rename="camel"):
     text: str | None = None
     thought: bool = False
     thought_signature: str | None = None
     function_call: _FunctionCall | None = None
 
 
-class _Content(msgspec.Struct):
-    parts: list[_Part] | None = None
+class _GeminiContent(msgspec.Struct):
+    parts: list[_GeminiPart] | None = None
 
 
 class _Candidate(msgspec.Struct, rename="camel"):
-    content: _Content | None = None
+    content: _GeminiContent | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
 
 
-class _Usage(msgspec.Struct, rename="camel"):
+class _GeminiUsage(msgspec.Struct, rename="camel"):
     prompt_token_count: int | None = None
     candidates_token_count: int | None = None
     thoughts_token_count: int | None = None
@@ -64,7 +75,7 @@ class _Usage(msgspec.Struct, rename="camel"):
     tool_use_prompt_token_count: int | None = None
 
 
-class _Feedback(msgspec.Struct, rename="camel"):
+class _PromptFeedback(msgspec.Struct, rename="camel"):
     block_reason: str | None = None
     block_reason_message: str | None = None
 
@@ -72,65 +83,120 @@ class _Feedback(msgspec.Struct, rename="camel"):
 _NOTHING = msgspec.Raw(b"")
 
 
-class _Chunk(msgspec.Struct, rename="camel"):
+class _GeminiChunk(msgspec.Struct, rename="camel"):
     candidates: list[_Candidate] | None = None
-    usage_metadata: _Usage | None = None
-    prompt_feedback: _Feedback | None = None
+    usage_metadata: _GeminiUsage | None = None
+    prompt_feedback: _PromptFeedback | None = None
     model_version: str | None = None
     error: msgspec.Raw = _NOTHING
 
 
-class _Kept(msgspec.Struct, omit_defaults=True):
+class _KeptSignatures(msgspec.Struct, omit_defaults=True):
     """Signatures of an answer: of its text, and of each call by its place (empty: it had none)."""
 
     text: str = ""
     calls: list[str] = []
 
 
-class _Model(msgspec.Struct, rename="camel"):
+class _GeminiModel(msgspec.Struct, rename="camel"):
     name: str
     input_token_limit: int = 0
     output_token_limit: int = 0
     supported_generation_methods: tuple[str, ...] = ("generateContent",)
 
 
-class _Models(msgspec.Struct):
-    models: list[_Model] = []
+class _GeminiModels(msgspec.Struct):
+    models: list[_GeminiModel] = []
 
 
-_chunk_decoder = msgspec.json.Decoder(_Chunk)
-_kept_decoder = msgspec.json.Decoder(_Kept)
-_models_decoder = msgspec.json.Decoder(_Models)
+_chunk_decoder = msgspec.json.Decoder(_GeminiChunk)
+_signatures_decoder = msgspec.json.Decoder(_KeptSignatures)
+_models_decoder = msgspec.json.Decoder(_GeminiModels)
 
 
-class GeminiForm:
-    """Messages as contents with parts; results, and the words that follow them, share one user content."""
+class GeminiContents(ApiProtocol):
+    """streamGenerateContent: contents with parts; results, and the words that follow them, share one user content."""
 
-    def part(self, message: ModelMessage, images: Images) -> Part:
-        """See `Form`."""
+    kind = "gemini"
+    models_path = "/models?pageSize=1000"
+    system_template = b',"systemInstruction":{"parts":[{"text":%b}]}'
+    tool_template = b'{"name":%b,"description":%b,"parametersJsonSchema":%b}'
+    tools_template = b',"tools":[{"functionDeclarations":[%b]}]'
+
+    def path(self, model: str) -> str:
+        return f"/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
+
+    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
+        """JSON, and the key in a header of its own."""
+        found = [(b"content-type", b"application/json")]
+        return [*found, (b"x-goog-api-key", key.encode())] if key else found
+
+    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+        """The model is named by the path alone."""
+        joined = self.conversations.join(request, images)
+        parts = [b'{"generationConfig":{"maxOutputTokens":%d' % request.max_output_tokens]
+        if quirks.temperature and request.temperature is not None:
+            parts.append(b',"temperature":%b' % encode(request.temperature))
+        parts.append(b"}")
+        if request.system:
+            parts.append(self.system(request.system))
+        if request.tools:
+            parts.append(self.tools(request.tools))
+            parts.append(_NO_CALLS if request.tool_choice == "none" else b"")
+        content = b"".join((*parts, b',"contents":[', joined.buffer, joined.ending(self), b"]}"))
+        return EncodedRequest(content, joined.call_ids)
+
+    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+        """Images of a result stand after it; signatures go back only to the provider they came from."""
         match message:
             case UserMessage(text=text, images=shown):
                 parts = [b'{"text":' + encode(text) + b"}"] if text or not shown else []
-                return Part("user", b",".join((*parts, *(_image(image, images) for image in shown))))
-            case AssistantMessage():
-                return Part("model", b",".join(_assistant(message)))
+                return EncodedMessage("user", b",".join((*parts, *(_image(image, images) for image in shown))))
             case ToolMessage(call_id=call_id, name=name, text=text, images=shown, is_error=is_error):
-                key = b"error" if is_error else b"output"
                 body = b'{"functionResponse":{"id":%b,"name":%b,"response":{"%b":%b}}}' % (
-                    encode(wire_id(call_id)),
+                    encode(portable_call_id(call_id)),
                     encode(name),
-                    key,
+                    b"error" if is_error else b"output",
                     encode(text),
                 )
-                return Part("user", body, b",".join(_image(image, images) for image in shown))
+                return EncodedMessage("user", body, b",".join(_image(image, images) for image in shown))
+            case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
+                is_own = opaque is not None and opaque.kind.startswith("gemini:")
+                kept = _signatures_decoder.decode(opaque.json) if opaque is not None and is_own else _KeptSignatures()
+                parts: list[bytes] = []
+                if text:
+                    parts.append(b'{"text":' + encode(text) + _signature(kept.text) + b"}")
+                for index, call in enumerate(calls):
+                    signed = _signature(kept.calls[index] if index < len(kept.calls) else "")
+                    if not signed and not is_own and index == 0:
+                        signed = b',"thoughtSignature":' + NO_SIGNATURE
+                    parts.append(
+                        b'{"functionCall":{"id":%b,"name":%b,"args":%b}%b}'
+                        % (
+                            encode(portable_call_id(call.id)),
+                            encode(call.name),
+                            arguments_object(call.arguments),
+                            signed,
+                        )
+                    )
+                return EncodedMessage("model", b",".join(parts))
 
-    def open(self, role: str) -> bytes:
-        """See `Form`."""
+    def opening(self, role: str) -> bytes:
         return b'{"role":"' + role.encode() + b'","parts":['
 
-    def close(self, role: str) -> bytes:
-        """See `Form`."""
+    def closing(self, role: str) -> bytes:
         return b"]}"
+
+    def reader(self, context: AnswerContext) -> AnswerReader:
+        return GeminiReader(context)
+
+    def models(self, body: bytes) -> list[ModelInfo]:
+        """Models that do not generate content are left out."""
+        return [
+            ModelInfo(found.name.removeprefix("models/"), found.input_token_limit, found.output_token_limit)
+            for found in _models_decoder.decode(body).models
+            if "generateContent" in found.supported_generation_methods
+        ]
 
 
 def _image(image: Image, images: Images) -> bytes:
@@ -140,156 +206,64 @@ def _image(image: Image, images: Images) -> bytes:
     return b'{"inlineData":{"mimeType":%b,"data":"%b"}}' % (encode(image.media_type), data)
 
 
-def _assistant(message: AssistantMessage) -> list[bytes]:
-    own = message.opaque is not None and message.opaque.kind.startswith("gemini:")
-    kept = _kept_decoder.decode(message.opaque.json) if message.opaque is not None and own else _Kept()
-    parts: list[bytes] = []
-    if message.text:
-        parts.append(b'{"text":' + encode(message.text) + _signature(kept.text) + b"}")
-    for index, call in enumerate(message.tool_calls):
-        signature = kept.calls[index] if index < len(kept.calls) else ""
-        signed = _signature(signature)
-        if not signed and not own and index == 0:
-            signed = b',"thoughtSignature":' + NO_SIGNATURE
-        parts.append(b'{"functionCall":' + _call(call) + signed + b"}")
-    return parts
-
-
-def _call(call: ToolCall) -> bytes:
-    head = b'{"id":%b,"name":%b,"args":' % (encode(wire_id(call.id)), encode(call.name))
-    return head + arguments_object(call.arguments) + b"}"
-
-
 def _signature(signature: str) -> bytes:
     return b',"thoughtSignature":' + encode(signature) if signature else b""
 
 
-def _tools(specs: tuple[ToolSpec, ...]) -> bytes:
-    functions = (
-        b'{"name":%b,"description":%b,"parametersJsonSchema":%b}'
-        % (encode(spec.name), encode(spec.description), spec.parameters.encode())
-        for spec in specs
-    )
-    return b',"tools":[{"functionDeclarations":[' + b",".join(functions) + b"]}]"
-
-
-def _system(text: str) -> bytes:
-    return b',"systemInstruction":{"parts":[{"text":' + encode(text) + b"}]}"
-
-
-class GeminiWire:
-    """streamGenerateContent."""
-
-    kind = "gemini"
-    models_path = "/models?pageSize=1000"
-
-    def __init__(self) -> None:
-        self.conversations = Conversations(GeminiForm())
-        self._stable = StableParts()
-
-    def path(self, model: str) -> str:
-        """See `Wire`."""
-        return f"/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
-
-    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """See `Wire`."""
-        found = [(b"content-type", b"application/json")]
-        return [*found, (b"x-goog-api-key", key.encode())] if key else found
-
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> Encoded:
-        """See `Wire`."""
-        joined = self.conversations.join(request, images)
-        parts = [b'{"generationConfig":{"maxOutputTokens":%d' % request.max_output_tokens]
-        if quirks.temperature and request.temperature is not None:
-            parts.append(b',"temperature":%b' % encode(request.temperature))
-        parts.append(b"}")
-        if request.system:
-            parts.append(self._stable.system(request.system, _system))
-        if request.tools:
-            parts.append(self._stable.tools(request.tools, _tools))
-            parts.append(_NO_CALLS if request.tool_choice == "none" else b"")
-        ending = joined.ending(self.conversations.form)
-        return Encoded(b"".join((*parts, b',"contents":[', joined.buffer, ending, b"]}")), joined.call_ids)
-
-    def reader(self, asked: Asked) -> Reader:
-        """See `Wire`."""
-        return GeminiReader(asked)
-
-    def models(self, body: bytes) -> list[ModelInfo]:
-        """See `Wire`. Models that do not generate content are left out."""
-        return [
-            ModelInfo(found.name.removeprefix("models/"), found.input_token_limit, found.output_token_limit)
-            for found in _models_decoder.decode(body).models
-            if "generateContent" in found.supported_generation_methods
-        ]
-
-
-class GeminiReader(Reader):
+class GeminiReader(AnswerReader):
     """One answer's chunks."""
 
-    def __init__(self, asked: Asked) -> None:
-        super().__init__(asked)
+    def __init__(self, context: AnswerContext) -> None:
+        super().__init__(context)
         self._text_signature = ""
         self._call_signatures: list[str] = []
         self._broken = ""
 
     def feed(self, data: bytes) -> None:
-        """See `Reader`. There is no event that ends a stream here; the connection's end does."""
+        """Take in a chunk. There is no event that ends a stream here; the connection's end does."""
         chunk = _chunk_decoder.decode(data)
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
-            self.failure = self.complaint(data)
+            self.failure = self.failure_in(data)
             return
         if chunk.candidates:
             candidate = chunk.candidates[0]
             for part in (candidate.content.parts if candidate.content is not None else None) or ():
-                self._take(part)
-            if candidate.finish_reason:
-                self._finish(candidate.finish_reason, candidate.finish_message or "")
-        if chunk.usage_metadata is not None:
-            self.usage = _usage(chunk.usage_metadata)
-        if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
-            reason = chunk.prompt_feedback.block_reason_message or chunk.prompt_feedback.block_reason
-            who = self.asked.provider
-            self.failure = ModelFailed("content_filter", f"{who} blocked the prompt under its policy: {reason}.")
+                if (call := part.function_call) is not None:
+                    arguments = bytes(call.args).decode()
+                    self.calls.append(CallParts(call.id or "", call.name, "{}" if arguments == "null" else arguments))
+                    self._call_signatures.append(part.thought_signature or "")
+                    continue
+                if part.text:
+                    (self.thoughts if part.thought else self.texts).append(part.text)
+                if part.thought_signature and not part.thought:
+                    self._text_signature = part.thought_signature
+            if reason := candidate.finish_reason:
+                if reason in _BROKEN:
+                    self._broken = f"{reason} {candidate.finish_message or ''}".strip()
+                self.stop = _FINISH.get(reason, "end")
+        if (usage := chunk.usage_metadata) is not None:
+            thoughts = usage.thoughts_token_count or 0  # counted beside the answer, and output all the same
+            self.usage = Usage(
+                (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
+                (usage.candidates_token_count or 0) + thoughts,
+                usage.cached_content_token_count or 0,
+                0,
+                thoughts,
+            )
+        if (feedback := chunk.prompt_feedback) is not None and feedback.block_reason:
+            reason = feedback.block_reason_message or feedback.block_reason
+            words = f"{self.context.provider} blocked the prompt under its policy: {reason}."
+            self.failure = ModelFailed("content_filter", words)
         if not self.model and chunk.model_version:
             self.model = chunk.model_version
 
-    def _take(self, part: _Part) -> None:
-        call = part.function_call
-        if call is not None:
-            arguments = bytes(call.args).decode()
-            self.calls.append(CallSlot(call.id or "", call.name, "{}" if arguments == "null" else arguments))
-            self._call_signatures.append(part.thought_signature or "")
-            return
-        if part.text:
-            (self.thoughts if part.thought else self.texts).append(part.text)
-        if part.thought_signature and not part.thought:
-            self._text_signature = part.thought_signature
-
-    def _finish(self, reason: str, message: str) -> None:
-        if reason in _BROKEN:
-            self._broken = f"{reason} {message}".strip()
-        self.stop = _FINISH.get(reason, "end")
-
     def opaque(self) -> str:
-        """See `Reader`."""
+        """The signatures, if there are any."""
         signed = self._text_signature or any(self._call_signatures)
-        return encode(_Kept(self._text_signature, self._call_signatures)).decode() if signed else ""
+        return encode(_KeptSignatures(self._text_signature, self._call_signatures)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """See `Reader`. An answer that is nothing but a broken call is a failure that may pass."""
+        """The answer; one that is nothing but a broken call is a failure that may pass."""
         if self._broken and not self.texts and not self.calls and self.failure is None:
-            return ModelFailed("dropped", f"{self.asked.provider} broke off its answer: {self._broken}.")
+            return ModelFailed("dropped", f"{self.context.provider} broke off its answer: {self._broken}.")
         return super().result()
-
-
-def _usage(usage: _Usage) -> Usage:
-    """Thoughts are counted beside the answer there, and are output all the same."""
-    thoughts = usage.thoughts_token_count or 0
-    return Usage(
-        (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
-        (usage.candidates_token_count or 0) + thoughts,
-        usage.cached_content_token_count or 0,
-        0,
-        thoughts,
-    )

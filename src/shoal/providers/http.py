@@ -1,48 +1,51 @@
-"""The one way to a provider's server: connections kept open, requests as bytes, bodies as they arrive.
+"""HTTP/1.1 to a provider's server: connections kept open, requests as bytes, bodies as they arrive.
 
-Straight to the server it goes over our own connections, which cost a fifth of what the general client does for a
-streamed answer; through a proxy of the environment it goes over httpx2, which is loaded only then.
+A model's answer is hundreds of tiny pieces, so what counts is the cost of a piece: it goes from the socket into one
+buffer, and all that has arrived is handed on at once. That costs a fifth of what the general client does for a streamed
+answer. Through a proxy of the environment a request goes over httpx2, which is loaded only then.
 """
 
 import asyncio
 import contextlib
+import re
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
-
-import msgspec
 
 from shoal.domain.errors import ShoalError
 from shoal.domain.messages import FailureKind
-from shoal.providers.connection import Connection, ConnectionBroken, ConnectionSilent
+
+HEAD_BYTES_MAX = 65_536
+"""Longest status line and headers of a response."""
+COPY_BYTES_MAX = 65_536
+"""A body up to this size goes out with its head in one piece; a longer one is not copied for that."""
+BUFFER_BYTES_MAX = 1_048_576
+"""Read-ahead limit: beyond it the server has to wait until the body is consumed."""
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """Longest whole (not streamed) response that is read; the rest is dropped."""
 CONNECTIONS_MAX = 1000
 """Calls at once to one provider; more wait for a connection."""
 BODY_SECONDS_MAX = 60.0
-"""Longest time that a whole response is read for; what has not come by then is missing."""
+"""Longest time to read a whole response; what has not arrived by then is left out."""
+CONNECT_SECONDS = 10.0
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
-"""How soon a kept connection tells that its other side had closed it."""
+"""A kept connection that breaks this soon after a request had been closed by the server before."""
 ASKED_SECONDS = 1.0
-"""How long whoever asks may be right that the work is theirs. What could not be sent by then is theirs to ask again."""
+"""Maximum age of a lease check: a request that could not be sent by then is not sent, and has to be made again."""
 KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
+_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_Body: TypeAlias = Literal["none", "sized", "chunked", "until close"]
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
-
-
-class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds to wait: `connect` for a connection, `idle` for the first or the next bytes of an answer."""
-
-    connect_seconds: float = 10.0
-    idle_seconds: float = 300.0
 
 
 class HttpFailed(ShoalError):
@@ -57,15 +60,9 @@ class HttpFailed(ShoalError):
 class HttpResponse(Protocol):
     """A response whose body is still to come. Close it in every case; closing early cuts the connection."""
 
-    @property
-    def status(self) -> int:
-        """The status code."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers, by lower-case name."""
-        ...
+    status: int
+    headers: Mapping[str, str]
+    """By lower-case name."""
 
     def chunks(self) -> AsyncGenerator[bytes]:
         """The body's bytes as they arrive. Raises HttpFailed."""
@@ -106,25 +103,28 @@ async def read_whole(response: HttpResponse) -> bytes:
     return bytes(body)
 
 
-def make_client(base_url: str, provider: str, timeouts: Timeouts, environ: Mapping[str, str]) -> HttpClient:
-    """The client for an address: through the proxy that the environment names for it, or straight."""
+def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapping[str, str]) -> HttpClient:
+    """The client for an address: through the proxy that the environment names for it, or direct.
+
+    `idle_seconds` is the longest wait for the first or the next bytes of an answer.
+    """
     proxy = proxy_for(base_url, environ)
     if proxy is None:
-        return DirectClient(base_url, provider, timeouts)
+        return DirectClient(base_url, provider, idle_seconds)
     from shoal.providers.http_proxied import ProxiedClient
 
-    return ProxiedClient(base_url, provider, timeouts, proxy)
+    return ProxiedClient(base_url, provider, idle_seconds, proxy)
 
 
-class Place:
-    """A base address taken apart. `words` names it to a person, without what may be secret in it."""
+class BaseUrl:
+    """A base address taken apart. `label` names it to a person, without what may be secret in it."""
 
     def __init__(self, base_url: str, provider: str) -> None:
         parts = urlsplit(base_url)
         self.secure = parts.scheme == "https"
         self.host = parts.hostname or ""
         self.netloc = parts.netloc.rpartition("@")[2]
-        self.words = f"{provider} at {parts.scheme}://{self.netloc}"
+        self.label = f"{provider} at {parts.scheme}://{self.netloc}"
         self.prefix = parts.path.rstrip("/")
         try:
             self.port = parts.port or (443 if self.secure else 80)
@@ -133,27 +133,268 @@ class Place:
             self.port, self.valid = 0, False
 
 
-class DirectClient:
-    """The usual client."""
+class ConnectionBroken(ShoalError):
+    """The connection ended, or the server does not speak HTTP. `reused_and_silent`: a kept one had gone stale."""
 
-    def __init__(self, base_url: str, provider: str, timeouts: Timeouts) -> None:
-        self._place = Place(base_url, provider)
-        self._timeouts = timeouts
-        self._idle: list[Connection] = []
+    def __init__(self, message: str, *, reused_and_silent: bool = False) -> None:
+        super().__init__(message)
+        self.reused_and_silent = reused_and_silent
+
+
+class ConnectionSilent(ShoalError):
+    """The server sent nothing for too long."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """One HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since`: when it became free."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.idle_since = 0.0
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._ended = False
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_seconds = 0.0
+        self._waiting_since = 0.0
+        self._requests = 0
+        self._body: _Body = "none"
+        self._left = 0
+        self._keep = False
+
+    # ---- called by the event loop ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it for `read`."""
+        self._buffer += data
+        if len(self._buffer) > BUFFER_BYTES_MAX and self._transport is not None and not self._paused:
+            self._transport.pause_reading()
+            self._paused = True
+        self._wake()
+
+    def eof_received(self) -> None:
+        """The server has finished; the connection is closed."""
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed; whoever reads learns of it."""
+        self._ended = True
+        self._transport = None
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # ---- called by the client ----
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can go over it: it is open, and nothing unasked has come."""
+        return not self._ended and not self._buffer and self._transport is not None
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the response was read to its end and both sides keep the connection."""
+        return self._keep and self._body == "none" and self.usable
+
+    def close(self) -> None:
+        """Close it at once."""
+        self._stop_timer()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def rest(self) -> None:
+        """Wait for the next request."""
+        self._stop_timer()
+        self.idle_since = self._loop.time()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def exchange(self, head: bytes, body: bytes, idle_seconds: float) -> None:
+        """Send a request and read the response's head, all of it in that time. Raises ConnectionBroken and
+        ConnectionSilent."""
+        if self._transport is None:
+            raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
+        self._requests += 1
+        self._idle_seconds = idle_seconds
+        self._waiting_since = self._loop.time()
+        self._timer = self._loop.call_later(idle_seconds, self._watch)
+        if len(body) < COPY_BYTES_MAX:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        while not self._take_head():
+            await self._more()
+
+    async def read(self) -> bytes:
+        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent.
+
+        Silence is that nothing of the body comes, also where pieces of what stands around it do.
+        """
+        self._waiting_since = self._loop.time()
+        while not self._is_read():
+            if data := self._take_body():
+                return data
+            if not self._is_read():
+                await self._more()
+        return b""
+
+    def _is_read(self) -> bool:
+        return self._body == "none"
+
+    async def _more(self) -> None:
+        if self._ended:
+            if self._body == "until close":
+                self._body = "none"
+                return
+            silent = not self._buffer and self.status == 0 and self._requests > 1
+            raise ConnectionBroken("It ended before the answer was complete.", reused_and_silent=silent)
+        if self._paused and self._transport is not None:
+            self._transport.resume_reading()
+            self._paused = False
+        if self._loop.time() - self._waiting_since > self._idle_seconds:
+            raise ConnectionSilent("Nothing that counts came for too long.")
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _watch(self) -> None:
+        """One timer for a whole response, restarted while data arrives, instead of one for every piece."""
+        silent_for = self._loop.time() - self._waiting_since
+        if silent_for < self._idle_seconds or self._waiter is None or self._waiter.done():
+            rest = max(self._idle_seconds - silent_for, 0.001)
+            self._timer = self._loop.call_later(rest, self._watch)
+        else:
+            self._waiter.set_exception(ConnectionSilent("Nothing came for too long."))
+
+    # ---- reading ----
+
+    def _take_head(self) -> bool:
+        """Read the head once it is complete; informational responses are skipped."""
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._buffer) > HEAD_BYTES_MAX:
+                raise ConnectionBroken("Its headers are too long.")
+            self.status = 0
+            return False
+        lines = bytes(self._buffer[:end]).split(b"\r\n")
+        del self._buffer[: end + 4]
+        found = _STATUS.match(lines[0])
+        if found is None:
+            raise ConnectionBroken("It does not speak HTTP/1.1.")
+        self.status = int(found.group(1))
+        if self.status < 200:
+            return self._take_head()
+        headers: dict[str, str] = {}
+        for line in lines[1:]:
+            name, _, value = line.decode("latin-1").partition(":")
+            name = name.strip().lower()
+            headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+        self.headers = headers
+        self._keep = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
+        length = headers.get("content-length", "")
+        self._left = 0
+        if self.status in (204, 304):
+            self._body = "none"
+        elif "chunked" in headers.get("transfer-encoding", "").lower():
+            self._body, self._left = "chunked", -1
+        elif length:
+            if not length.isascii() or not length.isdigit():
+                raise ConnectionBroken("Its content-length is no number.")
+            self._left = int(length)
+            self._body = "sized" if self._left else "none"
+        else:
+            self._body, self._keep = "until close", False
+        return True
+
+    def _take_body(self) -> bytes:
+        if self._body == "chunked":
+            return self._take_chunks()
+        if self._body == "sized":
+            data = bytes(self._buffer[: self._left])
+            del self._buffer[: self._left]
+            self._left -= len(data)
+            self._body = "sized" if self._left else "none"
+            return data
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        return data
+
+    def _take_chunks(self) -> bytes:
+        """The data of all chunks so far. `_left`: bytes missing from the current one and its line end; -1: size."""
+        buffer, at, out = self._buffer, 0, list[bytes]()
+        while True:
+            if self._left > 0:
+                have = min(self._left, len(buffer) - at)
+                data = min(max(self._left - 2, 0), have)
+                if data:
+                    out.append(bytes(buffer[at : at + data]))
+                at += have
+                self._left -= have
+                if self._left:
+                    break
+                self._left = -1
+            end = buffer.find(b"\r\n", at)
+            if end < 0:
+                if len(buffer) - at > HEAD_BYTES_MAX:
+                    raise ConnectionBroken("A chunk has no size.")
+                break
+            digits = bytes(buffer[at:end]).partition(b";")[0].strip()
+            if not _SIZE.fullmatch(digits):
+                raise ConnectionBroken("A chunk has no valid size.")
+            size = int(digits, 16)
+            if size == 0:
+                # The line end of the size is the first of the two that end the trailers, if there are any.
+                end = buffer.find(b"\r\n\r\n", end)
+                if end >= 0:
+                    self._body = "none"
+                    at = end + 4
+                break
+            self._left = size + 2
+            at = end + 2
+        del buffer[:at]
+        return b"".join(out)
+
+
+class DirectClient:
+    """An `HttpClient` over connections of our own."""
+
+    def __init__(self, base_url: str, provider: str, idle_seconds: float) -> None:
+        self._base = BaseUrl(base_url, provider)
+        self._idle_seconds = idle_seconds
+        self._idle: list[HttpConnection] = []
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """See `HttpClient`."""
-        place = self._place
-        lines = [f"{method} {place.prefix}{path} HTTP/1.1\r\nhost: {place.netloc}".encode()]
+        """Wait for one of CONNECTIONS_MAX slots, send, and return once the response's headers have arrived."""
+        base = self._base
+        lines = [f"{method} {base.prefix}{path} HTTP/1.1\r\nhost: {base.netloc}".encode()]
         lines.extend(name + b": " + value for name, value in headers)
         if body:
             lines.append(b"content-length: %d" % len(body))
         head = b"\r\n".join(lines) + b"\r\n\r\n"
         await self._slots.acquire()
-        connection: Connection | None = None
+        connection: HttpConnection | None = None
         try:
             connection = await self._exchange(head, body, asked_at)
             return DirectResponse(connection, self)
@@ -161,38 +402,43 @@ class DirectClient:
             if connection is None:
                 self._slots.release()
 
-    async def _exchange(self, head: bytes, body: bytes, asked_at: float | None) -> Connection:
-        """A connection with the response's head. A kept one that turns out stale is replaced at once.
+    async def _exchange(self, head: bytes, body: bytes, asked_at: float | None) -> HttpConnection:
+        """A connection with the response's head. A kept connection that has gone stale is replaced at once.
 
         What breaks later had been sent, and others may have taken the work over since: whoever asked decides anew.
         """
         clock = asyncio.get_running_loop().time
         while True:
-            connection = self._take_idle() or await self._connect()
+            connection = None
+            while self._idle and connection is None:
+                connection = self._idle.pop()  # the one used last
+                if not connection.usable or connection.idle_since <= clock() - KEEP_ALIVE_SECONDS:
+                    connection.close()
+                    connection = None
+            connection = connection or await self._connect()
             answered, sent_at = False, clock()
             if asked_at is not None and sent_at - asked_at > ASKED_SECONDS:
                 self._keep(connection)
-                raise HttpFailed("dropped", f"Nothing was sent to {self._place.words} for too long.", 0.0)
+                raise HttpFailed("dropped", f"Nothing was sent to {self._base.label} for too long.", 0.0)
             try:
-                await connection.exchange(head, body, self._timeouts.idle_seconds)
+                await connection.exchange(head, body, self._idle_seconds)
                 answered = True
                 return connection
             except ConnectionSilent as error:
-                raise HttpFailed("timeout", f"{self._place.words} did not answer in time.") from error
+                raise HttpFailed("timeout", f"{self._base.label} did not answer in time.") from error
             except ConnectionBroken as error:
                 if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
-                    raise HttpFailed("dropped", f"{self._place.words} broke the connection: {error}") from error
+                    raise HttpFailed("dropped", f"{self._base.label} broke the connection: {error}") from error
             finally:
                 if not answered:
                     connection.close()
 
     async def close(self) -> None:
-        """See `HttpClient`."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Take a connection back after its response."""
         self._slots.release()
         if connection.reusable:
@@ -203,60 +449,51 @@ class DirectClient:
     def broken(self, error: ConnectionBroken | ConnectionSilent) -> HttpFailed:
         """What an error in the middle of a body means."""
         if isinstance(error, ConnectionSilent):
-            return HttpFailed("timeout", f"{self._place.words} sent nothing more for too long.")
-        return HttpFailed("dropped", f"{self._place.words} broke the connection in the middle of its answer.")
+            return HttpFailed("timeout", f"{self._base.label} sent nothing more for too long.")
+        return HttpFailed("dropped", f"{self._base.label} broke the connection in the middle of its answer.")
 
-    def _keep(self, connection: Connection) -> None:
+    def _keep(self, connection: HttpConnection) -> None:
         if len(self._idle) < KEEP_ALIVE_MAX:
             connection.rest()
             self._idle.append(connection)
         else:
             connection.close()
 
-    def _take_idle(self) -> Connection | None:
-        """The connection used last; those that were closed meanwhile or idle for too long are dropped."""
-        oldest = asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable and connection.idle_since > oldest:
-                return connection
-            connection.close()
-        return None
-
-    async def _connect(self) -> Connection:
-        place = self._place
-        if not place.valid:
-            raise HttpFailed("unreachable", f"{place.words} is no address. Is base_url right?")
+    async def _connect(self) -> HttpConnection:
+        base = self._base
+        if not base.valid:
+            raise HttpFailed("unreachable", f"{base.label} is not a valid address. Check base_url.")
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._timeouts.connect_seconds):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(loop),
-                    place.host,
-                    place.port,
-                    ssl=tls() if place.secure else None,
-                    happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
-                )
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return (
+                    await loop.create_connection(
+                        lambda: HttpConnection(loop),
+                        base.host,
+                        base.port,
+                        ssl=tls() if base.secure else None,
+                        happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
+                    )
+                )[1]
         except TimeoutError as error:
-            raise HttpFailed("unreachable", f"No connection to {place.words} in time.") from error
+            raise HttpFailed("unreachable", f"No connection to {base.label} in time.") from error
         except (OSError, UnicodeError) as error:
-            raise HttpFailed("unreachable", f"{place.words} cannot be reached: {error}. Is base_url right?") from error
-        return connection
+            raise HttpFailed("unreachable", f"{base.label} cannot be reached: {error}. Check base_url.") from error
 
 
 class DirectResponse:
-    """The usual response."""
+    """An `HttpResponse` on a `HttpConnection`."""
 
     __slots__ = ("_client", "_connection", "headers", "status")
 
-    def __init__(self, connection: Connection, client: DirectClient) -> None:
+    def __init__(self, connection: HttpConnection, client: DirectClient) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
-        self._connection: Connection | None = connection
+        self._connection: HttpConnection | None = connection
         self._client = client
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """See `HttpResponse`."""
+        """The body's bytes as they arrive."""
         connection = self._connection
         if connection is None:
             return
@@ -267,7 +504,6 @@ class DirectResponse:
             raise self._client.broken(error) from error
 
     async def close(self) -> None:
-        """See `HttpResponse`."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._client.release(connection)
@@ -277,7 +513,7 @@ class DirectResponse:
 def tls() -> ssl.SSLContext:
     """The machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR; loaded once (20 ms)."""
     if sys.platform != "linux":
-        # Elsewhere they are no files that OpenSSL finds; httpx2 knows how to ask the system.
+        # Elsewhere OpenSSL does not find them as files; httpx2 asks the system.
         import httpx2
 
         return httpx2.create_ssl_context()

@@ -9,12 +9,25 @@ from shoal.domain.messages import (
     ModelMessage,
     ModelRequest,
     ToolMessage,
-    ToolSpec,
     Usage,
     UserMessage,
 )
-from shoal.providers.conversation import Conversations, Images, Part, StableParts, missing_image
-from shoal.providers.wire import Asked, CallSlot, Encoded, Finish, Quirks, Reader, arguments_object, encode, wire_id
+from shoal.providers.api_protocol import (
+    AnswerContext,
+    AnswerReader,
+    ApiProtocol,
+    CallParts,
+    EncodedMessage,
+    EncodedRequest,
+    Finish,
+    Images,
+    Quirks,
+    arguments_object,
+    data_url,
+    encode,
+    missing_image,
+    portable_call_id,
+)
 
 _FINISH: dict[str, Finish] = {
     "stop": "end", "end_turn": "end", "eos": "end", "eos_token": "end", "stop_sequence": "end", "complete": "end",
@@ -24,17 +37,17 @@ _FINISH: dict[str, Finish] = {
 }  # fmt: skip
 
 
-class _Text(msgspec.Struct):
+class _ThinkingText(msgspec.Struct):
     text: str = ""
 
 
-class _ContentPart(msgspec.Struct):
+class _ChatContent(msgspec.Struct):
     type: str = "text"
     text: str = ""
-    thinking: list[_Text] = []
+    thinking: list[_ThinkingText] = []
 
 
-class _Function(msgspec.Struct):
+class _ChatFunction(msgspec.Struct):
     name: str | None = None
     arguments: str | dict[str, msgspec.Raw] | None = None
 
@@ -42,11 +55,11 @@ class _Function(msgspec.Struct):
 class _CallPiece(msgspec.Struct):
     index: int | None = None
     id: str | None = None
-    function: _Function | None = None
+    function: _ChatFunction | None = None
 
 
-class _Delta(msgspec.Struct):
-    content: str | list[_ContentPart] | None = None
+class _ChatDelta(msgspec.Struct):
+    content: str | list[_ChatContent] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[msgspec.Raw] | None = None
@@ -54,8 +67,8 @@ class _Delta(msgspec.Struct):
     tool_calls: list[_CallPiece] | None = None
 
 
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
+class _ChatChoice(msgspec.Struct):
+    delta: _ChatDelta | None = None
     finish_reason: str | None = None
 
 
@@ -68,7 +81,7 @@ class _CompletionDetails(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _ChatUsage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
@@ -79,135 +92,62 @@ class _Usage(msgspec.Struct):
 _NOTHING = msgspec.Raw(b"")
 
 
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+class _ChatChunk(msgspec.Struct):
+    choices: list[_ChatChoice] | None = None
+    usage: _ChatUsage | None = None
     error: msgspec.Raw = _NOTHING
     model: str | None = None
 
 
-class _Kept(msgspec.Struct, omit_defaults=True):
+class _KeptReasoning(msgspec.Struct, omit_defaults=True):
     reasoning_content: str = ""
     reasoning_details: list[msgspec.Raw] = []
 
 
-class _Meta(msgspec.Struct):
+class _LlamaServerMeta(msgspec.Struct):
     n_ctx: int | None = None
     n_ctx_train: int | None = None
 
 
-class _Model(msgspec.Struct):
+class _OpenAiModel(msgspec.Struct):
     id: str
     context_length: int | None = None
     context_window: int | None = None
     max_model_len: int | None = None
     max_context_length: int | None = None
-    meta: _Meta | None = None
+    meta: _LlamaServerMeta | None = None
 
 
-class _Models(msgspec.Struct):
-    data: list[_Model] | None = None
+class _OpenAiModels(msgspec.Struct):
+    data: list[_OpenAiModel] | None = None
 
 
-_chunk_decoder = msgspec.json.Decoder(_Chunk)
-_kept_decoder = msgspec.json.Decoder(_Kept)
-_models_decoder = msgspec.json.Decoder(_Models)
+_chunk_decoder = msgspec.json.Decoder(_ChatChunk)
+_reasoning_decoder = msgspec.json.Decoder(_KeptReasoning)
+_models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
 
-class OpenAiForm:
-    """Messages one by one; images of tool results follow as a user message, the one place this interface has."""
-
-    def part(self, message: ModelMessage, images: Images) -> Part:
-        """See `Form`."""
-        match message:
-            case UserMessage(text=text, images=shown):
-                return Part("message", _user(text, shown, images))
-            case AssistantMessage():
-                return Part("message", self._assistant(message))
-            case ToolMessage(call_id=call_id, text=text, images=shown, name=name):
-                body = b'{"role":"tool","tool_call_id":' + encode(wire_id(call_id))
-                body += b',"content":' + encode(text) + b"}"
-                return Part("tool", body, _user(f"[Images from {name}]", shown, images) if shown else b"")
-
-    def open(self, role: str) -> bytes:
-        """See `Form`."""
-        return b""
-
-    def close(self, role: str) -> bytes:
-        """See `Form`."""
-        return b""
-
-    def _assistant(self, message: AssistantMessage) -> bytes:
-        body = b'{"role":"assistant","content":' + encode(message.text or (None if message.tool_calls else ""))
-        if message.tool_calls:
-            calls = b",".join(
-                b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
-                % (
-                    encode(wire_id(call.id)),
-                    encode(call.name),
-                    encode(arguments_object(call.arguments).decode()),
-                )
-                for call in message.tool_calls
-            )
-            body += b',"tool_calls":[' + calls + b"]"
-        if message.opaque is not None and message.opaque.kind.startswith("openai:"):
-            kept = _kept_decoder.decode(message.opaque.json)
-            if kept.reasoning_details:
-                body += b',"reasoning_details":' + encode(kept.reasoning_details)
-            elif kept.reasoning_content:
-                body += b',"reasoning_content":' + encode(kept.reasoning_content)
-        return body + b"}"
-
-
-def _user(text: str, shown: tuple[Image, ...], images: Images) -> bytes:
-    if not shown:
-        return b'{"role":"user","content":' + encode(text) + b"}"
-    parts = [b'{"type":"text","text":' + encode(text) + b"}"] if text else []
-    for image in shown:
-        data = images.get(image.path)
-        if data is None:
-            parts.append(b'{"type":"text","text":' + encode(missing_image(image)) + b"}")
-        else:
-            address = b'"data:' + image.media_type.encode() + b";base64," + data + b'"'
-            parts.append(b'{"type":"image_url","image_url":{"url":' + address + b"}}")
-    return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
-
-
-def _tools(specs: tuple[ToolSpec, ...]) -> bytes:
-    functions = (
-        b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
-        % (encode(spec.name), encode(spec.description), spec.parameters.encode())
-        for spec in specs
-    )
-    return b',"tools":[' + b",".join(functions) + b"]"
-
-
-def _system(text: str) -> bytes:
-    return b'{"role":"system","content":' + encode(text) + b"}"
-
-
-class OpenAiWire:
-    """Chat Completions."""
+class OpenAiChat(ApiProtocol):
+    """Chat Completions. Images of tool results follow as a user message, the one place this protocol has for them."""
 
     kind = "openai"
-    models_path = "/models"
+    system_template = b'{"role":"system","content":%b}'
+    tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
 
     def __init__(self, *, reasoning_back: bool = False) -> None:
-        self.conversations = Conversations(OpenAiForm())
-        self._stable = StableParts()
+        super().__init__()
         self._reasoning_back = reasoning_back
 
     def path(self, model: str) -> str:
-        """See `Wire`."""
         return "/chat/completions"
 
     def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """See `Wire`."""
+        """JSON in, a stream of events out, and the key as a bearer token."""
         found = [(b"content-type", b"application/json"), (b"accept", b"text/event-stream, application/json")]
         return [*found, (b"authorization", b"Bearer " + key.encode())] if key else found
 
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> Encoded:
-        """See `Wire`."""
+    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+        """The fields that servers differ in are sent as `quirks` says."""
         joined = self.conversations.join(request, images)
         parts = [b'{"model":', encode(request.model), b',"stream":true']
         if quirks.usage_option:
@@ -219,46 +159,96 @@ class OpenAiWire:
         if quirks.cache_key and request.cache_key:
             parts.append(b',"prompt_cache_key":%b' % encode(request.cache_key[-64:]))
         if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
-            parts.append(self._stable.tools(request.tools, _tools))
+            parts.append(self.tools(request.tools))
         parts.append(b',"messages":[')
         if request.system:
-            parts.append(self._stable.system(request.system, _system))
+            parts.append(self.system(request.system))
             if joined.buffer:
                 parts.append(b",")
-        content = b"".join((*parts, joined.buffer, joined.ending(self.conversations.form), b"]}"))
-        return Encoded(content, joined.call_ids)
+        return EncodedRequest(b"".join((*parts, joined.buffer, joined.ending(self), b"]}")), joined.call_ids)
 
-    def reader(self, asked: Asked) -> Reader:
-        """See `Wire`."""
-        return OpenAiReader(asked, reasoning_back=self._reasoning_back)
+    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+        """Calls and results as this API pairs them; reasoning goes back only to the server it came from."""
+        match message:
+            case UserMessage(text=text, images=shown):
+                return EncodedMessage("message", _user(text, shown, images))
+            case ToolMessage(call_id=call_id, text=text, images=shown, name=name):
+                body = b'{"role":"tool","tool_call_id":%b,"content":%b}' % (
+                    encode(portable_call_id(call_id)),
+                    encode(text),
+                )
+                later = _user(f"[Images from {name}]", shown, images) if shown else b""
+                return EncodedMessage("tool", body, later)
+            case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
+                body = b'{"role":"assistant","content":' + encode(text or (None if calls else ""))
+                if calls:
+                    call_template = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
+                    body += b',"tool_calls":['
+                    body += b",".join(
+                        call_template
+                        % (
+                            encode(portable_call_id(call.id)),
+                            encode(call.name),
+                            encode(arguments_object(call.arguments).decode()),
+                        )
+                        for call in calls
+                    )
+                    body += b"]"
+                if opaque is not None and opaque.kind.startswith("openai:"):
+                    kept = _reasoning_decoder.decode(opaque.json)
+                    if kept.reasoning_details:
+                        body += b',"reasoning_details":' + encode(kept.reasoning_details)
+                    elif kept.reasoning_content:
+                        body += b',"reasoning_content":' + encode(kept.reasoning_content)
+                return EncodedMessage("message", body + b"}")
+
+    def reader(self, context: AnswerContext) -> AnswerReader:
+        return OpenAiReader(context, reasoning_back=self._reasoning_back)
 
     def models(self, body: bytes) -> list[ModelInfo]:
-        """See `Wire`. Window sizes in whichever field the server has."""
-        return [
-            ModelInfo(
-                found.id,
-                found.max_model_len
-                or found.context_length
-                or found.context_window
-                or found.max_context_length
-                or (found.meta.n_ctx or found.meta.n_ctx_train if found.meta is not None else 0)
-                or 0,
-            )
-            for found in _models_decoder.decode(body).data or ()
-        ]
+        return openai_models(body)
 
 
-class OpenAiReader(Reader):
+def openai_models(body: bytes) -> list[ModelInfo]:
+    """Read a list of models; the window is in whichever field the server has. Raises msgspec.DecodeError."""
+    return [
+        ModelInfo(
+            found.id,
+            found.max_model_len
+            or found.context_length
+            or found.context_window
+            or found.max_context_length
+            or (found.meta.n_ctx or found.meta.n_ctx_train if found.meta is not None else 0)
+            or 0,
+        )
+        for found in _models_decoder.decode(body).data or ()
+    ]
+
+
+def _user(text: str, shown: tuple[Image, ...], images: Images) -> bytes:
+    if not shown:
+        return b'{"role":"user","content":' + encode(text) + b"}"
+    parts = [b'{"type":"text","text":' + encode(text) + b"}"] if text else []
+    for image in shown:
+        data = images.get(image.path)
+        if data is None:
+            parts.append(b'{"type":"text","text":' + encode(missing_image(image)) + b"}")
+        else:
+            parts.append(b'{"type":"image_url","image_url":{"url":' + data_url(image, data) + b"}}")
+    return b'{"role":"user","content":[' + b",".join(parts) + b"]}"
+
+
+class OpenAiReader(AnswerReader):
     """One answer's chunks."""
 
-    def __init__(self, asked: Asked, *, reasoning_back: bool) -> None:
-        super().__init__(asked)
+    def __init__(self, context: AnswerContext, *, reasoning_back: bool) -> None:
+        super().__init__(context)
         self._reasoning_back = reasoning_back
-        self._open: dict[int, CallSlot] = {}
+        self._open: dict[int, CallParts] = {}
         self._details: list[msgspec.Raw] = []
 
     def feed(self, data: bytes) -> None:
-        """See `Reader`."""
+        """Take in a chunk: text, thoughts, pieces of calls, the reason of the end, and the usage in whichever comes."""
         if data == b"[DONE]":
             self.complete = True
             return
@@ -266,23 +256,36 @@ class OpenAiReader(Reader):
         if chunk.choices:
             choice = chunk.choices[0]
             if choice.delta is not None:
-                self._take(choice.delta)
-            if choice.finish_reason:
-                self._finish(choice.finish_reason)
-        if chunk.usage is not None:
-            self.usage = _usage(chunk.usage)
+                self._add(choice.delta)
+            reason = choice.finish_reason
+            if reason and self.stop != "refusal":
+                if reason in ("error", "insufficient_system_resource"):
+                    self.failure = self.failure_in(b'{"error":{"code":503}}')
+                else:
+                    self.stop = _FINISH.get(reason, "end")
+        if (usage := chunk.usage) is not None:
+            prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+            self.usage = Usage(
+                usage.prompt_tokens or 0,
+                usage.completion_tokens or 0,
+                (prompt.cached_tokens if prompt and prompt.cached_tokens else usage.prompt_cache_hit_tokens) or 0,
+                (prompt.cache_write_tokens if prompt else 0) or 0,
+                (completion.reasoning_tokens if completion else 0) or 0,
+            )
         if chunk.error is not _NOTHING and bytes(chunk.error) != b"null":
-            self.failure = self.complaint(data)
+            self.failure = self.failure_in(data)
         if not self.model and chunk.model:
             self.model = chunk.model
 
-    def _take(self, delta: _Delta) -> None:
-        content = delta.content
-        if content:
-            if isinstance(content, str):
-                self.texts.append(content)
+    def _add(self, delta: _ChatDelta) -> None:
+        if delta.content:
+            if isinstance(delta.content, str):
+                self.texts.append(delta.content)
             else:
-                self._take_parts(content)
+                for part in delta.content:
+                    if part.text:
+                        self.texts.append(part.text)
+                    self.thoughts.extend(thought.text for thought in part.thinking)
         thought = delta.reasoning_content or delta.reasoning
         if thought:
             self.thoughts.append(thought)
@@ -292,59 +295,29 @@ class OpenAiReader(Reader):
             self.texts.append(delta.refusal)
             self.stop = "refusal"
         for piece in delta.tool_calls or ():
-            self._take_call(piece)
+            function = piece.function or _ChatFunction()
+            call = self._call_of(piece, function.name or "")
+            if given := function.arguments:
+                call.arguments.append(given if isinstance(given, str) else encode(given).decode())
 
-    def _take_parts(self, parts: list[_ContentPart]) -> None:
-        for part in parts:
-            if part.text:
-                self.texts.append(part.text)
-            self.thoughts.extend(thought.text for thought in part.thinking)
-
-    def _take_call(self, piece: _CallPiece) -> None:
-        function = piece.function
-        slot = self._slot(piece, function.name if function is not None and function.name else "")
-        if function is not None and function.arguments:
-            given = function.arguments
-            slot.arguments.append(given if isinstance(given, str) else encode(given).decode())
-
-    def _slot(self, piece: _CallPiece, name: str) -> CallSlot:
+    def _call_of(self, piece: _CallPiece, name: str) -> CallParts:
         """The call a piece belongs to: by index, but a new name under another id opens a new call all the same."""
         if piece.index is None:
             last = self.calls[-1] if self.calls else None
             index = len(self.calls) - 1 if last is not None and not name else len(self.calls)
         else:
             index = piece.index
-        slot = self._open.get(index)
-        other = slot is not None and bool(name and piece.id and slot.id and piece.id != slot.id)
-        if slot is None or other:
-            slot = self._open[index] = CallSlot(piece.id or "", name)
-            self.calls.append(slot)
-            return slot
-        slot.id = slot.id or piece.id or ""
-        slot.name = slot.name or name
-        return slot
-
-    def _finish(self, reason: str) -> None:
-        if self.stop == "refusal":
-            return
-        if reason in ("error", "insufficient_system_resource"):
-            self.failure = self.complaint(b'{"error":{"code":503}}')
-            return
-        self.stop = _FINISH.get(reason, "end")
+        call = self._open.get(index)
+        is_other = call is not None and bool(name and piece.id and call.id and piece.id != call.id)
+        if call is None or is_other:
+            call = self._open[index] = CallParts(piece.id or "", name)
+            self.calls.append(call)
+            return call
+        call.id = call.id or piece.id or ""
+        call.name = call.name or name
+        return call
 
     def opaque(self) -> str:
         """Reasoning that some servers want back with the message it led to."""
-        kept = _Kept("".join(self.thoughts) if self._reasoning_back else "", self._details)
+        kept = _KeptReasoning("".join(self.thoughts) if self._reasoning_back else "", self._details)
         return encode(kept).decode() if kept.reasoning_content or kept.reasoning_details else ""
-
-
-def _usage(usage: _Usage) -> Usage:
-    prompt = usage.prompt_tokens_details
-    completion = usage.completion_tokens_details
-    return Usage(
-        usage.prompt_tokens or 0,
-        usage.completion_tokens or 0,
-        (prompt.cached_tokens if prompt and prompt.cached_tokens else usage.prompt_cache_hit_tokens) or 0,
-        (prompt.cache_write_tokens if prompt else 0) or 0,
-        (completion.reasoning_tokens if completion else 0) or 0,
-    )

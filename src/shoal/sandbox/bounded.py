@@ -1,49 +1,85 @@
-"""Puts a bound on what commands leave on the disk, around any sandbox: each folder they may write, and its disk.
+"""What holds around any sandbox: commands cannot fill the disk, and files run as a person allowed them.
 
-A command that lets a folder grow beyond its limit, or the disk get too full, is ended with all its processes. In a
-folder that is full already a command still runs, but no file can grow (`ulimit -f 0`): it can look, and remove. What it
-costs a command that ends before the first look is one `statvfs` a folder.
+The disk. A command that lets a folder grow beyond its limit, or the disk get too full, is ended with all its processes,
+by cancelling the sandbox's own `run`. In a folder that is full already a command still runs, but no file can grow
+(`ulimit -f 0`): it can look, and remove. `statvfs`, a few microseconds, tells by how much a whole disk has filled up
+since the last walk, and a folder cannot have grown by more than that, so a folder is walked seldom:
 
-    a look   after LOOK_SECONDS and again and again, in a thread; see `sandbox.disk` for when it walks a folder
-    ended    by cancelling the sandbox's own `run`, which leaves nothing of a command, whatever the sandbox
+    a command begins       walked only when the disk has filled up by as much as the folder had room
+    while it runs          looked at every LOOK_SECONDS, in a thread: walked at the first look, and whenever the disk
+                           has filled up by half of the room that was left (so closer and closer to the limit)
+    the disk is nearly     no walk is needed to know that nothing may grow
+    full
+
+What other programs free meanwhile hides growth for at most WALK_SECONDS_MAX.
+
+The files. They are compared with what was allowed at the last moment: in the shell that runs the command, before its
+first word. A sandbox that can show a command other bytes in a file's place puts what was allowed over the file, and a
+second time below `ALLOWED`. The two are one file as long as nobody has put another one in its place. Where the command
+sees the inodes of the host, the folders on the way to the file have to be as they were when it was read, so that nobody
+has put anything into its place and taken it out again either. Of a command that somebody watches, the first line of the
+output says how the check ended. The watch does not see it, and is told that the command has started once the check has
+passed.
 """
 
 import asyncio
+import errno
+import os
+import secrets
+import shlex
+import stat
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.errors import FolderFull, SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
-from shoal.sandbox.disk import DiskLimits, Room
-from shoal.sandbox.guard import Guard
+from shoal.domain.agents import Watch
+from shoal.domain.errors import ContentChanged, FolderFull, SandboxError
+from shoal.domain.ports import Command, CommandResult, Mount, RunFile, Sandbox
+from shoal.domain.settings import SandboxSettings
+from shoal.sandbox.bubblewrap import ALLOWED
 
 LOOK_SECONDS = 0.25
 NO_GROWTH = "trap '' XFSZ; ulimit -f 0 || exit 125; "
 FROZEN = "\n[{problem} Until then no file can grow.]\n"
 _SEES_INODES = ("bubblewrap", "host") if sys.platform == "linux" else ()
 ENDED = "The command was ended with all its processes. {problem}"
+MEBIBYTE = 1_048_576
+WALK_SECONDS_MAX = 30.0
+"""A folder on a disk that changes is walked at least this often while a command runs in it."""
+STEP_BYTES, STEP_FILES = MEBIBYTE, 64
+"""Growth that is not worth a walk."""
+UNSEEN_BYTES, UNSEEN_FILES = 64 * MEBIBYTE, 4096
+"""What short commands may add to a folder before its first walk."""
+FOLDERS_MAX = 1024
+"""Folders whose size is remembered; the one that was looked at longest ago is forgotten."""
+FILES_COUNTED_MAX = 2_000_000
+"""A folder with more files counts as having this many."""
+EXIT_CODE = 97
+_CHANGED = "What this command runs has changed since it was allowed, so it did not run."
 
 
 class BoundedSandbox:
-    """A `Sandbox` whose commands cannot fill the disk; everything else is the inner sandbox's."""
+    """A `Sandbox` around another one, whose commands cannot fill the disk and run only what was allowed."""
 
-    def __init__(self, inner: Sandbox, limits: DiskLimits | None = None, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(
+        self, inner: Sandbox, settings: SandboxSettings | None = None, look_seconds: float = LOOK_SECONDS
+    ) -> None:
         self._inner = inner
-        self._room = Room(limits or DiskLimits())
+        self._usage = DiskUsage(settings or SandboxSettings())
         self._look_seconds = look_seconds
 
     @property
     def name(self) -> str:
-        """The inner sandbox's."""
         return self._inner.name
 
     @property
     def isolated(self) -> bool:
-        """As the inner sandbox is."""
         return self._inner.isolated
 
     async def run(self, command: Command) -> CommandResult:
@@ -56,15 +92,15 @@ class BoundedSandbox:
         problem = await self._problem(written)
         if problem and command.watch is not None:
             raise SandboxError(problem)
-        guard = Guard(command, sees_inodes=self._inner.name in _SEES_INODES)
-        command = guard.command
+        check = ContentCheck(command, sees_inodes=self._inner.name in _SEES_INODES)
+        command = check.command
         if problem:
             command = msgspec.structs.replace(command, text=NO_GROWTH + command.text)
-        watch = _DiskWatch(self._room, written, self._look_seconds, is_frozen=bool(problem))
+        watch = _DiskWatch(self._usage, written, self._look_seconds, is_frozen=bool(problem))
         try:
             async with asyncio.timeout(None) as limit:
                 with watch.looking(limit):
-                    result = guard.checked(await self._inner.run(command))
+                    result = check.checked(await self._inner.run(command))
         except TimeoutError as error:
             if not watch.problem:
                 raise
@@ -80,21 +116,244 @@ class BoundedSandbox:
 
     async def _problem(self, written: Sequence[Mount]) -> str:
         for mount in written:
-            if self._room.is_doubtful(mount) and (problem := await asyncio.to_thread(self._room.problem, mount)):
+            if self._usage.may_be_full(mount) and (problem := await asyncio.to_thread(self._usage.problem, mount)):
                 return problem
         return ""
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """As the inner sandbox."""
         return self._inner.inside(path, mounts)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """As the inner sandbox."""
         return self._inner.outside(path, mounts)
 
     async def close(self) -> None:
-        """Close the inner sandbox."""
         await self._inner.close()
+
+
+# ---- the disk ----
+
+
+class FolderSize(NamedTuple):
+    """What a folder holds. `hidden` names a folder in it that could not be read although this user owns it."""
+
+    size_bytes: int
+    files: int
+    hidden: str = ""
+
+
+class DiskFill(NamedTuple):
+    """What a whole disk holds, and what is free for this user."""
+
+    size_bytes: int
+    files: int
+    free_bytes: int
+
+
+class _WalkedFolder:
+    """What is remembered of a folder: the last walk, how full the disk was then, and how long it took."""
+
+    __slots__ = ("filled", "held", "lock", "walk_seconds", "walked_at")
+
+    def __init__(self, filled: DiskFill) -> None:
+        self.held: FolderSize | None = None
+        self.filled = filled
+        self.walked_at = 0.0
+        self.walk_seconds = 0.0
+        self.lock = threading.Lock()
+
+
+class FolderCeiling(NamedTuple):
+    """What a folder may hold while a command runs: its limits, or what it held at the beginning where that is more."""
+
+    size_bytes: float
+    files: float
+    may_hide: bool = False
+
+
+class DiskUsage:
+    """Knows which folders are full. Its methods that walk block, and may be called in several threads.
+
+    Bytes are those taken on the disk: holes of sparse files take none, a file with several names is counted once. Files
+    are all entries, folders too.
+    """
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._settings = settings
+        self._most = FolderCeiling(
+            settings.workspace_bytes_max or float("inf"), settings.workspace_files_max or float("inf")
+        )
+        self._files_counted_max = 2 * settings.workspace_files_max or FILES_COUNTED_MAX
+        self._folders: dict[Path, _WalkedFolder] = {}
+        self._lock = threading.Lock()
+
+    def may_be_full(self, mount: Mount) -> bool:
+        """Whether the folder may have reached a limit since it was walked. Never walks, and takes microseconds."""
+        if (seen := self._look(mount.host)) is None:
+            return False
+        filled, folder = seen
+        return filled.free_bytes < self._settings.disk_free_bytes_min or self._is_grown(folder, filled, 1.0)
+
+    def problem(self, mount: Mount) -> str:
+        """Why the folder may not grow now; empty when it may. Walks it."""
+        if (seen := self._look(mount.host)) is None:
+            return ""
+        filled, folder = seen
+        if filled.free_bytes < self._settings.disk_free_bytes_min:
+            return self._disk_full(filled)
+        self._walk(mount.host, folder, filled)
+        return self._too_much(mount, folder, self._most)
+
+    def is_overdue(self, mount: Mount) -> bool:
+        """Whether the next walk should not wait any longer. Never walks."""
+        if (seen := self._look(mount.host)) is None:
+            return False
+        filled, folder = seen
+        return folder.held is not None and self._is_due(folder, filled)
+
+    def ceilings(self, mounts: Sequence[Mount]) -> tuple[FolderCeiling, ...]:
+        """What each folder may hold from now on: its limits, or what it was last seen to hold where that is more."""
+        folders = (self._folders.get(mount.host) for mount in mounts)
+        sizes = ((folder and folder.held) or FolderSize(0, 0) for folder in folders)
+        most = self._most
+        return tuple(
+            FolderCeiling(max(most.size_bytes, held.size_bytes), max(most.files, held.files), bool(held.hidden))
+            for held in sizes
+        )
+
+    def outgrown(self, mounts: Sequence[Mount], ceilings: Sequence[FolderCeiling], with_floor: bool) -> str:
+        """Which limit a running command has exceeded; empty for none. Walks where that is due."""
+        for mount, ceiling in zip(mounts, ceilings, strict=True):
+            if (seen := self._look(mount.host)) is None:
+                continue
+            filled, folder = seen
+            if with_floor and filled.free_bytes < self._settings.disk_free_bytes_min:
+                return self._disk_full(filled)
+            if self._is_due(folder, filled):
+                self._walk(mount.host, folder, filled)
+            if problem := self._too_much(mount, folder, ceiling):
+                return problem
+        return ""
+
+    def _look(self, host: Path) -> tuple[DiskFill, _WalkedFolder] | None:
+        try:
+            found = os.statvfs(host)
+        except OSError:  # it is gone, and the command's own failure tells
+            return None
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        filled = DiskFill(used, found.f_files - found.f_ffree, found.f_bavail * found.f_frsize)
+        with self._lock:
+            folder = self._folders.pop(host, None) or _WalkedFolder(filled)
+            self._folders[host] = folder  # the newest is the last
+            if len(self._folders) > FOLDERS_MAX:
+                del self._folders[next(iter(self._folders))]
+        return filled, folder
+
+    def _is_grown(self, folder: _WalkedFolder, filled: DiskFill, share: float) -> bool:
+        """Whether the disk has filled up by this share of the folder's room since it was walked."""
+        room_bytes, room_files = float(UNSEEN_BYTES), float(UNSEEN_FILES)
+        if folder.held is not None:
+            room_bytes = self._most.size_bytes - folder.held.size_bytes
+            room_files = self._most.files - folder.held.files
+        if (folder.held is not None and folder.held.hidden) or min(room_bytes, room_files) < 0:
+            return True
+        grown_bytes = filled.size_bytes - folder.filled.size_bytes
+        grown_files = filled.files - folder.filled.files
+        return grown_bytes >= max(share * room_bytes, STEP_BYTES) or grown_files >= max(share * room_files, STEP_FILES)
+
+    def _is_due(self, folder: _WalkedFolder, filled: DiskFill) -> bool:
+        if folder.held is None:
+            return True
+        waited = time.monotonic() - folder.walked_at
+        if waited < 2 * folder.walk_seconds:
+            return False
+        return self._is_grown(folder, filled, 0.5) or (waited > WALK_SECONDS_MAX and filled[:2] != folder.filled[:2])
+
+    def _walk(self, host: Path, folder: _WalkedFolder, filled: DiskFill) -> None:
+        """Walk it, unless another thread does so already: then what is known is one look old."""
+        if not folder.lock.acquire(blocking=False):
+            return
+        try:
+            began = time.monotonic()
+            with suppress(FileNotFoundError):
+                folder.held = measure_folder(host, self._files_counted_max)
+            folder.filled = filled
+            folder.walked_at = time.monotonic()
+            folder.walk_seconds = folder.walked_at - began
+        finally:
+            folder.lock.release()
+
+    def _too_much(self, mount: Mount, folder: _WalkedFolder, ceiling: FolderCeiling) -> str:
+        held = folder.held
+        if held is None:
+            return ""
+        if held.hidden and not ceiling.may_hide:
+            return f"{mount.inside} has a folder that cannot be looked into: {held.hidden!r}. chmod it, or remove it."
+        if held.size_bytes > ceiling.size_bytes:
+            most = shown_bytes(self._settings.workspace_bytes_max)
+            return f"{mount.inside} holds {shown_bytes(held.size_bytes)}; at most {most} are allowed. Remove files."
+        if held.files > ceiling.files:
+            most = f"{self._settings.workspace_files_max:,}"
+            return f"{mount.inside} holds {held.files:,} files and folders; at most {most} are allowed. Remove some."
+        return ""
+
+    def _disk_full(self, filled: DiskFill) -> str:
+        free, least = shown_bytes(filled.free_bytes), shown_bytes(self._settings.disk_free_bytes_min)
+        return f"The disk has {free} left; {least} have to stay free. Remove files, or tell the owner."
+
+
+def measure_folder(root: Path, files_max: int) -> FolderSize:
+    """Walk a folder: bytes on the disk and entries, links not followed, other disks left out. Blocks.
+
+    It ends early at `files_max` entries. What changes meanwhile may be counted or not.
+    """
+    device = os.lstat(root).st_dev
+    folders, hidden = [str(root)], ""
+    size_bytes = files = 0
+    linked: set[int] = set()
+    while folders and files < files_max:
+        here = folders.pop()
+        try:
+            for path, info in _entries(here):
+                files += 1
+                is_folder = stat.S_ISDIR(info.st_mode)
+                if info.st_dev == device and info.st_ino not in linked:
+                    size_bytes += info.st_blocks * 512
+                    if info.st_nlink > 1 and not is_folder:
+                        linked.add(info.st_ino)
+                if info.st_dev == device and is_folder:
+                    folders.append(path)
+                if files >= files_max:
+                    break
+        except OSError as error:
+            hidden = hidden or _hidden_name(here, root, error)
+    return FolderSize(size_bytes, files, hidden)
+
+
+def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as found:
+        for entry in found:
+            with suppress(FileNotFoundError):  # gone meanwhile
+                yield entry.path, entry.stat(follow_symlinks=False)
+
+
+def _hidden_name(folder: str, root: Path, error: OSError) -> str:
+    """The folder's name where its content hides: its path is too long, or its owner's rights were taken away."""
+    name = os.path.relpath(folder, root)
+    if error.errno == errno.ENAMETOOLONG:
+        return f"{name[:60]}…"
+    try:
+        is_ours = os.lstat(folder).st_uid == os.geteuid()
+    except OSError:
+        return ""
+    return name if error.errno == errno.EACCES and is_ours else ""
+
+
+def shown_bytes(size: int) -> str:
+    """A size for people, such as 2.1 GiB; below one MiB in KiB."""
+    for unit, bytes_each in (("GiB", 1024 * MEBIBYTE), ("MiB", MEBIBYTE)):
+        if size >= bytes_each:
+            return f"{size / bytes_each:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size // 1024} KiB"
 
 
 class _DiskWatch:
@@ -103,11 +362,11 @@ class _DiskWatch:
     It needs no task: a timer starts a look in a thread, whose end sets the next timer.
     """
 
-    def __init__(self, room: Room, mounts: Sequence[Mount], seconds: float, *, is_frozen: bool) -> None:
+    def __init__(self, usage: DiskUsage, mounts: Sequence[Mount], seconds: float, *, is_frozen: bool) -> None:
         self.problem = ""
-        self._room = room
+        self._usage = usage
         self._mounts = mounts
-        self._ceilings = room.ceilings(mounts)
+        self._ceilings = usage.ceilings(mounts)
         self._seconds = seconds
         self._is_frozen = is_frozen
         self._loop = asyncio.get_running_loop()
@@ -116,9 +375,9 @@ class _DiskWatch:
 
     @contextmanager
     def looking(self, limit: asyncio.Timeout) -> Generator[None]:
-        """Look on while the block runs, and let `limit` end it."""
+        """Keep looking while the block runs; `limit` ends it."""
         self._limit = limit
-        self._wait(0 if any(self._room.is_overdue(mount) for mount in self._mounts) else self._seconds)
+        self._wait(0 if any(self._usage.is_overdue(mount) for mount in self._mounts) else self._seconds)
         try:
             yield
         finally:
@@ -130,16 +389,96 @@ class _DiskWatch:
         self._timer = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        is_floor = not self._is_frozen
-        looking = self._loop.run_in_executor(None, self._room.outgrown, self._mounts, self._ceilings, is_floor)
-        looking.add_done_callback(self._judge)
+        def looked(looking: "asyncio.Future[str]") -> None:
+            if self._limit is None or self._limit.expired() or looking.cancelled():
+                return
+            error = looking.exception()
+            self.problem = looking.result() if error is None else f"Its folders could not be measured: {error!r}."
+            if self.problem:
+                self._limit.reschedule(self._loop.time())
+            else:
+                self._wait(self._seconds)
 
-    def _judge(self, looking: "asyncio.Future[str]") -> None:
-        if self._limit is None or self._limit.expired() or looking.cancelled():
+        has_floor = not self._is_frozen
+        looking = self._loop.run_in_executor(None, self._usage.outgrown, self._mounts, self._ceilings, has_floor)
+        looking.add_done_callback(looked)
+
+
+# ---- the files that were allowed ----
+
+
+class ContentCheck:
+    """The check of one command."""
+
+    def __init__(self, command: Command, *, sees_inodes: bool) -> None:
+        mark = secrets.token_hex(8)
+        self._refusal, self._passed = f"{_CHANGED} [{mark}]", f"[{mark}]"
+        self._command = command
+        self._watch = _CheckedWatch(command.watch, self._passed, self._refusal) if command.watch is not None else None
+        self._sees_inodes = sees_inodes
+
+    @property
+    def command(self) -> Command:
+        """The command with the check before it; unchanged if it runs no file that was asked for."""
+        if not self._command.runs:
+            return self._command
+        checks = " && ".join(self._check(number, file) for number, file in enumerate(self._command.runs))
+        refuse = f"{{ {_print(self._refusal)}; exit {EXIT_CODE}; }}"
+        passed = f"{_print(self._passed)}; " if self._watch is not None else ""
+        text = f"{{ {checks}; }} 2>/dev/null || {refuse}; {passed}{self._command.text}"
+        return msgspec.structs.replace(self._command, text=text, watch=self._watch)
+
+    def _check(self, number: int, file: RunFile) -> str:
+        path, bound = shlex.quote(file.path), f"{ALLOWED}/{number}"
+        if not file.digest:
+            return f"[ ! -e {path} ] && [ ! -L {path} ]"
+        unmoved = ""
+        if self._sees_inodes and file.folders:
+            folders = " ".join(shlex.quote(path) for path, _, _ in file.folders)
+            stood = "\n".join(f"{inode} {at // 10**9}.{at % 10**9:09d}" for _, inode, at in file.folders)
+            unmoved = f" && [ \"$(stat -c '%i %.9Y' {folders})\" = {shlex.quote(stood)} ]"
+        read = f'"$({{ sha256sum || shasum -a 256; }} <{path})"'
+        is_same = f"[[ {read} == {file.digest}* ]]"
+        return f"[ ! -L {path} ] && if [ -e {bound} ]; then [ {path} -ef {bound} ]; else {is_same}; fi{unmoved}"
+
+    def checked(self, result: CommandResult) -> CommandResult:
+        """The result. Raises ContentChanged when the check failed."""
+        was_refused = self._refusal.encode() in result.stderr if self._watch is None else self._watch.was_refused
+        if self._command.runs and result.exit_code == EXIT_CODE and was_refused:
+            raise ContentChanged(_CHANGED)
+        return result
+
+
+class _CheckedWatch:
+    """Implements `domain.agents.Watch` for a command with a check before it: `inner` sees what comes after that."""
+
+    def __init__(self, inner: Watch, passed: str, refused: str) -> None:
+        self.was_refused = False
+        self._inner = inner
+        self._passed, self._refused = f"{passed}\n".encode(), f"{refused}\n".encode()
+        self._pid = 0
+        self._first = b""
+        self._has_begun = False
+
+    def started(self, pid: int) -> None:
+        """The check runs."""
+        self._pid = pid
+
+    def output(self, data: bytes) -> None:
+        """Hand on what follows the check's line; everything if the first line is not the check's."""
+        if self._has_begun:
+            self._inner.output(data)
             return
-        error = looking.exception()
-        self.problem = looking.result() if error is None else f"Its folders could not be measured: {error!r}."
-        if self.problem:
-            self._limit.reschedule(self._loop.time())
-        else:
-            self._wait(self._seconds)
+        self._first += data
+        self.was_refused = self._first.startswith(self._refused)
+        is_cut = any(line.startswith(self._first) and line != self._first for line in (self._passed, self._refused))
+        if self.was_refused or is_cut:
+            return
+        self._has_begun = True
+        self._inner.started(self._pid)
+        if rest := self._first.removeprefix(self._passed):
+            self._inner.output(rest)
+
+
+def _print(line: str) -> str:
+    return f"printf '%s\\n' {shlex.quote(line)} >&2"

@@ -15,20 +15,19 @@ import shutil
 import stat
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from shoal.domain.errors import ContentChanged, SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount, RunFile
-from shoal.sandbox.cgroups import Groups, find_groups
-from shoal.sandbox.guard import ALLOWED
-from shoal.sandbox.limits import Limits, limits_for, ulimit_line
-from shoal.sandbox.paths import require_inside, to_inside, to_outside
+from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, limits_for, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network, ProxiedNetwork
 from shoal.sandbox.seccomp import filter_file
 
+ALLOWED = "/run/allowed"
+"""Where the N-th file that a command was allowed to run lies a second time."""
 _ETC = Path(__file__).with_name("etc")
 _ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache")
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
@@ -38,6 +37,10 @@ _FILTER = 9
 _OPEN = f'exec {_FILTER}<"$1" || exit 126; shift; exec "$@"'
 """Opens the first word as the filter of system calls, then becomes the rest."""
 
+_NAMESPACES = (
+    *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"),
+    *("--cap-drop", "ALL", "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"),
+)
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/workspace", "LANG": "C.UTF-8", "TERM": "dumb"}
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _NOBODY = 65_534
@@ -52,11 +55,11 @@ class BubblewrapSandbox:
     name = "bubblewrap"
     isolated = True
 
-    def __init__(self, limits: Limits | None = None, network: Network = "off") -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: CommandLimits | None = None, network: Network = "off") -> None:
+        self._limits = limits or CommandLimits()
         self._network: Network = network
         self._program = shutil.which("bwrap") or ""
-        self._groups: Groups | None = None
+        self._groups: ControlGroups | None = None
 
     @property
     def bounds_processes(self) -> bool:
@@ -71,7 +74,15 @@ class BubblewrapSandbox:
             async with self._enclosed(command, files, member.join_files) as argv:
                 bounds = command.timeout_seconds, command.output_bytes_max
                 spawn = Spawn(argv, "/", (), *bounds, command.watch, files, member.starter)
-                return _checked(await run_process(spawn), command.runs)
+                result = await run_process(spawn)
+        if result.exit_code == 1 and result.stderr.startswith(_SETUP_FAILED) and not result.stdout:
+            detail = result.stderr.decode(errors="replace").strip().splitlines()[0]
+            if any(f" on /newroot{file.path}: " in detail for file in command.runs):
+                raise ContentChanged(detail)
+            raise SandboxError(
+                f"bubblewrap could not set up the sandbox ({detail}). Run `shoal doctor` for what to do."
+            )
+        return result
 
     @asynccontextmanager
     async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
@@ -79,7 +90,7 @@ class BubblewrapSandbox:
         are the caller's. Raises SandboxError."""
         self._require_program()
         with filter_file() as files, self._find_groups().group() as join_files:
-            # Whoever starts it hands on no open files, so that it opens the filter by itself.
+            # Whoever starts it passes on no open files, so it opens the filter itself.
             opening = [f"/proc/{os.getpid()}/fd/{file}" for file in files]
             async with self._enclosed(command, (_FILTER,) * len(files), join_files) as argv:
                 yield ("/bin/sh", "-c", _OPEN, "sh", *opening, *argv) if opening else argv
@@ -90,11 +101,21 @@ class BubblewrapSandbox:
     ) -> AsyncGenerator[tuple[str, ...]]:
         try:
             async with AsyncExitStack() as stack:
-                argv = [self._program, *_namespaces(self._network), *_system(), *_own_devices(), *self._temporary()]
-                argv += _binds(command.mounts)
+                argv = [self._program, *_NAMESPACES]
+                if self._network == "on":
+                    argv += ["--share-net", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
+                size = str(self._limits.temporary_bytes_max)
+                argv += [*_system(), *_own_devices(), "--size", size, "--tmpfs", "/tmp"]
+                argv += ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+                for mount in sorted(command.mounts, key=lambda mount: len(mount.inside)):
+                    if mount.writable and not mount.host.is_dir():
+                        raise SandboxError(
+                            f"The directory {mount.host} of the sandbox's {mount.inside} does not exist."
+                        )
+                    argv += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.inside]
                 if any(file.content is not None for file in command.runs):
                     copies = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-run-"))
-                    argv += await asyncio.to_thread(_allowed, command.runs, Path(copies))
+                    argv += await asyncio.to_thread(_show_allowed, command.runs, Path(copies))
                 environment = {**_ENVIRONMENT, **dict(command.env)}
                 limits = ulimit_line(limits_for(command, self._limits))
                 shell = ["/bin/bash", "-c", limits + command.text]
@@ -119,21 +140,15 @@ class BubblewrapSandbox:
         if not self._program:
             raise SandboxError("bubblewrap is not installed. Install its package, or choose another sandbox.")
 
-    def _find_groups(self) -> Groups:
+    def _find_groups(self) -> ControlGroups:
         if self._groups is None:
             self._groups = find_groups(self._limits)
         return self._groups
 
-    def _temporary(self) -> list[str]:
-        size = str(self._limits.temporary_bytes_max)
-        return ["--size", size, "--tmpfs", "/tmp", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """The path below a mount's inside name; itself where no mount holds it."""
         return to_inside(path, mounts)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """The host path; unchanged where no mount holds it."""
         return to_outside(path, mounts)
 
     async def close(self) -> None:
@@ -145,14 +160,23 @@ class BubblewrapSandbox:
 
 
 def _own_devices() -> list[str]:
-    """Shows device nodes that are nobody's where the host's would be the command's own in the sandbox (when root runs
-    this), so that it could change their rights for everybody. They stay for the next command. Raises SandboxError."""
+    """Options that show device nodes owned by nobody, when root runs this: a command would own the host's nodes, and
+    could change their mode for everybody. The nodes stay for the next command. Raises SandboxError."""
     if Path("/dev/null").stat().st_uid != os.geteuid():
         return []
     folder = Path(tempfile.gettempdir(), f"shoal-devices-{os.geteuid()}")
     try:
         if not all(_is_nobodys(folder / name, device) for name, device in _DEVICES.items()):
-            _make_devices(folder)
+            folder.mkdir(mode=0o755, exist_ok=True)
+            for name, (major, minor) in _DEVICES.items():
+                # Made under another name and moved into place, since other processes do the same.
+                made = folder / f"{name}.{os.getpid()}"
+                os.mknod(made, stat.S_IFCHR | 0o600, os.makedev(major, minor))
+                os.chown(made, _NOBODY, _NOBODY)
+                made.chmod(0o666)
+                if name != "tty":  # which is there only for those who have a terminal
+                    made.open("rb").close()
+                made.rename(folder / name)
     except OSError as error:
         raise SandboxError(
             f"As root, bubblewrap needs device nodes of its own, which cannot be made in {folder} ({error}). Run Shoal "
@@ -162,8 +186,8 @@ def _own_devices() -> list[str]:
 
 
 def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
-    """Whether it is that device, and only root may put another one in its place. Raises OSError for a folder that is
-    somebody else's."""
+    """Whether it is that device, owned by nobody, and only root may replace it. Raises OSError if the folder belongs to
+    somebody else."""
     try:
         folder, found = node.parent.lstat(), node.lstat()
     except FileNotFoundError:
@@ -173,58 +197,19 @@ def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
     return (found.st_mode, found.st_uid, found.st_rdev) == (stat.S_IFCHR | 0o666, _NOBODY, os.makedev(*device))
 
 
-def _make_devices(folder: Path) -> None:
-    """Nodes are made under other names and moved into place, since other processes do the same."""
-    folder.mkdir(mode=0o755, exist_ok=True)
-    for name, (major, minor) in _DEVICES.items():
-        made = folder / f"{name}.{os.getpid()}"
-        os.mknod(made, stat.S_IFCHR | 0o600, os.makedev(major, minor))
-        os.chown(made, _NOBODY, _NOBODY)
-        made.chmod(0o666)
-        if name != "tty":  # which is there for who has a terminal
-            made.open("rb").close()
-        made.rename(folder / name)
-
-
-def _checked(result: CommandResult, runs: Sequence[RunFile]) -> CommandResult:
-    """The result, unless it is bubblewrap's own failure. Raises ContentChanged when the place of a file that was
-    allowed was changed just then."""
-    if result.exit_code == 1 and result.stderr.startswith(_SETUP_FAILED) and not result.stdout:
-        detail = result.stderr.decode(errors="replace").strip().splitlines()[0]
-        if any(f" on /newroot{file.path}: " in detail for file in runs):
-            raise ContentChanged(detail)
-        raise SandboxError(f"bubblewrap could not set up the sandbox ({detail}). Run `shoal doctor` for what to do.")
-    return result
-
-
-def _allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
-    """Shows the bytes that were allowed in the place of the files, read-only, and once more for `sandbox.guard`."""
+def _show_allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
+    """Options that show the allowed bytes in place of the files, read-only, and a second time for `ContentCheck`."""
     options: list[str] = []
     for number, file in enumerate(runs):
         if file.content is not None:
             copy = copies / str(number)
             copy.write_bytes(file.content)
             copy.chmod(file.mode)
-            if file.host is not None and (times := _times(file.host)):
-                os.utime(copy, ns=times)
+            if file.host is not None:  # for programs that compare when files were read and written
+                with suppress(OSError):
+                    found = file.host.stat()
+                    os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
             options += ["--ro-bind", str(copy), file.path, "--ro-bind", str(copy), f"{ALLOWED}/{number}"]
-    return options
-
-
-def _times(path: Path) -> tuple[int, int] | None:
-    """When a file was read and written last, for programs that compare such times; None where it went."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_atime_ns, found.st_mtime_ns
-
-
-def _namespaces(network: Network) -> list[str]:
-    options = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
-    options += ["--cap-drop", "ALL", "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
-    if network == "on":
-        options += ["--share-net", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
     return options
 
 
@@ -249,10 +234,29 @@ def _system() -> tuple[str, ...]:
     return (*options, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc")
 
 
-def _binds(mounts: Sequence[Mount]) -> list[str]:
-    options: list[str] = []
-    for mount in sorted(mounts, key=lambda mount: len(mount.inside)):
-        if mount.writable and not mount.host.is_dir():
-            raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
-        options += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.inside]
-    return options
+def to_inside(path: Path, mounts: Sequence[Mount]) -> str:
+    """The inside path of a host path; itself where no mount holds it. The deepest mount wins."""
+    plain = os.path.normpath(path)
+    deepest, found = -1, str(path)
+    for mount in mounts:
+        host = str(mount.host).rstrip("/")
+        if len(host) > deepest and (plain == host or plain.startswith(f"{host}/")):
+            deepest, found = len(host), mount.inside + plain[len(host) :]
+    return found
+
+
+def to_outside(path: str, mounts: Sequence[Mount]) -> Path:
+    """The host path of an inside path; unchanged where no mount holds it. `..` is resolved before mounts are asked."""
+    plain = PurePosixPath(os.path.normpath(path))
+    for mount in sorted(mounts, key=lambda mount: len(mount.inside), reverse=True):
+        if plain.is_relative_to(mount.inside):
+            return mount.host / plain.relative_to(mount.inside)
+    return Path(path)
+
+
+def require_inside(path: Path, mounts: Sequence[Mount]) -> str:
+    """The inside path of a working directory. Raises SandboxError when no mount holds it."""
+    inside = to_inside(path, mounts)
+    if not any(path.is_relative_to(mount.host) for mount in mounts) or ".." in path.parts:
+        raise SandboxError(f"The working directory {path} is in none of the directories that the sandbox shows.")
+    return inside

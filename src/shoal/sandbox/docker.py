@@ -1,4 +1,4 @@
-"""Runs commands in containers of a Docker or podman daemon, through the Engine API.
+"""Runs commands in containers of a Docker or podman daemon, through the Engine API over the daemon's unix socket.
 
 A container shows one set of mounts and lives on between commands, but runs one command at a time: a second command at
 the same time gets a container of its own. So a command that must end (its time is up, it was cancelled, it left
@@ -16,20 +16,23 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from shoal.domain.agents import Watch
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
-from shoal.domain.processes import Watch
-from shoal.sandbox.docker_api import OWNER_LABEL, BindSpec, ContainerSpec, DockerApi, ExecSpec, HostSpec, Ulimit
-from shoal.sandbox.found import identity_of, is_alive, is_orphaned, new_mark
-from shoal.sandbox.limits import GIBIBYTE, Limits
-from shoal.sandbox.paths import require_inside, to_inside, to_outside
-from shoal.sandbox.processes import LINGER_SECONDS
+from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
+from shoal.sandbox.limits import GIBIBYTE, CommandLimits
+from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark, to_the_end
 from shoal.sandbox.proxy import Network
-from shoal.sandbox.tree import MARK
+
+if TYPE_CHECKING:
+    import httpx2
 
 IDLE_MAX = 4
 """Most containers kept for later commands."""
@@ -55,6 +58,10 @@ _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
 }
+CALL_SECONDS = 60.0
+"""Longest wait for an answer from the daemon."""
+OWNER_LABEL = "shoal.owner"
+_HEADER_BYTES = 8
 
 
 class DockerSandbox:
@@ -64,10 +71,15 @@ class DockerSandbox:
     isolated = True
 
     def __init__(
-        self, daemon: Path, limits: Limits | None = None, network: Network = "off", image: str = "", container: str = ""
+        self,
+        daemon: Path,
+        limits: CommandLimits | None = None,
+        network: Network = "off",
+        image: str = "",
+        container: str = "",
     ) -> None:
         self._api = DockerApi(daemon)
-        self._limits = limits or Limits()
+        self._limits = limits or CommandLimits()
         self._network: Network = network
         self._image = image
         self._container = container
@@ -76,14 +88,22 @@ class DockerSandbox:
         self._is_swept = False
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when there is no container to run it in."""
-        cwd = self._checked(command)
+        """Run it. Raises SandboxError when it cannot be run, or there is no container to run it in."""
+        if not self._image and not self._container:
+            raise SandboxError("Docker needs an image: set sandbox.image, or sandbox.container to use a running one.")
+        if isinstance(self._network, tuple):
+            raise SandboxError("Docker cannot allow single hosts. Set sandbox.network to off or on, or use bubblewrap.")
+        if "\0" in command.text:
+            raise SandboxError("The command cannot be started: it contains a NUL character.")
+        if not command.cwd.is_dir():
+            raise SandboxError(f"The working directory {command.cwd} does not exist.")
+        cwd = require_inside(command.cwd, command.mounts)
         if not self._is_swept:
             await self._sweep()
             self._is_swept = True
-        container = await self._take(command.mounts)
+        container = await self._free_container(command.mounts)
         mark = f"{new_mark()}/{secrets.token_hex(8)}."
-        output = _Output(0 if command.watch else command.output_bytes_max, mark, command.watch)
+        output = _ExecOutput(0 if command.watch else command.output_bytes_max, mark, command.watch)
         is_clean = False
         try:
             process = await self._start(container, command, cwd, mark)
@@ -98,21 +118,9 @@ class DockerSandbox:
             is_clean = output.is_closed and (bool(self._container) or output.processes == _OWN_PROCESSES)
             return output.result(code)
         finally:
-            await _to_the_end(self._give_back(command.mounts, container, mark, is_clean=is_clean))
+            await to_the_end(asyncio.gather(self._give_back(command.mounts, container, mark, is_clean=is_clean)))
 
-    def _checked(self, command: Command) -> str:
-        """The working directory inside. Raises SandboxError for what cannot be run."""
-        if not self._image and not self._container:
-            raise SandboxError("Docker needs an image: set sandbox.image, or sandbox.container to use a running one.")
-        if isinstance(self._network, tuple):
-            raise SandboxError("Docker cannot allow single hosts. Set sandbox.network to off or on, or use bubblewrap.")
-        if "\0" in command.text:
-            raise SandboxError("The command cannot be started: it contains a NUL character.")
-        if not command.cwd.is_dir():
-            raise SandboxError(f"The working directory {command.cwd} does not exist.")
-        return require_inside(command.cwd, command.mounts)
-
-    async def _take(self, mounts: tuple[Mount, ...]) -> str:
+    async def _free_container(self, mounts: tuple[Mount, ...]) -> str:
         """A container with these mounts that runs no command, an idle one or a new one."""
         if self._container:
             return self._container
@@ -125,7 +133,7 @@ class DockerSandbox:
     async def _sweep(self) -> None:
         """Remove the containers of servers that died; in one that is not ours, kill their commands."""
         if self._container:
-            output, spec = _Output(MARKS_BYTES_MAX, ""), ExecSpec(("/bin/sh", "-c", _LIST, "sh", MARK), (), "/")
+            output, spec = _ExecOutput(MARKS_BYTES_MAX, ""), ExecSpec(("/bin/sh", "-c", _LIST, "sh", MARK), (), "/")
             await self._read(await self._api.prepare(self._container, spec), output)
             marks = output.result(0).stdout.decode(errors="replace").splitlines()
             for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in marks}):
@@ -136,8 +144,14 @@ class DockerSandbox:
             if host == socket.gethostname() and not is_alive(process):
                 await self._api.remove(container)
 
-    def _spec(self, mounts: tuple[Mount, ...]) -> ContainerSpec:
+    def _spec(self, mounts: tuple[Mount, ...]) -> "ContainerSpec":
         limits = self._limits
+        binds: list[BindSpec] = []
+        for mount in mounts:
+            if mount.host.is_dir():
+                binds.append(BindSpec(str(mount.host), mount.inside, not mount.writable))
+            elif mount.writable:
+                raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
         temporary = f"rw,nosuid,nodev,mode=1777,size={limits.temporary_bytes_max or GIBIBYTE}"
         wanted = (
             ("core", 0),
@@ -152,7 +166,7 @@ class DockerSandbox:
             labels={OWNER_LABEL: f"{socket.gethostname()} {identity_of(os.getpid())}"},
             network_disabled=self._network == "off",
             host_config=HostSpec(
-                mounts=_binds(mounts),
+                mounts=tuple(binds),
                 tmpfs={"/tmp": temporary},
                 network_mode="none" if self._network == "off" else "bridge",
                 memory=limits.memory_bytes_max,
@@ -166,25 +180,29 @@ class DockerSandbox:
     async def _start(self, container: str, command: Command, cwd: str, mark: str) -> str:
         """Prepare the wrapped command; the process's id."""
         if not self._shell:
-            self._shell = await self._find_shell(container)
+            found, spec = _ExecOutput(4096, ""), ExecSpec(("/bin/sh", "-c", _SHELL), (), "/")
+            await self._read(await self._api.prepare(container, spec), found)
+            shell = found.result(0).stdout.decode(errors="replace").strip()
+            if not shell.startswith("/"):
+                raise SandboxError(f"The Docker image {self._image} has no shell; it needs /bin/sh, better also bash.")
+            self._shell = shell
         environment = {**_ENVIRONMENT, **dict(command.env), MARK: mark}
         words = (self._shell, "-c", _WRAPPER, "sh", self._shell, command.text, mark)
         settings = tuple(f"{name}={value}" for name, value in environment.items())
         return await self._api.prepare(container, ExecSpec(words, settings, cwd))
 
-    async def _find_shell(self, container: str) -> str:
-        output = _Output(4096, "")
-        await self._read(await self._api.prepare(container, ExecSpec(("/bin/sh", "-c", _SHELL), (), "/")), output)
-        found = output.result(0).stdout.decode(errors="replace").strip()
-        if not found.startswith("/"):
-            raise SandboxError(f"The Docker image {self._image} has no shell; it needs /bin/sh, better also bash.")
-        return found
-
-    async def _read(self, process: str, output: "_Output") -> None:
+    async def _read(self, process: str, output: "_ExecOutput") -> None:
         """Read until everybody has closed the output, or for a short while after the command's shell has ended."""
         async with self._api.start(process) as pieces, aclosing(pieces):
-            while (piece := await _next(pieces, output)) is not None:
-                output.take(*piece)
+            while True:
+                try:
+                    async with asyncio.timeout(LINGER_SECONDS if output.code is not None else None):
+                        output.take(*await anext(pieces))
+                except StopAsyncIteration:
+                    output.is_closed = True
+                    return
+                except TimeoutError:
+                    return
 
     async def _give_back(self, mounts: tuple[Mount, ...], container: str, mark: str, *, is_clean: bool) -> None:
         if self._container:
@@ -202,14 +220,12 @@ class DockerSandbox:
         spec = ExecSpec(("/bin/sh", "-c", _KILL, "sh", f"{MARK}={mark}"), (), "/")
         for _ in range(_KILLS):
             async with asyncio.timeout(KILL_SECONDS):
-                await self._read(await self._api.prepare(self._container, spec), _Output(4096, ""))
+                await self._read(await self._api.prepare(self._container, spec), _ExecOutput(4096, ""))
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """The path below a mount's inside name; itself where no mount holds it."""
         return to_inside(path, mounts)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """The host path; unchanged where no mount holds it."""
         return to_outside(path, mounts)
 
     async def close(self) -> None:
@@ -220,7 +236,7 @@ class DockerSandbox:
         await self._api.close()
 
 
-class _Output:
+class _ExecOutput:
     """Collects a command's output within bounds, and finds the wrapper's report of its end among the errors."""
 
     def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None) -> None:
@@ -266,28 +282,6 @@ class _Output:
         )
 
 
-async def _next(pieces: AsyncGenerator[tuple[int, bytes]], output: _Output) -> tuple[int, bytes] | None:
-    """The next piece of output; None at its end, or when it lasts too long after the command's own end."""
-    try:
-        async with asyncio.timeout(LINGER_SECONDS if output.code is not None else None):
-            return await anext(pieces)
-    except StopAsyncIteration:
-        output.is_closed = True
-    except TimeoutError:
-        pass
-    return None
-
-
-def _binds(mounts: Sequence[Mount]) -> tuple[BindSpec, ...]:
-    binds: list[BindSpec] = []
-    for mount in mounts:
-        if mount.host.is_dir():
-            binds.append(BindSpec(str(mount.host), mount.inside, not mount.writable))
-        elif mount.writable:
-            raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
-    return tuple(binds)
-
-
 def _owner(mounts: Sequence[Mount]) -> str:
     """The user that commands run as: the owner of the workspace, who must not be root."""
     folder = next((mount.host for mount in mounts if mount.writable), None)
@@ -302,15 +296,193 @@ def _owner(mounts: Sequence[Mount]) -> str:
     return f"{owner.st_uid}:{owner.st_gid}"
 
 
-async def _to_the_end(work: Coroutine[None, None, None]) -> None:
-    """Wait for `work` even when cancelled meanwhile; the cancellation is raised afterwards."""
-    future = asyncio.gather(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
+# ---- the Engine API ----
+
+
+class ExecSpec(msgspec.Struct, frozen=True, rename="pascal"):
+    """A process to run in a container."""
+
+    cmd: tuple[str, ...]
+    env: tuple[str, ...]
+    working_dir: str
+    attach_stdout: bool = True
+    attach_stderr: bool = True
+
+
+class Ulimit(msgspec.Struct, frozen=True, rename="pascal"):
+    """A resource limit of each process."""
+
+    name: str
+    soft: int
+    hard: int
+
+
+class BindSpec(msgspec.Struct, frozen=True, rename="pascal"):
+    """A directory of the host and its place in a container."""
+
+    source: str
+    target: str
+    read_only: bool
+    type: str = "bind"
+
+
+class HostSpec(msgspec.Struct, frozen=True, rename="pascal"):
+    """What a container may use of the host."""
+
+    mounts: tuple[BindSpec, ...]
+    tmpfs: dict[str, str]
+    network_mode: str
+    memory: int
+    memory_swap: int
+    pids_limit: int
+    shm_size: int
+    ulimits: tuple[Ulimit, ...]
+    readonly_rootfs: bool = True
+    cap_drop: tuple[str, ...] = ("ALL",)
+    security_opt: tuple[str, ...] = ("no-new-privileges",)
+    auto_remove: bool = True
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, rename="pascal"):
+    """A container to make."""
+
+    image: str
+    cmd: tuple[str, ...]
+    user: str
+    labels: dict[str, str]
+    host_config: HostSpec
+    network_disabled: bool
+    hostname: str = "sandbox"
+    entrypoint: tuple[str, ...] = ()
+
+
+class _Created(msgspec.Struct):
+    id: str = msgspec.field(name="Id")
+
+
+class _ExecState(msgspec.Struct, rename="pascal"):
+    exit_code: int | None = None
+
+
+class _ListedContainer(msgspec.Struct, rename="pascal"):
+    names: list[str]
+    labels: dict[str, str]
+
+
+class _ApiProblem(msgspec.Struct):
+    message: str = ""
+
+
+class DockerApi:
+    """A client of one daemon. Every call raises SandboxError when the daemon is away or refuses."""
+
+    def __init__(self, daemon: Path) -> None:
+        self._socket = daemon
+        self._client: httpx2.AsyncClient | None = None
+
+    async def create(self, spec: ContainerSpec) -> str:
+        """Make a container and start it; its name. Cancelled or refused, it leaves none."""
+        name = f"shoal-{secrets.token_hex(8)}"
         try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    await future
+            await self._call("POST", f"/containers/create?name={name}", spec)
+            await self._call("POST", f"/containers/{name}/start")
+        except BaseException:
+            await self.remove(name)
+            raise
+        return name
+
+    async def remove(self, container: str) -> None:
+        """Kill and remove a container; one that is gone already is fine."""
+        await self._call("DELETE", f"/containers/{container}?force=true&v=true", missing_ok=True)
+
+    async def owned(self) -> list[tuple[str, str]]:
+        """The containers that any Shoal on this machine has made: name and owner."""
+        answer = await self._call("GET", f'/containers/json?all=true&filters={{"label":["{OWNER_LABEL}"]}}')
+        listed = msgspec.json.decode(answer, type=list[_ListedContainer])
+        return [(found.names[0].removeprefix("/"), found.labels[OWNER_LABEL]) for found in listed]
+
+    async def prepare(self, container: str, spec: ExecSpec) -> str:
+        """Make a process ready to be started; its id."""
+        answer = await self._call("POST", f"/containers/{container}/exec", spec)
+        return msgspec.json.decode(answer, type=_Created).id
+
+    async def exit_code(self, process: str) -> int | None:
+        """The exit code of a process that has ended."""
+        return msgspec.json.decode(await self._call("GET", f"/exec/{process}/json"), type=_ExecState).exit_code
+
+    @asynccontextmanager
+    async def start(self, process: str) -> AsyncGenerator["AsyncGenerator[tuple[int, bytes]]"]:
+        """Start a prepared process: its output in pieces, stream 1 (output) or 2 (errors), until all have closed it."""
+        import httpx2
+
+        request = self._http().build_request("POST", f"/exec/{process}/start", json={"Detach": False, "Tty": False})
+        try:
+            response = await self._http().send(request, stream=True)
+            try:
+                if response.status_code >= 400:
+                    raise _refused(response.status_code, await response.aread())
+                yield _frames(response)
+            finally:
+                await response.aclose()
+        except httpx2.HTTPError as error:
+            raise self._away(error) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: msgspec.Struct | Mapping[str, str] | None = None,
+        *,
+        missing_ok: bool = False,
+    ) -> bytes:
+        import httpx2
+
+        content = b"" if body is None else msgspec.json.encode(body)
+        try:
+            headers = {"Content-Type": "application/json"}
+            response = await self._http().request(method, path, content=content, headers=headers, timeout=CALL_SECONDS)
+        except httpx2.HTTPError as error:
+            raise self._away(error) from error
+        if response.status_code >= 400 and not (missing_ok and response.status_code in (404, 409)):
+            raise _refused(response.status_code, response.content)
+        return response.content
+
+    def _http(self) -> "httpx2.AsyncClient":
+        if self._client is None:
+            import httpx2
+
+            transport = httpx2.AsyncHTTPTransport(uds=str(self._socket))
+            self._client = httpx2.AsyncClient(transport=transport, base_url="http://docker", timeout=None)
+        return self._client
+
+    def _away(self, error: Exception) -> SandboxError:
+        return SandboxError(
+            f"The Docker daemon at {self._socket} does not answer ({type(error).__name__}: {error}). Is it running?"
+        )
+
+
+def _refused(status: int, content: bytes) -> SandboxError:
+    try:
+        message = msgspec.json.decode(content, type=_ApiProblem).message
+    except msgspec.MsgspecError:
+        message = content.decode(errors="replace")[:200]
+    return SandboxError(f"Docker refused ({status}): {message}")
+
+
+async def _frames(response: "httpx2.Response") -> AsyncGenerator[tuple[int, bytes]]:
+    """The pieces of an attached stream: a header of 8 bytes (stream, three zeros, length), then the piece."""
+    held = bytearray()
+    async for chunk in response.aiter_raw():
+        held += chunk
+        while len(held) >= _HEADER_BYTES:
+            end = _HEADER_BYTES + int.from_bytes(held[4:_HEADER_BYTES], "big")
+            if len(held) < end:
+                break
+            yield held[0], bytes(held[_HEADER_BYTES:end])
+            del held[:end]

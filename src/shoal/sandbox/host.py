@@ -1,18 +1,46 @@
-"""Runs commands on the host itself, with no isolation: everything this user may do, a command may do."""
+"""Runs commands on the host itself, with no isolation, or under macOS `sandbox-exec`; both use the host's own paths."""
 
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.sandbox.limits import CommandLimits, limits_for, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
+from shoal.sandbox.proxy import Network
+
+_READABLE = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/System",
+    "/Library",
+    "/opt/homebrew",
+    "/private/etc",
+    "/private/var/db/timezone",
+)
+_BASE = """(version 1)
+(deny default)
+(allow process-fork)
+(allow process-exec)
+(allow signal (target same-sandbox))
+(allow sysctl-read)
+(allow mach-lookup (global-name "com.apple.system.opendirectoryd.libinfo"))
+(allow file-read-metadata)
+(allow file-read* file-write-data (literal "/dev/null") (literal "/dev/zero") (literal "/dev/tty"))
+(allow file-read* (literal "/") (literal "/dev/random") (literal "/dev/urandom"))
+"""
 
 
 class HostSandbox:
-    """A `Sandbox` that bounds time and output only; with it every command is asked for."""
+    """A `Sandbox` that bounds time and output only: a command may do everything this user may do, so every one is asked
+    for."""
 
     name = "host"
     isolated = False
@@ -21,7 +49,12 @@ class HostSandbox:
         self._shell = shutil.which("bash")
         tie = shutil.which("setpriv") if sys.platform == "linux" else None
         self._tie = (tie, "--pdeathsig", "KILL", "--") if tie else ()
-        self._env = tuple(_inherited().items())
+        self._env = (
+            ("PATH", os.environ.get("PATH") or os.defpath),
+            ("HOME", os.environ.get("HOME") or "/"),
+            ("LANG", os.environ.get("LANG") or "C.UTF-8"),
+            ("TERM", "dumb"),
+        )
 
     async def run(self, command: Command) -> CommandResult:
         """Run it with the user's own rights in `command.cwd`. Raises SandboxError when it cannot be started."""
@@ -41,18 +74,78 @@ class HostSandbox:
         )
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """The path itself: commands see the host's names."""
         return str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """The path itself."""
         return Path(path)
 
     async def close(self) -> None:
-        """Nothing is held between commands."""
+        pass
 
 
-def _inherited() -> dict[str, str]:
-    home = os.environ.get("HOME") or "/"
-    path = os.environ.get("PATH") or os.defpath
-    return {"PATH": path, "HOME": home, "LANG": os.environ.get("LANG") or "C.UTF-8", "TERM": "dumb"}
+class SeatbeltSandbox:
+    """A `Sandbox` by macOS's own profiles. Written from their documentation and by review only: never run by a test.
+
+    The profile denies everything, then allows reading the system's programs and libraries, reading the mounts, writing
+    the writable ones and a temporary directory, and the network only when it is on; a list of hosts is refused. There
+    is no process namespace, so the command's processes are found as on the host.
+    """
+
+    name = "seatbelt"
+    isolated = True
+
+    def __init__(self, limits: CommandLimits | None = None, network: Network = "off") -> None:
+        # macOS counts all of a user's processes, and does not bound private memory.
+        self._limits = msgspec.structs.replace(limits or CommandLimits(), processes_max=0, memory_bytes_max=0)
+        self._network: Network = network
+        self._program = shutil.which("sandbox-exec") or ""
+
+    async def run(self, command: Command) -> CommandResult:
+        """Run it. Raises SandboxError when the sandbox cannot be set up."""
+        if not self._program:
+            raise SandboxError("sandbox-exec is not here: this sandbox is for macOS. Choose another one.")
+        if isinstance(self._network, tuple):
+            raise SandboxError("The macOS sandbox cannot allow single hosts. Set sandbox.network to off or on.")
+        with tempfile.TemporaryDirectory(prefix="shoal-") as temporary:
+            own = Mount(Path(temporary).resolve(), temporary, writable=True)
+            text = seatbelt_profile((*command.mounts, own), open_network=self._network == "on")
+            environment = {"PATH": "/opt/homebrew/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "dumb"}
+            environment |= {"HOME": str(command.cwd), "TMPDIR": temporary, **dict(command.env)}
+            limits = ulimit_line(limits_for(command, self._limits))
+            argv = (self._program, "-p", text, "/bin/bash", "-c", limits + command.text)
+            return await run_process(
+                Spawn(
+                    argv,
+                    str(command.cwd),
+                    tuple(environment.items()),
+                    command.timeout_seconds,
+                    command.output_bytes_max,
+                    command.watch,
+                )
+            )
+
+    def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
+        return str(path)
+
+    def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
+        return Path(path)
+
+    async def close(self) -> None:
+        pass
+
+
+def seatbelt_profile(mounts: Sequence[Mount], *, open_network: bool) -> str:
+    """The profile's text: the base, what can be read, what can be written, and the network."""
+    readable = [*_READABLE, *(str(mount.host) for mount in mounts)]
+    writable = [str(mount.host) for mount in mounts if mount.writable]
+    lines = [_BASE, *(f"(allow file-read* (subpath {_quoted(path)}))" for path in readable)]
+    lines += [f"(allow file-write* (subpath {_quoted(path)}))" for path in writable]
+    if open_network:
+        lines.append("(allow network*)")
+    return "\n".join(lines)
+
+
+def _quoted(path: str) -> str:
+    if any(ord(character) < 32 for character in path):
+        raise SandboxError(f"The path {path!r} has control characters, which a macOS sandbox profile cannot name.")
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -9,38 +9,52 @@ How the end of a command is known, without looking through the process table in 
 
 The child sees only the environment it is given and its mark: never this process's. Where this process dies, the mark
 is what the next one finds its commands by.
+
+A process belongs to a command when it is the command's first process or descends from it, is in its session or
+process group, carries the command's mark in its environment or as the name of an open file, or holds the pipe that the
+command's processes inherit (these survive `setsid` and a double fork). On the host a program bent on staying can undo
+all of them; in an isolating sandbox it cannot leave its process namespace.
 """
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
-from functools import partial
-from typing import TypeVar
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from shoal.domain.agents import OUTPUT_BYTES_PER_SECOND, Watch
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import CommandResult
-from shoal.domain.processes import OUTPUT_BYTES_PER_SECOND, Watch
-from shoal.sandbox.found import new_mark
-from shoal.sandbox.tree import MARK, Tree, kill_tree, marking_file
 
 LINGER_SECONDS = 0.25
 """How long children may write after the first process has ended, before they are killed."""
-
 READ_BYTES = 65_536
 PAUSE_SECONDS = 0.1
 """How long the output of a watched command is left unread when it comes too fast."""
+MARK = "SHOAL_COMMAND"
+"""The environment variable that marks a command's processes, and the beginning of the marking file's name."""
+ROUNDS_MAX = 200
+ROUND_SECONDS = 0.005
+_DEAD = ("Z", "X")
+_WRITE_ONLY = 0o300  # how /proc shows a descriptor open for writing; the reading end is this process's own
+_numbers = itertools.count(1)
 _Result = TypeVar("_Result")
+
+# ---- running one ----
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """What to start: the argument vector, its working directory on the host, all of its environment, the numbers of
-    open files that it gets besides, and the thread that starts it, if not the caller's. It may not outlive that."""
+    """What to start: the argument vector, the working directory on the host, the whole environment, open files to pass
+    on, and the thread that starts it if it is not the caller's (which the process must not outlive)."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -58,7 +72,7 @@ async def run_process(spawn: Spawn) -> CommandResult:
     The exit code is 128 + N after signal N, and None when it was killed because time was up.
     Raises SandboxError when it cannot be started.
     """
-    running = _Running(spawn)
+    running = _RunningProcess(spawn)
     timed_out = False
     limit = asyncio.timeout(spawn.timeout_seconds)
     try:
@@ -73,7 +87,7 @@ async def run_process(spawn: Spawn) -> CommandResult:
     return running.ended(timed_out)
 
 
-class _Stream:
+class _OutputPipe:
     """One pipe from the child: keeps the first `bytes_max` bytes and swallows the rest, or hands all to a watch."""
 
     __slots__ = ("_budget", "_loop", "_room", "_watch", "chunks", "cut", "fd", "open")
@@ -109,17 +123,18 @@ class _Stream:
             self.chunks.append(data)
         return True
 
-    def rest(self, take: Callable[["_Stream"], None]) -> None:
+    def rest(self, take: Callable[["_OutputPipe"], None]) -> None:
         """After a read: when a watched command writes too fast, let it wait for a moment, then go on with `take`."""
         now = self._loop.time()
         self._budget = max(self._budget, now) + READ_BYTES / OUTPUT_BYTES_PER_SECOND
         if self._watch is not None and self.open and self._budget - now > PAUSE_SECONDS:
             self._loop.remove_reader(self.fd)
-            self._loop.call_later(PAUSE_SECONDS, self._resume, take)
 
-    def _resume(self, take: Callable[["_Stream"], None]) -> None:
-        if self.open:
-            self._loop.add_reader(self.fd, take, self)
+            def resume() -> None:
+                if self.open:
+                    self._loop.add_reader(self.fd, take, self)
+
+            self._loop.call_later(PAUSE_SECONDS, resume)
 
     def stop(self) -> None:
         """Read no more."""
@@ -128,8 +143,8 @@ class _Stream:
             self._loop.remove_reader(self.fd)
 
 
-class _Running:
-    """A started process, its pipes, and the promise to leave nothing of it."""
+class _RunningProcess:
+    """A started process and its pipes; `close` leaves nothing of it."""
 
     def __init__(self, spawn: Spawn) -> None:
         self._loop = asyncio.get_running_loop()
@@ -150,13 +165,13 @@ class _Running:
     def _start(self, spawn: Spawn, stack: ExitStack) -> subprocess.Popen[bytes]:
         with ExitStack() as child_ends:
             write_ends: list[int] = []
-            self._streams: list[_Stream] = []
+            self._streams: list[_OutputPipe] = []
             for _ in range(3):
                 read_end, write_end = os.pipe()
                 stack.callback(os.close, read_end)
                 child_ends.callback(os.close, write_end)
                 write_ends.append(write_end)
-                self._streams.append(_Stream(read_end, spawn.output_bytes_max, self._loop, spawn.watch))
+                self._streams.append(_OutputPipe(read_end, spawn.output_bytes_max, self._loop, spawn.watch))
             self._out, self._err, self._live = self._streams
             if (marking := marking_file(self._mark)) is not None:
                 child_ends.callback(os.close, marking)
@@ -173,33 +188,30 @@ class _Running:
                 start_new_session=True,
             )
             process = start() if spawn.starter is None else spawn.starter.submit(start).result()
+        if not hasattr(os, "pidfd_open"):
+            waiting = self._loop.run_in_executor(None, process.wait)
+            waiting.add_done_callback(lambda _: self._on_exit())
+            return process
         try:
-            self._watch_exit(process, stack)
+            pidfd = os.pidfd_open(process.pid)
+            stack.callback(os.close, pidfd)
+            stack.callback(self._loop.remove_reader, pidfd)
+            self._loop.add_reader(pidfd, self._on_exit, pidfd)
         except OSError:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
         return process
 
-    def _watch_exit(self, process: subprocess.Popen[bytes], stack: ExitStack) -> None:
-        if not hasattr(os, "pidfd_open"):
-            waiting = self._loop.run_in_executor(None, process.wait)
-            waiting.add_done_callback(lambda _: self._on_exit())
-            return
-        pidfd = os.pidfd_open(process.pid)
-        stack.callback(os.close, pidfd)
-        stack.callback(self._loop.remove_reader, pidfd)
-        self._loop.add_reader(pidfd, self._on_exit, pidfd)
-
     def _on_exit(self, pidfd: int = -1) -> None:
-        """The first process has ended. Its descriptor stays readable from then on: watched further, the loop would spin
+        """The first process has ended. Its descriptor stays readable: if it were still watched, the loop would spin
         until the last pipe is closed."""
         if pidfd >= 0:
             self._loop.remove_reader(pidfd)
         if not self._exited.done():
             self._exited.set_result(None)
 
-    def _take(self, stream: _Stream) -> None:
+    def _take(self, stream: _OutputPipe) -> None:
         if stream.take():
             stream.rest(self._take)
         if not self._anybody_left() and not self._quiet.done():
@@ -221,7 +233,7 @@ class _Running:
             if self._anybody_left() or not self._exited.done():
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
-                await _to_the_end(self._kill)
+                await to_the_end(self._loop.run_in_executor(None, self._kill))
         finally:
             for stream in self._streams:
                 while stream.open and stream.take():
@@ -231,7 +243,7 @@ class _Running:
             self._closing.close()
 
     def _kill(self) -> None:
-        kill_tree(Tree(self._process.pid, self._mark, os.fstat(self._live.fd).st_ino))
+        kill_tree(ProcessTree(self._process.pid, self._mark, os.fstat(self._live.fd).st_ino))
         self._process.wait()
 
     def ended(self, timed_out: bool) -> CommandResult:
@@ -247,9 +259,8 @@ class _Running:
         )
 
 
-async def _to_the_end(work: Callable[[], _Result]) -> _Result:
-    """Run blocking `work` in a thread and wait for it even when cancelled; the cancellation is raised afterwards."""
-    future = asyncio.get_running_loop().run_in_executor(None, work)
+async def to_the_end(future: "asyncio.Future[_Result]") -> _Result:
+    """Wait for it even when cancelled meanwhile; the cancellation is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -258,4 +269,227 @@ async def _to_the_end(work: Callable[[], _Result]) -> _Result:
             cancelled = error
     if cancelled is not None:
         raise cancelled
-    return future.result()
+    return await future
+
+
+# ---- finding and killing all of it ----
+
+
+class ProcessTree(NamedTuple):
+    """What a command's processes are known by: the first one's number, the mark, and the inherited pipe (its inode)."""
+
+    root: int
+    mark: str
+    pipe: int
+
+
+class ProcessEntry(NamedTuple):
+    """A line of the process table."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    state: str
+
+
+def kill_tree(tree: ProcessTree) -> bool:
+    """Kill every process that belongs to the command, until none is left.
+
+    `root` must not have been waited for yet, so that its number is not somebody else's. Blocks for a few milliseconds
+    (at most about ROUNDS_MAX times ROUND_SECONDS); returns whether all are gone.
+    """
+    for _ in range(ROUNDS_MAX):
+        victims = find_tree(tree)
+        if not victims:
+            return True
+        _kill(victims)
+        time.sleep(ROUND_SECONDS)
+    return False
+
+
+def find_tree(tree: ProcessTree) -> set[int]:
+    """The numbers of the command's living processes."""
+    table = list(_table())
+    found, me = {tree.root}, os.getpid()
+    while True:
+        found = _descendants(found, table)
+        strangers = [entry.pid for entry in table if entry.pid not in found | {me} and entry.state not in _DEAD]
+        known = {pid for pid in strangers if tree.mark in _marks(pid)}
+        known |= {pid for pid in strangers if f"pipe:[{tree.pipe}]" in _files(pid, only_written=True)}
+        if not known:
+            return found & _living(table)
+        found |= known
+
+
+def kill_marked(is_wanted: Callable[[str], bool]) -> int:
+    """Kill every process with a wanted mark and what descends from it, until none is left; returns how many there were.
+
+    This process and what it has its own marks from are spared. Reads the whole process table at least once.
+    """
+    killed, me = set[int](), os.getpid()
+    spared = _marks(me)
+    for _ in range(ROUNDS_MAX):
+        table = list(_table())
+        marked = {pid for pid in _living(table) - {me} if any(map(is_wanted, _marks(pid) - spared))}
+        victims = _descendants(marked, table) & _living(table) - {me}
+        if not victims:
+            break
+        _kill(victims)
+        killed |= victims
+        time.sleep(ROUND_SECONDS)
+    return len(killed)
+
+
+def marking_file(mark: str) -> int | None:
+    """An empty file in memory, named by the mark, for a command's processes to inherit: it stays when they clear their
+    environment. None where there are none."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    import fcntl
+
+    file = os.memfd_create(f"{MARK}={mark}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+    return file
+
+
+def _descendants(roots: set[int], table: Sequence[ProcessEntry]) -> set[int]:
+    """These, their children's children, and whoever shares a session or process group that one of them leads."""
+    found = set(roots)
+    while more := {entry.pid for entry in table if {entry.parent, entry.group, entry.session} & found} - found:
+        found |= more
+    return found
+
+
+def _living(table: Sequence[ProcessEntry]) -> set[int]:
+    return {entry.pid for entry in table if entry.state not in _DEAD}
+
+
+def _kill(pids: Iterable[int]) -> None:
+    """Stop all before killing any, so that none continues because what it waited for has ended."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def _table() -> Iterator[ProcessEntry]:
+    if not Path("/proc/self/stat").exists():
+        import psutil
+
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                state = "Z" if process.status() == psutil.STATUS_ZOMBIE else "R"
+                group, session = os.getpgid(process.pid), os.getsid(process.pid)
+                yield ProcessEntry(process.pid, process.ppid(), group, session, state)
+        return
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (line := _read(f"/proc/{name}/stat")):
+            fields = line[line.rindex(b")") + 2 :].split(maxsplit=4)
+            yield ProcessEntry(int(name), int(fields[1]), int(fields[2]), int(fields[3]), fields[0].decode())
+
+
+def _marks(pid: int) -> set[str]:
+    """The marks in a process's environment and among its open files; none where they cannot be read."""
+    if not Path("/proc/self/environ").exists():
+        import psutil
+
+        try:
+            return {psutil.Process(pid).environ()[MARK]}
+        except (psutil.Error, OSError, KeyError):
+            return set()
+    name = f"{MARK}="
+    words = [os.fsdecode(word) for word in _read(f"/proc/{pid}/environ").split(b"\0")]
+    words += [file.removeprefix("/memfd:").removesuffix(" (deleted)") for file in _files(pid)]
+    return {word.removeprefix(name) for word in words if word.startswith(name)}
+
+
+def _files(pid: int, *, only_written: bool = False) -> Iterator[str]:
+    folder = f"/proc/{pid}/fd"
+    try:
+        for name in os.listdir(folder):
+            if not only_written or os.lstat(f"{folder}/{name}").st_mode & 0o700 == _WRITE_ONLY:
+                yield os.readlink(f"{folder}/{name}")
+    except OSError:
+        return  # it ended meanwhile, is another user's, or there is no /proc
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""  # it ended meanwhile, or is another user's
+
+
+# ---- knowing processes again ----
+
+
+def identity_of(pid: int) -> str:
+    """`PID START BOOT` of a running process, since numbers are used again; empty for one that is not there.
+
+    `BOOT` is `-` where `START` is no time since then.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return ""
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            return "" if process.status() == psutil.STATUS_ZOMBIE else f"{pid} {process.create_time():.3f} -"
+        except psutil.Error:
+            return ""
+    return "" if fields[0] in (b"Z", b"X") else f"{pid} {fields[19].decode()} {boot}"
+
+
+def is_alive(identity: str) -> bool:
+    """Whether the process of that identity still runs."""
+    pid = identity.partition(" ")[0]
+    return pid.isdigit() and identity_of(int(pid)) == identity
+
+
+def kill_leftovers(identity: str) -> None:
+    """Kill what is left of a command whose server died: its session, and whatever carries a dead server's mark.
+
+    Blocks for a moment; reads the process table once.
+    """
+    if is_alive(identity):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(int(identity.partition(" ")[0]), signal.SIGKILL)
+    kill_orphans()
+
+
+def new_mark() -> str:
+    """A mark for a command of this process: `NAMESPACE PID START BOOT/NUMBER`."""
+    return f"{_namespace()} {_own_identity(os.getpid())}/{next(_numbers)}"
+
+
+def is_orphaned(mark: str) -> bool:
+    """Whether a command with this mark was started by a process that has died.
+
+    False for those of other process namespaces, whose numbers mean nothing here.
+    """
+    namespace, _, identity = mark.partition("/")[0].partition(" ")
+    return bool(identity) and namespace == _namespace() and not is_alive(identity)
+
+
+def kill_orphans() -> int:
+    """Kill what the commands of servers that have died have left running; returns how many processes that were.
+
+    Blocks for as long as it takes to read the process table.
+    """
+    return kill_marked(is_orphaned)
+
+
+_own_identity = cache(identity_of)  # keyed by number, since a forked process has another one
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "-"

@@ -37,11 +37,11 @@ CHUNK_BYTES = 65_536
 _WEB_PORTS = (80, 443)
 
 
-class Refused(Exception):
+class ProxyRefusal(Exception):
     """A request that the proxy does not carry, with the status line to answer."""
 
 
-class Target(NamedTuple):
+class ProxyTarget(NamedTuple):
     """Where a request wants to go, and what to send there first."""
 
     host: str
@@ -56,7 +56,12 @@ class AllowedHosts:
         self._exact: dict[str, tuple[int, ...]] = {}
         self._below: dict[str, tuple[int, ...]] = {}
         for entry in entries:
-            host, ports = _entry(entry)
+            text = entry.strip().lower()
+            host, colon, port = text.rpartition(":")
+            if colon and port.isdigit() and (":" not in host or host.startswith("[")):
+                host, ports = host.strip("[]"), (int(port),)
+            else:
+                host, ports = text.strip("[]").rstrip("."), _WEB_PORTS
             table = self._below if host.startswith("*.") else self._exact
             key = host.removeprefix("*")
             table[key] = (*table.get(key, ()), *ports)
@@ -67,13 +72,6 @@ class AllowedHosts:
         if port in self._exact.get(name, ()):
             return True
         return any(name.endswith(below) and port in ports for below, ports in self._below.items())
-
-
-def _entry(entry: str) -> tuple[str, tuple[int, ...]]:
-    host, colon, port = entry.strip().lower().rpartition(":")
-    if colon and port.isdigit() and (":" not in host or host.startswith("[")):
-        return host.strip("[]"), (int(port),)
-    return entry.strip().lower().strip("[]").rstrip("."), _WEB_PORTS
 
 
 class ProxiedNetwork:
@@ -126,11 +124,16 @@ class ProxiedNetwork:
         self._writers.add(writer)
         try:
             if self._serving > CONNECTIONS_MAX:
-                raise Refused("503 Too Many Connections")
+                raise ProxyRefusal("503 Too Many Connections")
             await self._carry(reader, writer)
-        except Refused as refused:
+        except ProxyRefusal as refused:
             with suppress(OSError, TimeoutError):
-                await _refuse(reader, writer, refused)
+                writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
+                writer.write_eof()
+                # Whoever still sends a body gets to read it: the connection stays until all of that has come.
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while await reader.read(CHUNK_BYTES):
+                        pass
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # either end went away
         finally:
@@ -145,9 +148,9 @@ class ProxiedNetwork:
             try:
                 target = parse_request(await reader.readuntil(b"\r\n\r\n"))
             except asyncio.LimitOverrunError as error:
-                raise Refused("431 Request Header Fields Too Large") from error
+                raise ProxyRefusal("431 Request Header Fields Too Large") from error
         if not self._allowed.allows(target.host, target.port):
-            raise Refused(f"403 {target.host}:{target.port} is not among the hosts allowed to this sandbox")
+            raise ProxyRefusal(f"403 {target.host}:{target.port} is not among the hosts allowed to this sandbox")
         far_reader, far_writer = await _connect(target)
         self._writers.add(far_writer)
         try:
@@ -161,8 +164,8 @@ class ProxiedNetwork:
             far_writer.close()
 
 
-def parse_request(head: bytes) -> Target:
-    """Read a proxy request's head. Raises Refused for what is neither `CONNECT` nor an absolute `http://` address.
+def parse_request(head: bytes) -> ProxyTarget:
+    """Read a proxy request's head. Raises ProxyRefusal for what is neither `CONNECT` nor an absolute `http://` address.
 
     A plain request is rewritten for the server: path only, the host of the address, and no further request after it.
     """
@@ -173,30 +176,30 @@ def parse_request(head: bytes) -> Target:
         parts = urlsplit(f"//{address}" if method == "CONNECT" else address)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise Refused("400 Bad Address") from error
+        raise ProxyRefusal("400 Bad Address") from error
     if method == "CONNECT" and host and port:
-        return Target(host, port, b"")
+        return ProxyTarget(host, port, b"")
     if parts.scheme != "http" or not host:
-        raise Refused("400 Only CONNECT and http:// requests are carried")
+        raise ProxyRefusal("400 Only CONNECT and http:// requests are carried")
     dropped = ("host:", "connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
     kept = [line for line in rest.split("\r\n") if line and not line.lower().startswith(dropped)]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close", *kept]
-    return Target(host, port or 80, ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+    return ProxyTarget(host, port or 80, ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
 
 
-async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the first address of the host that may be reached. Raises Refused."""
+async def _connect(target: ProxyTarget) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first address of the host that may be reached. Raises ProxyRefusal."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             loop = asyncio.get_running_loop()
             found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
             addresses = [str(entry[4][0]) for entry in found if _may_reach(target.host, str(entry[4][0]))]
             if not addresses:
-                raise Refused(f"403 {target.host} leads to a private address")
+                raise ProxyRefusal(f"403 {target.host} leads to a private address")
             return await asyncio.open_connection(addresses[0], target.port)
     except (OSError, TimeoutError, UnicodeError) as error:
-        raise Refused(f"502 {target.host} cannot be reached") from error
+        raise ProxyRefusal(f"502 {target.host} cannot be reached") from error
 
 
 def _may_reach(host: str, address: str) -> bool:
@@ -206,15 +209,6 @@ def _may_reach(host: str, address: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host) == found
     return (mapped or found).is_global and not found.is_multicast
-
-
-async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: Refused) -> None:
-    """Say why; who still sends a body reads it, as the connection stays until that has come, or LINGER_SECONDS."""
-    writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
-    writer.write_eof()
-    async with asyncio.timeout(LINGER_SECONDS):
-        while await reader.read(CHUNK_BYTES):
-            pass
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

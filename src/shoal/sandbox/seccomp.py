@@ -171,7 +171,10 @@ def _section(architecture: str) -> bytes:
     body += _if(_ABOVE, LAST_CALL, _fail(errno.ENOSYS))
     for name, number in numbers.items():
         if name not in _BY_ARGUMENT:
-            body += _if(_EQUAL, number, _fail(_error_of(name)))
+            error = errno.ENOSYS if name in _UNKNOWN else errno.EPERM
+            if name == "fallocate":
+                error = errno.EOPNOTSUPP  # the C library writes instead
+            body += _if(_EQUAL, number, _fail(error))
     families = _code(_LOAD, _FIRST_ARGUMENT) + _only(tuple(FAMILIES.values()), errno.EAFNOSUPPORT)
     personalities = _code(_LOAD, _FIRST_ARGUMENT) + _only(PERSONALITIES, errno.EPERM)
     controls = _code(_LOAD, _SECOND_ARGUMENT) + _code(_AND, 0xFFFF)
@@ -187,12 +190,6 @@ def _section(architecture: str) -> bytes:
     ):
         body += _if(_EQUAL, numbers[name], then)
     return body + allow
-
-
-def _error_of(name: str) -> int:
-    if name == "fallocate":
-        return errno.EOPNOTSUPP  # the C library writes instead
-    return errno.ENOSYS if name in _UNKNOWN else errno.EPERM
 
 
 def _only(values: Sequence[int], error: int) -> bytes:

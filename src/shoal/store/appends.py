@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from shoal.domain.audit import GENESIS, canonical_entry, entry_hash
 from shoal.domain.clock import to_micros
-from shoal.domain.errors import NotFound
+from shoal.domain.errors import NotFound, StoreCorrupt
 from shoal.domain.events import (
     AssistantSaid,
     Cleared,
@@ -15,12 +14,13 @@ from shoal.domain.events import (
     Steered,
     ToolFinished,
     UserSaid,
+    decode_data,
     encode_data,
 )
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.records import AuditEntry, Committed, NewPost
-from shoal.store import rows as convert
-from shoal.store.script import Batch, Query, Script, Value, number, query, text
+from shoal.domain.records import GENESIS, AuditEntry, Committed, NewPost, canonical_entry, entry_hash
+from shoal.domain.untrusted import UNREADABLE
+from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, query, text, time
 
 TITLE_CHARS_MAX = 80
 
@@ -28,6 +28,21 @@ TITLE_CHARS_MAX = 80
 def title_of(said: str) -> str:
     """What lists call a thread that began with this."""
     return " ".join(said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
+
+
+def platform_of(thread: str) -> str:
+    """The platform of a thread or a channel."""
+    return thread.split(":", 1)[0]
+
+
+def event(thread: ThreadId, row: Row) -> Event:
+    """`seq, turn, type, at, data`. Raises StoreCorrupt for one that cannot be read."""
+    seq, turn, kind, at, body = row
+    try:
+        data = decode_data(text(kind), text(body))
+    except (*UNREADABLE, KeyError) as error:
+        raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {error}. Restore a backup.") from error
+    return Event(number(seq), thread, TurnId(text(turn)), time(at), data)
 
 
 def append(
@@ -48,7 +63,17 @@ def append(
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
     for data in events:
         if isinstance(data, ToolFinished) and data.artifact:
-            yield from _insert_artifact(thread, turn, data, now)
+            yield from query(
+                "artifact_insert",
+                thread=thread,
+                digest=data.artifact,
+                tool=data.name,
+                size_bytes=data.artifact_bytes,
+                turn=turn,
+                call_id=data.call_id,
+                tainted_by=data.tainted_by,
+                now=now,
+            )
     params = {"thread": thread, "count": len(events), "turn": turn, "now": now, "datas": datas, **where}
     windows = any(isinstance(data, Cleared | Compacted) for data in events)
     asked = Query(reserve, {**params, "types": [data.type for data in events]})
@@ -67,20 +92,6 @@ def append(
     return Committed(tuple(stored), aborting=bool(found[0][1]))
 
 
-def _insert_artifact(thread: ThreadId, turn: TurnId, result: ToolFinished, now: int) -> Script[None]:
-    yield from query(
-        "artifact_insert",
-        thread=thread,
-        digest=result.artifact,
-        tool=result.name,
-        size_bytes=result.artifact_bytes,
-        turn=turn,
-        call_id=result.call_id,
-        tainted_by=result.tainted_by,
-        now=now,
-    )
-
-
 def append_outside(
     thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
 ) -> Script[tuple[Event, ...]]:
@@ -93,10 +104,9 @@ def append_outside(
 
 def put_post(post: NewPost, now: int) -> Script[bool]:
     """Enqueue a post; False when its id is known."""
-    platform = post.thread.split(":", 1)[0]
-    payload = convert.dump(post)
+    platform = platform_of(post.thread)
     rows = yield from query(
-        "outbox_insert", id=post.id, platform=platform, thread=post.thread, payload=payload, now=now
+        "outbox_insert", id=post.id, platform=platform, thread=post.thread, payload=dump(post), now=now
     )
     if rows:
         yield from query("due", what=platform)

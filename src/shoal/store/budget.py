@@ -1,123 +1,110 @@
-"""The budget's transactions: rows are locked in one order everywhere, so that workers never wait for each other."""
+"""What models cost, and what stands under the ceilings of that.
+
+Rows are locked in one order everywhere, so that workers never wait for each other.
+"""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.budget import Ceiling, Reservation, Reserved, Standing
-from shoal.domain.clock import Clock, to_micros
+from shoal.domain.clock import to_micros
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.records import Spend
-from shoal.store.rows import dump
-from shoal.store.script import Driver, Row, Script, number, query, text
+from shoal.domain.messages import Usage
+from shoal.domain.records import (
+    BudgetStatus,
+    Ceiling,
+    Reservation,
+    Reserved,
+    Spend,
+    UsageRow,
+)
+from shoal.store.driver import Row, Script, StorePart, dump, number, query, text, writes, writes_at
 
 LAPSED_MAX = 20
 """How many lapsed reservations one call gives back."""
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
-Key = tuple[str, str]
+BudgetKey = tuple[str, str]
 
 
-class BudgetView:
-    """Implements `domain.store.Budget`."""
+class BudgetStore(StorePart):
+    """What stands spent under the ceilings, over all workers."""
 
-    def __init__(self, driver: Driver, clock: Clock) -> None:
-        self._driver = driver
-        self._clock = clock
+    @writes_at
+    def reserve(self, at: datetime, wanted: Reservation) -> Script[Reserved]:
+        """Set a call's cost aside under all its ceilings, or under none when one would break, in one transaction."""
+        own = yield from query("reservation_take", id=wanted.id)
+        lapsed = yield from query("reservations_lapsed", now=to_micros(at), limit=LAPSED_MAX)
+        given: dict[BudgetKey, tuple[float, int]] = {}
+        for row in (*own, *lapsed):
+            for key in _keys.decode(text(row[0])):
+                usd, tokens = given.get(key, (0.0, 0))
+                given[key] = (usd - float(row[1] or 0.0), tokens - number(row[2]))
+        ceilings = {(one.scope, one.day): one for one in wanted.ceilings}
+        standings: list[BudgetStatus] = []
+        for key in sorted({*given, *ceilings}):
+            usd, tokens = given.get(key, (0.0, 0))
+            standing = yield from _add(key, usd, tokens, ceilings.get(key))
+            if key in ceilings:
+                standings.append(standing)
+        lifted = yield from query("setting_get", scope="budget", key="lifted")
+        blocked = next((one for one in standings if _breaks(one, wanted)), None)
+        if blocked is not None and not (lifted and lifted[0][0] == at.date().isoformat()):
+            return Reserved(tuple(standings), blocked)
+        after: list[BudgetStatus] = []
+        for key in sorted(ceilings):
+            standing = yield from _add(key, wanted.usd, wanted.tokens)
+            after.append(standing)
+        yield from query(
+            "reservation_insert",
+            id=wanted.id,
+            keys=dump(sorted(ceilings)),
+            usd=wanted.usd,
+            tokens=wanted.tokens,
+            expires_at=to_micros(wanted.expires_at),
+        )
+        return Reserved(tuple(after))
 
-    async def reserve(self, wanted: Reservation) -> Reserved:
-        """Set the call's cost aside, or say which ceiling it would break."""
-        return await self._driver.write(_reserve(wanted, self._clock.now()))
+    @writes
+    def release(self, reservation: str) -> Script[None]:
+        """Give a reservation back, unused; one that does not stand changes nothing."""
+        return _settle(reservation, 0.0, 0)
 
-    async def release(self, reservation: str) -> None:
-        """Give a reservation back, unused."""
-        await self._driver.write(settle(reservation, 0.0, 0))
-
-    async def standings(self, keys: Sequence[Key] = ()) -> list[Standing]:
-        """The given ceilings, or all of today and those that no day ends but turns'."""
-        rows = await self._driver.read(query("budget_all", day=_today(self._clock)))
-        found = [_standing(row) for row in rows]
+    async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
+        """Today's ceilings (and the total), or those of these (scope, day)."""
+        found = [_standing(row) for row in await self._read("budget_all", day=self._clock.now().date().isoformat())]
         return [one for one in found if not keys or (one.scope, one.day) in keys]
 
     async def lift(self) -> str:
-        """Let nothing be held up for the rest of the day (UTC), which is returned."""
-        today = _today(self._clock)
-        await self._driver.write(query("setting_put", scope="budget", key="lifted", value=today))
+        """Hold nothing up for the rest of the day (UTC), which is returned."""
+        today = self._clock.now().date().isoformat()
+        await self._write("setting_put", scope="budget", key="lifted", value=today)
         return today
 
 
-def _today(clock: Clock) -> str:
-    return clock.now().date().isoformat()
+class Ledger(StorePart):
+    """What models cost."""
 
+    @writes_at
+    def record(self, at: datetime, thread: ThreadId, turn: TurnId, spent: Spend) -> Script[None]:
+        """Record a call by itself and settle its reservation: one of no turn, or one whose answer was cut off."""
+        return spend(thread, turn, spent, at)
 
-def _standing(row: Row) -> Standing:
-    scope, day, usd, tokens, usd_max, tokens_max = row
-    return Standing(
-        text(scope), text(day), float(usd or 0.0), number(tokens), float(usd_max or 0.0), number(tokens_max)
-    )
-
-
-def _reserve(wanted: Reservation, at: datetime) -> Script[Reserved]:
-    own = yield from query("reservation_take", id=wanted.id)
-    lapsed = yield from query("reservations_lapsed", now=to_micros(at), limit=LAPSED_MAX)
-    given: dict[Key, tuple[float, int]] = {}
-    for row in (*own, *lapsed):
-        for key in _keys.decode(text(row[0])):
-            usd, tokens = given.get(key, (0.0, 0))
-            given[key] = (usd - float(row[1] or 0.0), tokens - number(row[2]))
-    ceilings = {(one.scope, one.day): one for one in wanted.ceilings}
-    standings: list[Standing] = []
-    for key in sorted({*given, *ceilings}):
-        usd, tokens = given.get(key, (0.0, 0))
-        standing = yield from _locked(key, usd, tokens, ceilings.get(key))
-        if key in ceilings:
-            standings.append(standing)
-    lifted = yield from query("setting_get", scope="budget", key="lifted")
-    blocked = next((one for one in standings if _breaks(one, wanted)), None)
-    if blocked is not None and not (lifted and lifted[0][0] == at.date().isoformat()):
-        return Reserved(tuple(standings), blocked)
-    after: dict[Key, Standing] = {}
-    for key in sorted(ceilings):
-        after[key] = yield from _locked(key, wanted.usd, wanted.tokens, None)
-    yield from query(
-        "reservation_insert",
-        id=wanted.id,
-        keys=dump(sorted(ceilings)),
-        usd=wanted.usd,
-        tokens=wanted.tokens,
-        expires_at=to_micros(wanted.expires_at),
-    )
-    return Reserved(tuple(after.values()))
-
-
-def _locked(key: Key, usd: float, tokens: int, ceiling: Ceiling | None) -> Script[Standing]:
-    """Add to a ceiling's row, making it if it is new; the row stays locked until the transaction ends."""
-    rows = yield from query(
-        "budget_add",
-        scope=key[0],
-        day=key[1],
-        usd=usd,
-        tokens=tokens,
-        usd_max=None if ceiling is None else ceiling.usd_max,
-        tokens_max=None if ceiling is None else ceiling.tokens_max,
-    )
-    return _standing(rows[0])
-
-
-def _breaks(standing: Standing, wanted: Reservation) -> bool:
-    too_dear = 0 < standing.usd_max < standing.usd + wanted.usd - 1e-9
-    return too_dear or 0 < standing.tokens_max < standing.tokens + wanted.tokens
-
-
-def settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
-    """Put what a call really used in the place of its reservation, or under these if that has lapsed."""
-    found = yield from query("reservation_take", id=reservation)
-    for one in () if found else sorted(ceilings):
-        yield from _locked((one.scope, one.day), usd, tokens, one)
-    for row in found:
-        for key in sorted(_keys.decode(text(row[0]))):
-            yield from _locked(key, usd - float(row[1] or 0.0), tokens - number(row[2]), None)
+    async def usage(self, days: int = 30) -> list[UsageRow]:
+        """Use by day, agent and model, newest first; `usd` is None when no call of the row had a price."""
+        since = (self._clock.now() - timedelta(days=days)).date().isoformat()
+        return [
+            UsageRow(
+                text(row[0]),
+                text(row[1]),
+                text(row[2]),
+                number(row[3]),
+                Usage(*(number(value) for value in row[4:9])),
+                float(row[9] or 0.0) if number(row[10]) else None,
+            )
+            for row in await self._read("spend_by_day", since=since)
+        ]
 
 
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
@@ -140,4 +127,40 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
         yield from query("spend_add", **call)
     if spent.reservation:
         tokens = usage.input_tokens + usage.output_tokens
-        yield from settle(spent.reservation, spent.usd or 0.0, tokens, spent.ceilings if is_new else ())
+        yield from _settle(spent.reservation, spent.usd or 0.0, tokens, spent.ceilings if is_new else ())
+
+
+def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
+    """Put what a call really used in the place of its reservation, or under these if that has lapsed."""
+    found = yield from query("reservation_take", id=reservation)
+    for one in () if found else sorted(ceilings):
+        yield from _add((one.scope, one.day), usd, tokens, one)
+    for row in found:
+        for key in sorted(_keys.decode(text(row[0]))):
+            yield from _add(key, usd - float(row[1] or 0.0), tokens - number(row[2]))
+
+
+def _add(key: BudgetKey, usd: float, tokens: int, ceiling: Ceiling | None = None) -> Script[BudgetStatus]:
+    """Add to a ceiling's row, making it if it is new; the row stays locked until the transaction ends."""
+    rows = yield from query(
+        "budget_add",
+        scope=key[0],
+        day=key[1],
+        usd=usd,
+        tokens=tokens,
+        usd_max=None if ceiling is None else ceiling.usd_max,
+        tokens_max=None if ceiling is None else ceiling.tokens_max,
+    )
+    return _standing(rows[0])
+
+
+def _breaks(standing: BudgetStatus, wanted: Reservation) -> bool:
+    too_dear = 0 < standing.usd_max < standing.usd + wanted.usd - 1e-9
+    return too_dear or 0 < standing.tokens_max < standing.tokens + wanted.tokens
+
+
+def _standing(row: Row) -> BudgetStatus:
+    scope, day, usd, tokens, usd_max, tokens_max = row
+    return BudgetStatus(
+        text(scope), text(day), float(usd or 0.0), number(tokens), float(usd_max or 0.0), number(tokens_max)
+    )

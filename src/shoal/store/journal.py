@@ -1,4 +1,4 @@
-"""The journal's transactions: leases, appends, and what becomes durable together with them."""
+"""The journal's transactions: leases, appends, and what becomes durable together with them; saved conversations."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.domain.cards import card_edit
-from shoal.domain.clock import Clock, from_micros, to_micros
+from shoal.domain.clock import to_micros
 from shoal.domain.errors import Conflict, StaleEpoch
 from shoal.domain.events import (
     ApprovalSettled,
@@ -26,39 +26,71 @@ from shoal.domain.permissions import NO_COVERAGE
 from shoal.domain.records import (
     Commit,
     Committed,
+    ContextWindow,
     Lease,
-    NewApproval,
     OutboxRow,
+    Snapshot,
     Step,
     StoredStep,
     ThreadInfo,
 )
-from shoal.store import rows as convert
-from shoal.store.appends import append, append_outside, chain, put_post
+from shoal.store.appends import append, append_outside, chain, event, platform_of, put_post
 from shoal.store.budget import spend
-from shoal.store.children import report
+from shoal.store.driver import (
+    Batch,
+    Query,
+    Row,
+    Script,
+    StorePart,
+    dump,
+    moment,
+    number,
+    query,
+    text,
+    time,
+    writes,
+    writes_at,
+)
+from shoal.store.inbox import inbound, prompt_of, report
 from shoal.store.outbox import put_claimed
-from shoal.store.script import Batch, Driver, Query, Row, Script, number, query, text
+from shoal.store.search import first_after
 from shoal.store.triggers import note_turn
 
 SEQ_END = 2**62
 TIME_END = 2**62
 
 
-class JournalView:
-    """Implements `domain.store.Journal` over either dialect."""
+class Journal(StorePart):
+    """The events of threads. Only the holder of the newest lease appends to a turn."""
 
-    def __init__(self, driver: Driver, clock: Clock) -> None:
-        self._driver = driver
-        self._clock = clock
-
-    async def lease(self, thread: ThreadId) -> Lease | None:
-        """Take the thread over by raising its epoch; None when it has nothing to do."""
-        return await self._driver.write(_lease(thread))
+    @writes
+    def lease(self, thread: ThreadId) -> Script[Lease | None]:
+        """Take the thread over by raising its epoch. None when it has no open turn and no prompt waits."""
+        yield from query("thread_lock", thread=thread)  # first, so that what is accepted in this moment is seen
+        asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers", "inbox_oldest")]
+        found, steers, waiting = yield Batch(asked, last=True)
+        if not found:
+            return None
+        epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting = found[0]
+        return Lease(
+            thread=thread,
+            epoch=number(epoch),
+            agent=text(agent),
+            last_seq=number(last_seq),
+            window_seq=number(window_seq),
+            open_turn=TurnId(text(open_turn)),
+            turn_seq=number(turn_seq),
+            steers=bool(open_turn) and any(row[1] == "steer" for row in steers),
+            aborting=bool(open_turn) and open_turn == aborting,
+            prompt=prompt_of(waiting[0][0]) if waiting else None,
+        )
 
     async def held(self, lease: Lease) -> Lease | None:
-        """The lease as it stands now, where a turn can be opened under it."""
-        found = await self._driver.read(query("thread_held", thread=lease.thread, epoch=lease.epoch))
+        """A lease as it stands now, where it is still the newest, no turn is open and a prompt is seen to wait.
+
+        Changes nothing and waits for nobody, so that None only says that a lease has to be taken.
+        """
+        found = await self._read("thread_held", thread=lease.thread, epoch=lease.epoch)
         if not found:
             return None
         agent, last_seq, window_seq, waiting = found[0]
@@ -71,119 +103,218 @@ class JournalView:
             open_turn=TurnId(""),
             turn_seq=lease.turn_seq,
             aborting=False,
-            prompt=convert.prompt(waiting),
+            prompt=prompt_of(waiting),
         )
 
-    async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit) -> Committed:
-        """Take the prompt and append the turn's first events."""
-        return await self._driver.write(_open_turn(lease, prompt, commit, self._clock.now()))
+    @writes_at
+    def open_turn(self, at: datetime, lease: Lease, prompt: Prompt, commit: Commit) -> Script[Committed]:
+        """Take the prompt out of the mailbox and append the turn's first events. Raises StaleEpoch."""
+        yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
+        if not (yield from query("inbox_take", platform=platform_of(lease.thread), key=prompt.key)):
+            raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
+        agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
+        yield from query("thread_open", thread=lease.thread, turn=commit.turn, agent=agent, now=to_micros(at))
+        return (yield from _write(lease, commit, at, last=True))
 
-    async def commit(self, lease: Lease, commit: Commit) -> Committed:
-        """Append events and all that belongs to them."""
-        return await self._driver.write(_commit(lease, commit, self._clock.now()))
+    @writes_at
+    def commit(self, at: datetime, lease: Lease, commit: Commit) -> Script[Committed]:
+        """Append events and all that belongs to them. Raises StaleEpoch."""
+        starts = commit.starts
+        if commit.void_approvals or starts is not None:
+            held = yield from _hold(lease)
+            is_free = not held.aborting and all(row[1] != "steer" for row in held.steers)
+            if starts is not None and is_free and held.last_seq == starts.last_seq:
+                events, audit = commit.events + starts.calls, commit.audit + starts.audit
+                commit = msgspec.structs.replace(commit, events=events, audit=audit)
+        else:
+            yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
+        return (yield from _write(lease, commit, at, last=True))
 
-    async def take_steers(self, lease: Lease, turn: TurnId) -> Committed:
-        """Append the waiting steers."""
-        return await self._driver.write(_take_steers(lease, turn, self._clock.now(), steers_only=True))
+    @writes_at
+    def take_steers(self, at: datetime, lease: Lease, turn: TurnId) -> Script[Committed]:
+        """Append the waiting steers as `steered` events; empty when there are none. Raises StaleEpoch."""
+        return _take_steers(lease, turn, at, steers_only=True)
 
-    async def finish_turn(self, lease: Lease, commit: Commit) -> Committed:
-        """Close the turn, unless somebody has more to say to it."""
-        return await self._driver.write(_finish_turn(lease, commit, self._clock.now()))
+    @writes_at
+    def finish_turn(self, at: datetime, lease: Lease, commit: Commit) -> Script[Committed]:
+        """Append the turn's last events and close it, unless a steer or follow-up waits: then those are appended
+        instead of `turn_finished`, and the turn goes on; or a person has stopped it: then only what was said is
+        appended. One that was aborted or failed closes in any case; open
+        approvals of the turn are cancelled. Raises StaleEpoch."""
+        finished = next(data for data in commit.events if isinstance(data, TurnFinished))
+        outcome = finished.outcome
+        held = yield from _hold(lease)
+        if commit.report is not None:
+            yield from query("thread_lock", thread=commit.report.thread)
+        if outcome in ("done", "limit"):
+            kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
+            if held.aborting:
+                return (yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at))
+            if held.steers:
+                first = yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
+                taken = yield from _take_steers(lease, commit.turn, at, steers_only=False)
+                return Committed(first.events + taken.events)
+        else:
+            name = "inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers"
+            yield from query(name, thread=lease.thread)
+        committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
+        yield from query("thread_close", thread=lease.thread, now=to_micros(at))
+        if commit.trigger:
+            yield from note_turn(commit.trigger, lease.thread, finished, at)
+        told = (yield from report(commit.report, at)) if commit.report is not None else ()
+        (waiting,) = yield Batch((Query("inbox_oldest", {"thread": lease.thread}),), last=True)
+        prompt = prompt_of(waiting[0][0]) if waiting else None
+        return Committed(committed.events, prompt=prompt, told=told, claimed=committed.claimed)
 
-    async def backfill(self, lease: Lease, missed: Sequence[Prompt]) -> Committed:
-        """Append what the mailbox never saw, each message once."""
-        return await self._driver.write(_backfill(lease, missed, self._clock.now()))
+    @writes_at
+    def backfill(self, at: datetime, lease: Lease, missed: Sequence[Prompt]) -> Script[Committed]:
+        """Append what a platform has of the thread and the mailbox never saw, each message once; our own posts and
+        what was known are left out. Raises StaleEpoch."""
+        thread = lease.thread
+        platform = platform_of(thread)
+        yield from _hold(lease)
+        new: list[EventData] = []
+        for prompt in missed:
+            message_id = prompt.message_id or prompt.key
+            if (yield from query("posted_one", platform=platform, message_id=message_id, thread=thread)):
+                continue
+            row = {"platform": platform, "key": prompt.key, "thread": thread, "payload": dump(prompt)}
+            if not (yield from query("inbox_missed", **row, now=to_micros(at))):
+                continue
+            new.append(
+                UserSaid(
+                    text=prompt.text,
+                    author=prompt.author,
+                    message_id=message_id,
+                    attachments=prompt.attachments,
+                    reply_to=prompt.reply_to,
+                    backfill=True,
+                    said_at=prompt.at,
+                    tainted_by=prompt.tainted_by,
+                )
+            )
+        return (yield from _write(lease, Commit(TurnId(""), tuple(new)), at)) if new else Committed(())
 
-    async def append(self, thread: ThreadId, events: Sequence[EventData]) -> tuple[Event, ...]:
-        """Append events outside any turn."""
-        return await self._driver.write(append_outside(thread, TurnId(""), events, self._clock.now()))
+    @writes_at
+    def append(self, at: datetime, thread: ThreadId, events: Sequence[EventData]) -> Script[tuple[Event, ...]]:
+        """Append events outside any turn without a lease (cleared, backfilled, a subagent's result)."""
+        return append_outside(thread, TurnId(""), events, at)
 
-    async def retry(self, thread: ThreadId, turn: TurnId, request: RetryRequested) -> tuple[Event, ...]:
-        """Have an open turn that waits for its model ask again at once."""
-        return await self._driver.write(_retry(thread, turn, request, self._clock.now()))
+    @writes_at
+    def retry(self, at: datetime, thread: ThreadId, turn: TurnId, request: RetryRequested) -> Script[tuple[Event, ...]]:
+        """Journal the request and have the open turn, which waits for its model, ask again at once.
 
-    async def take_retries(self, again_seconds: float) -> list[ThreadId]:
-        """Threads whose turn is to ask its model again now."""
-        return await self._driver.write(_take_retries(self._clock.now(), again_seconds))
+        Empty, with nothing journaled, when none waits, or another than `turn` (empty: whichever).
+        """
+        yield from query("thread_lock", thread=thread)
+        waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=to_micros(at))
+        if not waiting:
+            return ()
+        events = yield from append_outside(thread, TurnId(text(waiting[0][0])), [request], at)
+        yield from query("wake", thread=thread)
+        return events
+
+    @writes_at
+    def take_retries(self, at: datetime, again_seconds: float) -> Script[list[ThreadId]]:
+        """Threads whose turn is to ask its model again now, with their wakes; the same one at the earliest after
+        `again_seconds`, unless it went on."""
+        now = to_micros(at)
+        rows = yield from query("threads_retry_due", now=now, again=now + int(again_seconds * 1e6))
+        threads = [ThreadId(text(row[0])) for row in rows]
+        for thread in threads:
+            yield from query("wake", thread=thread)
+        return threads
 
     async def next_retry_at(self) -> datetime | None:
-        """When the next turn asks again."""
-        return convert.moment((await self._driver.read(query("threads_retry_next")))[0][0])
+        """When the next turn asks its model again; None when no turn waits."""
+        return moment((await self._read("threads_retry_next"))[0][0])
 
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Events between two numbers, oldest first."""
-        script = query("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
-        return [convert.event(thread, row) for row in await self._driver.read(script)]
+        """Events with a higher number than `after` (and lower than `before`), oldest first, at most `limit`."""
+        rows = await self._read("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
+        return [event(thread, row) for row in rows]
 
     async def threads(
         self, limit: int = 200, *, agent: str = "", before: datetime | None = None, channels: Sequence[str] = ()
     ) -> list[ThreadInfo]:
-        """Threads, the last active first."""
+        """Threads, the last active first; with `channels` (`PLATFORM:CHANNEL:`) theirs alone, and their subagents'."""
         until = to_micros(before) if before is not None else TIME_END
         if not channels:
             of = {"agent": agent} if agent else {}
-            script = query("threads_of_agent" if agent else "threads_recent", **of, limit=limit, before=until)
-            return [convert.thread_info(row) for row in await self._driver.read(script)]
+            rows = await self._read("threads_of_agent" if agent else "threads_recent", **of, limit=limit, before=until)
+            return [_thread_info(row) for row in rows]
         found: list[ThreadInfo] = []
         for channel in channels:
-            script = query("threads_of_channel", channel=channel, limit=limit, agent=agent, before=until)
-            found += [convert.thread_info(row) for row in await self._driver.read(script)]
+            rows = await self._read("threads_of_channel", channel=channel, limit=limit, agent=agent, before=until)
+            found += [_thread_info(row) for row in rows]
         return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
         """One thread, or None."""
-        rows = await self._driver.read(query("thread_one", thread=thread))
-        return convert.thread_info(rows[0]) if rows else None
+        rows = await self._read("thread_one", thread=thread)
+        return _thread_info(rows[0]) if rows else None
 
     async def prompt(self, digest: str) -> bytes | None:
-        """A stored system prompt, or None."""
-        rows = await self._driver.read(query("prompt_one", digest=digest))
+        """A system prompt stored by a turn's first commit, or None."""
+        rows = await self._read("prompt_one", digest=digest)
         return text(rows[0][0]).encode() if rows else None
 
     async def steps(self, thread: ThreadId) -> list[StoredStep]:
-        """What the thread's turns spent their time on."""
-        rows = await self._driver.read(query("steps_of_thread", thread=thread))
-        return [_stored_step(thread, row) for row in rows]
+        """What the thread's turns spent their time on, oldest first."""
+        return [
+            StoredStep(
+                thread,
+                TurnId(text(turn)),
+                Step(number(step), text(description), time(started_at), number(duration_ms)),
+            )
+            for turn, step, description, started_at, duration_ms in await self._read("steps_of_thread", thread=thread)
+        ]
 
 
-def _stored_step(thread: ThreadId, row: Row) -> StoredStep:
-    turn, step, description, started_at, duration_ms = row
-    return StoredStep(
-        thread,
-        TurnId(text(turn)),
-        Step(number(step), text(description), from_micros(number(started_at)), number(duration_ms)),
-    )
+class SnapshotStore(StorePart):
+    """Saved conversations, and the threads that may be saved or begun anew."""
 
+    async def add(self, snapshot: Snapshot) -> None:
+        """Store a row."""
+        await self._write(
+            "snapshot_insert",
+            id=snapshot.id,
+            thread=snapshot.thread,
+            agent=snapshot.agent,
+            description=snapshot.description,
+            messages=snapshot.messages,
+            now=to_micros(snapshot.created_at),
+        )
 
-def _lease(thread: ThreadId) -> Script[Lease | None]:
-    yield from query("thread_lock", thread=thread)  # first, so that what is accepted in this moment is seen
-    asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers", "inbox_oldest")]
-    found, steers, waiting = yield Batch(asked, last=True)
-    if not found:
-        return None
-    epoch, agent, last_seq, window_seq, open_turn, turn_seq, aborting = found[0]
-    return Lease(
-        thread=thread,
-        epoch=number(epoch),
-        agent=text(agent),
-        last_seq=number(last_seq),
-        window_seq=number(window_seq),
-        open_turn=TurnId(text(open_turn)),
-        turn_seq=number(turn_seq),
-        steers=bool(open_turn) and any(row[1] == "steer" for row in steers),
-        aborting=bool(open_turn) and open_turn == aborting,
-        prompt=convert.prompt(waiting[0][0]) if waiting else None,
-    )
+    async def of_channel(self, agent: str, channel: str, limit: int = 100) -> list[Snapshot]:
+        """The agent's in threads whose id begins with `channel` (empty: everywhere), newest first."""
+        rows = await self._read("snapshots_of", agent=agent, low=channel, high=first_after(channel), limit=limit)
+        return [_snapshot(row) for row in rows]
 
+    async def get(self, snapshot: str) -> Snapshot | None:
+        """One, or None."""
+        rows = await self._read("snapshot_one", id=snapshot)
+        return _snapshot(rows[0]) if rows else None
 
-def _open_turn(lease: Lease, prompt: Prompt, commit: Commit, at: datetime) -> Script[Committed]:
-    platform = lease.thread.split(":", 1)[0]
-    yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
-    if not (yield from query("inbox_take", platform=platform, key=prompt.key)):
-        raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
-    agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
-    yield from query("thread_open", thread=lease.thread, turn=commit.turn, agent=agent, now=to_micros(at))
-    return (yield from _write(lease, commit, at, last=True))
+    async def stretch(self, thread: ThreadId) -> ContextWindow | None:
+        """Where the thread's window is; None for an unknown thread."""
+        rows = await self._read("stretch_one", thread=thread)
+        return _stretch(rows[0]) if rows else None
+
+    async def stretches(self, agents: Sequence[str]) -> list[ContextWindow]:
+        """The threads of these agents whose window is not empty, the last active first; at most 10,000."""
+        found = [row for agent in agents for row in await self._read("stretches_of", agent=agent)]
+        return sorted((_stretch(row) for row in found), key=lambda one: one.updated_at, reverse=True)
+
+    @writes_at
+    def begin(
+        self, at: datetime, thread: ThreadId, last_seq: int, events: Sequence[EventData]
+    ) -> Script[tuple[Event, ...]]:
+        """Append, if the journal still ends at `last_seq` and the thread is at rest. Raises Conflict if not."""
+        stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
+        if stored is None:
+            raise Conflict(f"Something happened in {thread} meanwhile. Wait for its answer, then try again.")
+        return stored.events
 
 
 class _Held(NamedTuple):
@@ -207,31 +338,52 @@ def _stale(lease: Lease) -> StaleEpoch:
     return StaleEpoch(f"Thread {lease.thread}: another worker took it over (epoch {lease.epoch} is stale).")
 
 
-def _commit(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
-    starts = commit.starts
-    if commit.void_approvals or starts is not None:
-        held = yield from _hold(lease)
-        is_free = not held.aborting and all(row[1] != "steer" for row in held.steers)
-        if starts is not None and is_free and held.last_seq == starts.last_seq:
-            events, audit = commit.events + starts.calls, commit.audit + starts.audit
-            commit = msgspec.structs.replace(commit, events=events, audit=audit)
-    else:
-        yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
-    return (yield from _write(lease, commit, at, last=True))
-
-
 def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) -> Script[Committed]:
+    """Store all that a commit holds, the events last: they raise StaleEpoch where the lease is not the newest."""
     now, thread = to_micros(at), lease.thread
-    voided = (yield from _void(thread, commit.turn, now)) if commit.void_approvals else ()
+    events = commit.events
+    if commit.void_approvals:
+        cancelled: list[EventData] = []
+        for row in (yield from query("approvals_cancel", thread=thread, turn=commit.turn, now=now)):
+            approval, where = ApprovalId(text(row[0])), ThreadId(text(row[3]) or thread)
+            cancelled.append(ApprovalSettled(approval, CallId(text(row[1])), "cancelled"))
+            yield from put_post(card_edit(where, approval, text(row[2]), "cancelled"), now)
+        events = (*cancelled, *events)
     retry = next((data for data in commit.events if isinstance(data, RetryScheduled)), None)
     if retry is not None or commit.retried:
         until = None if retry is None else to_micros(retry.next_at)
         yield from query("thread_retry", thread=thread, retry_at=until, now=now)
-    claimed = yield from _put_posts(thread, commit, at)
+    claimed: list[OutboxRow] = []
+    for post in commit.posts:
+        row = None
+        if commit.claim_seconds and post.thread == thread:
+            row = yield from put_claimed(post, at, commit.claim_seconds)
+        if row is not None:
+            claimed.append(row)
+        else:
+            yield from put_post(post, now)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
         raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
-    if commit.approval is not None:
-        yield from _insert_approval(thread, commit.turn, commit.approval, now)
+    if (approval := commit.approval) is not None:
+        yield from query(
+            "approval_insert",
+            id=approval.id,
+            thread=thread,
+            turn=commit.turn,
+            call_id=approval.call_id,
+            tool=approval.tool,
+            actions=dump(approval.actions),
+            digest=approval.digest,
+            shown=approval.shown,
+            asked_by=approval.asked_by,
+            reason=approval.reason,
+            shown_in=approval.shown_in,
+            call_digest=approval.call_digest,
+            covers=dump(approval.covers) if approval.covers != NO_COVERAGE else "",
+            needs_trust=int(approval.needs_trust),
+            now=now,
+            expires_at=to_micros(approval.expires_at),
+        )
     for digest, body in commit.prompts:
         yield from query("prompt_insert", digest=digest, body=body.decode(), now=now)
     yield from chain(thread, commit.audit, at)
@@ -249,102 +401,10 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
         )
     for scope, key, value in commit.settings:
         yield from query("setting_note", scope=scope, key=key, value=value)
-    events = voided + commit.events
     committed = yield from append("thread_advance", thread, commit.turn, events, at, last=last, epoch=lease.epoch)
     if committed is None:
         raise _stale(lease)
-    return msgspec.structs.replace(committed, claimed=claimed) if claimed else committed
-
-
-def _put_posts(thread: ThreadId, commit: Commit, at: datetime) -> Script[tuple[OutboxRow, ...]]:
-    """Enqueue what is to be posted; returns what was claimed with it."""
-    claimed: list[OutboxRow] = []
-    for post in commit.posts:
-        if commit.claim_seconds and post.thread == thread:
-            row = yield from put_claimed(post, at, commit.claim_seconds)
-            if row is not None:
-                claimed.append(row)
-                continue
-        yield from put_post(post, to_micros(at))
-    return tuple(claimed)
-
-
-def _retry(thread: ThreadId, turn: TurnId, request: RetryRequested, at: datetime) -> Script[tuple[Event, ...]]:
-    yield from query("thread_lock", thread=thread)
-    waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=to_micros(at))
-    if not waiting:
-        return ()
-    events = yield from append_outside(thread, TurnId(text(waiting[0][0])), [request], at)
-    yield from query("wake", thread=thread)
-    return events
-
-
-def _take_retries(at: datetime, again_seconds: float) -> Script[list[ThreadId]]:
-    now = to_micros(at)
-    rows = yield from query("threads_retry_due", now=now, again=now + int(again_seconds * 1e6))
-    threads = [ThreadId(text(row[0])) for row in rows]
-    for thread in threads:
-        yield from query("wake", thread=thread)
-    return threads
-
-
-def _void(thread: ThreadId, turn: TurnId, now: int) -> Script[tuple[EventData, ...]]:
-    rows = yield from query("approvals_cancel", thread=thread, turn=turn, now=now)
-    for row in rows:
-        where = ThreadId(text(row[3]) or thread)
-        yield from put_post(card_edit(where, ApprovalId(text(row[0])), text(row[2]), "cancelled"), now)
-    return tuple(ApprovalSettled(ApprovalId(text(row[0])), CallId(text(row[1])), "cancelled") for row in rows)
-
-
-def _insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, now: int) -> Script[None]:
-    yield from query(
-        "approval_insert",
-        id=approval.id,
-        thread=thread,
-        turn=turn,
-        call_id=approval.call_id,
-        tool=approval.tool,
-        actions=convert.dump(approval.actions),
-        digest=approval.digest,
-        shown=approval.shown,
-        asked_by=approval.asked_by,
-        reason=approval.reason,
-        shown_in=approval.shown_in,
-        call_digest=approval.call_digest,
-        covers=convert.dump(approval.covers) if approval.covers != NO_COVERAGE else "",
-        needs_trust=int(approval.needs_trust),
-        now=now,
-        expires_at=to_micros(approval.expires_at),
-    )
-
-
-def _backfill(lease: Lease, missed: Sequence[Prompt], at: datetime) -> Script[Committed]:
-    platform = lease.thread.split(":", 1)[0]
-    yield from _hold(lease)
-    new: list[EventData] = []
-    for prompt in missed:
-        message_id = prompt.message_id or prompt.key
-        own = yield from query("posted_one", platform=platform, message_id=message_id, thread=lease.thread)
-        if own or not (yield from query("inbox_missed", **_missed_row(lease.thread, prompt), now=to_micros(at))):
-            continue
-        new.append(
-            UserSaid(
-                text=prompt.text,
-                author=prompt.author,
-                message_id=message_id,
-                attachments=prompt.attachments,
-                reply_to=prompt.reply_to,
-                backfill=True,
-                said_at=prompt.at,
-                tainted_by=prompt.tainted_by,
-            )
-        )
-    return (yield from _write(lease, Commit(TurnId(""), tuple(new)), at)) if new else Committed(())
-
-
-def _missed_row(thread: ThreadId, prompt: Prompt) -> dict[str, str]:
-    platform = thread.split(":", 1)[0]
-    return {"platform": platform, "key": prompt.key, "thread": thread, "payload": convert.dump(prompt)}
+    return msgspec.structs.replace(committed, claimed=tuple(claimed)) if claimed else committed
 
 
 def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool) -> Script[Committed]:
@@ -352,7 +412,7 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
     chosen = [row for row in held.steers if row[1] == "steer" or not steers_only]
     if not chosen:
         return Committed((), held.aborting)
-    messages = [convert.inbound(row[2]) for row in chosen]
+    messages = [inbound(row[2]) for row in chosen]
     events = tuple(Steered(message.text, message.author, message.key) for message in messages)
     committed = yield from _write(lease, Commit(turn, events), at)
     for row in chosen:
@@ -360,27 +420,34 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
     return committed
 
 
-def _finish_turn(lease: Lease, commit: Commit, at: datetime) -> Script[Committed]:
-    finished = next(data for data in commit.events if isinstance(data, TurnFinished))
-    outcome = finished.outcome
-    held = yield from _hold(lease)
-    if commit.report is not None:
-        yield from query("thread_lock", thread=commit.report.thread)
-    if outcome in ("done", "limit"):
-        kept = tuple(data for data in commit.events if not isinstance(data, TurnFinished))
-        if held.aborting:
-            return (yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at))
-        if held.steers:
-            first = yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
-            taken = yield from _take_steers(lease, commit.turn, at, steers_only=False)
-            return Committed(first.events + taken.events)
-    else:
-        yield from query("inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers", thread=lease.thread)
-    committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
-    yield from query("thread_close", thread=lease.thread, now=to_micros(at))
-    if commit.trigger:
-        yield from note_turn(commit.trigger, lease.thread, finished, at)
-    told = (yield from report(commit.report, at)) if commit.report is not None else ()
-    (waiting,) = yield Batch((Query("inbox_oldest", {"thread": lease.thread}),), last=True)
-    prompt = convert.prompt(waiting[0][0]) if waiting else None
-    return Committed(committed.events, prompt=prompt, told=told, claimed=committed.claimed)
+def _thread_info(row: Row) -> ThreadInfo:
+    """`thread, agent, last_seq, created_at, updated_at, title, open_turn, queued, parent, retry_at`."""
+    return ThreadInfo(
+        thread=ThreadId(text(row[0])),
+        agent=text(row[1]),
+        last_seq=number(row[2]),
+        created_at=time(row[3]),
+        updated_at=time(row[4]),
+        title=text(row[5]),
+        open_turn=TurnId(text(row[6])),
+        queued=number(row[7]),
+        parent=text(row[8]),
+        retry_at=moment(row[9]),
+    )
+
+
+def _snapshot(row: Row) -> Snapshot:
+    identity, thread, agent, description, messages, created_at = row
+    return Snapshot(
+        id=text(identity),
+        thread=ThreadId(text(thread)),
+        agent=text(agent),
+        description=text(description),
+        messages=number(messages),
+        created_at=time(created_at),
+    )
+
+
+def _stretch(row: Row) -> ContextWindow:
+    thread, window_seq, last_seq, updated_at, busy = row
+    return ContextWindow(ThreadId(text(thread)), number(window_seq), number(last_seq), time(updated_at), bool(busy))

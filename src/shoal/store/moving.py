@@ -1,20 +1,17 @@
 """Moves a home from SQLite into PostgreSQL: everything in one transaction, checked before it counts, or nothing."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 
 import msgspec
 from psycopg import AsyncConnection, sql
 
-from shoal.domain.audit import GENESIS, entry_hash
 from shoal.domain.clock import from_micros
 from shoal.domain.errors import Conflict, StoreCorrupt
 from shoal.domain.home import Home
-from shoal.domain.records import AuditEntry
+from shoal.domain.records import GENESIS, AuditEntry, entry_hash
 from shoal.store.lock import HomeLock
-from shoal.store.postgres import address, translated
-from shoal.store.postgres_schema import SCHEMA, migrate, tables
+from shoal.store.postgres import SCHEMA, address, migrate, tables, translated
 from shoal.store.sqlite import SqliteDriver
 
 BATCH_ROWS = 1000
@@ -73,38 +70,28 @@ async def _count(target: AsyncConnection, table: str) -> int:
     return int(row[0]) if row else 0
 
 
-async def _columns(target: AsyncConnection, table: str) -> tuple[list[str], str]:
-    """The columns to copy, and the one that counts by itself (or nothing)."""
+async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str) -> None:
     cursor = await target.execute(
         "select column_name, is_identity from information_schema.columns"
         " where table_schema = %s and table_name = %s and is_generated = 'NEVER' order by ordinal_position",
         [SCHEMA, table],
     )
-    rows = await cursor.fetchall()
-    return [str(row[0]) for row in rows], next((str(row[0]) for row in rows if row[1] == "YES"), "")
-
-
-async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str) -> None:
-    columns, counter = await _columns(target, table)
+    found = await cursor.fetchall()
+    columns = [str(row[0]) for row in found]
     names = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
     into = sql.SQL("copy {} ({}) from stdin").format(sql.Identifier(table), names)
     async with target.cursor() as cursor, cursor.copy(into) as copy:
-        for row in _rows(source, table, columns):
-            await copy.write_row(row)
-    if counter:
+        quoted = '", "'.join(columns)
+        rows = source.execute(f'select "{quoted}" from "{table}"')  # noqa: S608 (our own names)
+        while page := rows.fetchmany(BATCH_ROWS):
+            for row in page:
+                await copy.write_row([one.replace("\0", "") if isinstance(one, str) else one for one in row])
+    for counter in [str(row[0]) for row in found if row[1] == "YES"]:  # the column that counts by itself, if any
         await target.execute(
             sql.SQL("select setval(pg_get_serial_sequence({}, {}), coalesce(max({}), 0) + 1, false) from {}").format(
                 sql.Literal(table), sql.Literal(counter), sql.Identifier(counter), sql.Identifier(table)
             )
         )
-
-
-def _rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterator[tuple[object, ...]]:
-    names = ", ".join(f'"{column}"' for column in columns)
-    cursor = source.execute(f'select {names} from "{table}"')  # noqa: S608 (our own names)
-    while rows := cursor.fetchmany(BATCH_ROWS):
-        for row in rows:
-            yield tuple(value.replace("\0", "") if isinstance(value, str) else value for value in row)
 
 
 async def _check_journals(target: AsyncConnection) -> None:

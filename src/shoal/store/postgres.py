@@ -7,13 +7,25 @@ again is only the beginning, on another connection, when one from the pool turns
 
 A process that is frozen inside a transaction would hold the thread's row: the server ends such a transaction after
 IDLE_SECONDS, and what the frozen process does later is refused by the thread's epoch.
+
+Statements go in libpq's pipeline, many in one round trip, on connections that keep every statement prepared: to wake
+the other side costs more than what PostgreSQL does about most of Shoal's statements. psycopg's own pipeline sends each
+statement by itself.
+
+Shoal's tables and procrastinate's are in a schema of their own. Whoever starts first migrates it; others wait on an
+advisory lock. The table `migrations` tells what was done. What is there already is not asked for again, so that a role
+does without the rights to make it.
 """
 
 import contextlib
 import logging
+import re
 import select
-from collections.abc import Awaitable, Callable, Generator
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from importlib.resources import files
+from itertools import count
+from typing import NamedTuple, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import anyio
 import msgspec
@@ -26,26 +38,267 @@ from shoal.domain.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    StoreNewer,
     StoreReadOnly,
     StoreUnavailable,
 )
+from shoal.store.driver import EARLY_TABLE, Batch, Param, Row, Script, completion, is_single, migrations, statements
 from shoal.store.health import Health
-from shoal.store.script import Batch, Row, Script, is_single
-from shoal.store.statements import statements
 
 try:
     import psycopg
-    from psycopg import AsyncConnection, errors
+    from psycopg import AsyncConnection, OperationalError, adapt, errors
+    from psycopg.abc import Buffer, PQGen, Transformer
+    from psycopg.adapt import PyFormat
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
-    from psycopg.pq import TransactionStatus
+    from psycopg.pq import ConnStatus, ExecStatus, Format, TransactionStatus
+    from psycopg.pq.abc import PGconn, PGresult
     from psycopg.types.numeric import Int8Dumper
+    from psycopg.waiting import Ready, Wait
     from psycopg_pool import AsyncConnectionPool
-
-    from shoal.store.postgres_pipeline import Call, Pipeline, statement
-    from shoal.store.postgres_schema import SCHEMA, migrate, missing
 except ModuleNotFoundError as error:
     lacking = f"database.url needs the extra `postgres`: {error.name} is not installed."
     raise ConfigError([f"{lacking} Install it (pip install 'shoal[postgres]'), or leave the key out."]) from error
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+_ROWLESS = re.compile(r"$|select from |(insert|update|delete) (?!.*\breturning\b)", re.DOTALL)
+
+
+class Statement(NamedTuple):
+    """SQL with the names of its parameters, that of `$1` first, and whether it returns rows that say something."""
+
+    sql: bytes
+    names: Sequence[str]
+    has_rows: bool
+
+
+Call: TypeAlias = tuple[Statement, Mapping[str, Param]]
+
+
+def statement(body: str) -> Statement:
+    """Make one of SQL whose parameters are written `%(name)s`."""
+    names = list(dict.fromkeys(_PARAMETER.findall(body)))
+    numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", body).replace("%%", "%")
+    return Statement(numbered.encode(), names, not _ROWLESS.match(body))
+
+
+class Pipeline:
+    """Runs statements, and knows what is prepared on which connection."""
+
+    def __init__(self) -> None:
+        self._prepared: WeakKeyDictionary[AsyncConnection, dict[tuple[bytes, tuple[int, ...]], bytes]]
+        self._prepared = WeakKeyDictionary()
+        self._numbers = count()
+
+    async def run(self, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
+        """Run them one after another, up to the first that fails; returns the rows of each.
+
+        They are a transaction of their own unless one has begun. Raises psycopg.Error.
+        """
+        pgconn, adapter = connection.pgconn, adapt.Transformer(connection)
+        prepared = self._prepared.setdefault(connection, {})
+        new: list[tuple[bytes, tuple[int, ...]]] = []
+        answers: list[int] = []
+        bound = [(called.sql, *_bound(adapter, called, params)) for called, params in calls]
+        pgconn.enter_pipeline_mode()
+        try:
+            for sql, values, types, formats in bound:
+                name = prepared.get((sql, types))
+                if name is None:
+                    name = prepared[sql, types] = b"shoal_%d" % next(self._numbers)
+                    new.append((sql, types))
+                    pgconn.send_prepare(name, sql, types)
+                pgconn.send_query_prepared(name, values, formats)
+                answers.append(len(answers) + len(new))
+            pgconn.pipeline_sync()
+            results = await connection.wait(_results(pgconn))
+            for result in results:
+                if result.status == ExecStatus.FATAL_ERROR:
+                    raise errors.error_from_result(result)
+        except BaseException:
+            for key in new:
+                del prepared[key]
+            raise
+        finally:
+            if pgconn.status == ConnStatus.OK:
+                pgconn.exit_pipeline_mode()
+        return [_rows(adapter, results[place]) for place in answers]
+
+
+def _bound(
+    adapter: Transformer, called: Statement, params: Mapping[str, Param]
+) -> tuple[Sequence[Buffer | None], tuple[int, ...], Sequence[Format] | None]:
+    values = adapter.dump_sequence([params[name] for name in called.names], [PyFormat.AUTO] * len(called.names))
+    return values, adapter.types or (), adapter.formats
+
+
+def _rows(adapter: Transformer, result: PGresult) -> list[Row]:
+    adapter.set_pgresult(result)
+    return adapter.load_rows(0, result.ntuples, tuple)
+
+
+def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
+    """Send what was queued, and read the result of each."""
+    while pgconn.flush():
+        if (yield Wait.RW) & Ready.R:
+            pgconn.consume_input()
+    found: list[PGresult] = []
+    while True:
+        while pgconn.is_busy():
+            yield Wait.R
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            if pgconn.status == ConnStatus.BAD:
+                raise OperationalError("the connection is lost")
+        elif result.status == ExecStatus.PIPELINE_SYNC:
+            return found
+        else:
+            found.append(result)
+
+
+SCHEMA = "shoal"
+"""Shoal's tables have everyday names; a schema keeps them apart from whatever else the database holds."""
+_LOCK = 0x73686F616C  # "shoal"
+_MIGRATIONS = f"""
+create table {SCHEMA}.migrations (
+    part text collate "C" not null,
+    name text collate "C" not null,
+    done_at timestamptz not null default now(),
+    primary key (part, name)
+);
+""".encode()
+_RIGHTS = b"""
+select current_user, current_database(), has_database_privilege(current_database(), 'create'),
+    (select has_schema_privilege(oid, 'usage') from pg_namespace where nspname = %(schema)s),
+    (select relname from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+        where nspname = %(schema)s and relkind = 'r' and not (has_table_privilege(pg_class.oid, 'select')
+            and has_table_privilege(pg_class.oid, 'insert') and has_table_privilege(pg_class.oid, 'update')
+            and has_table_privilege(pg_class.oid, 'delete'))
+        order by relname limit 1)
+"""
+
+
+async def migrate(address: str) -> None:
+    """Bring the database up to date.
+
+    Raises StoreNewer when it is ahead of this program, StoreReadOnly when the role lacks a right that it needs, and
+    StoreError when the database cannot hold every text.
+    """
+    async with await AsyncConnection.connect(address, autocommit=True) as connection:
+        await connection.execute("select pg_advisory_lock(%s)", [_LOCK])
+        try:
+            if not await _has_schema(connection):
+                await connection.execute(f"create schema {SCHEMA}".encode())
+            await connection.execute(f"set search_path to {SCHEMA}".encode())
+            if not await _has_list(connection):
+                await connection.execute(_MIGRATIONS)
+            await _migrate_jobs(connection)
+            await _migrate_store(connection)
+        finally:
+            if not connection.closed:
+                await connection.execute("select pg_advisory_unlock(%s)", [_LOCK])
+
+
+async def missing(connection: AsyncConnection) -> list[str]:
+    """The migrations that `migrate` would do; changes nothing. Raises what `migrate` raises."""
+    if not await _has_schema(connection) or not await _has_list(connection):
+        return [*_job_steps(), *(f"{number:04}" for number, _ in migrations("postgres"))]
+    await connection.execute(f"set search_path to {SCHEMA}".encode())
+    jobs = await _jobs_to_do(connection)
+    return [*jobs, *(f"{number:04}" for number, _ in await _steps_to_do(connection))]
+
+
+async def _has_schema(connection: AsyncConnection) -> bool:
+    """Whether the schema is there. Raises what `migrate` raises for a database or a role that does not do."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreError(f"The database's encoding is {encoding}. Make one with `create database … encoding 'UTF8'`.")
+    row = await (await connection.execute(_RIGHTS, {"schema": SCHEMA})).fetchone()
+    role, database, may_create, may_use, unwritable = row or ("", "", False, None, None)
+    if may_use is None and not may_create:
+        raise StoreReadOnly(
+            f"The role {role} may not make the schema {SCHEMA} in the database {database}."
+            f" Do it as its owner: `create schema {SCHEMA} authorization {role}`."
+        )
+    if may_use is False or unwritable is not None:
+        what = f"table {SCHEMA}.{unwritable}" if may_use else f"schema {SCHEMA}"
+        raise StoreReadOnly(
+            f"The role {role} may not use the {what} of the database {database}."
+            f" Grant it usage of the schema, and select, insert, update and delete on all of its tables."
+        )
+    return may_use is not None
+
+
+async def _has_list(connection: AsyncConnection) -> bool:
+    row = await (await connection.execute("select to_regclass(%s)", [f"{SCHEMA}.migrations"])).fetchone()
+    return row is not None and row[0] is not None
+
+
+async def _done(connection: AsyncConnection, part: str) -> set[str]:
+    cursor = await connection.execute("select name from migrations where part = %s", [part])
+    return {str(row[0]) for row in await cursor.fetchall()}
+
+
+async def _do(connection: AsyncConnection, part: str, names: list[str], script: str) -> None:
+    async with connection.transaction():
+        await connection.execute(script.encode())
+        for name in names:
+            await connection.execute("insert into migrations (part, name) values (%s, %s)", [part, name])
+
+
+def _job_steps() -> dict[str, str]:
+    """procrastinate's migrations, by name."""
+    folder = files("procrastinate") / "sql" / "migrations"
+    return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
+
+
+async def _jobs_to_do(connection: AsyncConnection) -> list[str]:
+    steps, done = _job_steps(), await _done(connection, "procrastinate")
+    _refuse(sorted(done - steps.keys()))
+    return sorted(steps.keys() - done)
+
+
+async def _migrate_jobs(connection: AsyncConnection) -> None:
+    """procrastinate's tables: the whole of its schema at first, later only what a newer version adds."""
+    steps, todo = _job_steps(), await _jobs_to_do(connection)
+    if len(todo) == len(steps):
+        schema = files("procrastinate") / "sql" / "schema.sql"
+        await _do(connection, "procrastinate", todo, schema.read_text("utf-8"))
+        return
+    for name in todo:
+        await _do(connection, "procrastinate", [name], steps[name])
+
+
+async def _steps_to_do(connection: AsyncConnection) -> list[tuple[int, str]]:
+    steps, done = migrations("postgres"), await _done(connection, "store")
+    _refuse(sorted(done - {f"{number:04}" for number, _ in steps}))
+    return [(number, script) for number, script in steps if f"{number:04}" not in done]
+
+
+async def _migrate_store(connection: AsyncConnection) -> None:
+    row = await (await connection.execute("select to_regclass(%s)", [f"{SCHEMA}.{EARLY_TABLE}"])).fetchone()
+    if await _done(connection, "store") and row == (None,):
+        await _do(connection, "store", [], completion("postgres"))
+    for number, script in await _steps_to_do(connection):
+        await _do(connection, "store", [f"{number:04}"], script)
+
+
+def _refuse(ahead: list[str]) -> None:
+    if ahead:
+        raise StoreNewer(
+            f"The database was written by a newer Shoal (migration {ahead[-1]}). Install that version to use it."
+        )
+
+
+async def tables(connection: AsyncConnection) -> list[str]:
+    """Shoal's own tables, for tests and for moving a home: all but procrastinate's and the list of migrations."""
+    cursor = await connection.execute(
+        "select tablename from pg_tables where schemaname = %s and tablename not like 'procrastinate%%' order by 1",
+        [SCHEMA],
+    )
+    return [str(row[0]) for row in await cursor.fetchall() if row[0] != "migrations"]
+
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.ids import format_ulid
-from shoal.domain.store import Bookkeeping
-from shoal.store.script import Driver, Row, Value, number, query
+from shoal.store.driver import Row, StorePart, Value, number
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ EVERY_SECONDS = 86_400.0
 _EARLIEST = b"\0" * 10
 
 
-class _Walk(NamedTuple):
+class _TableWalk(NamedTuple):
     """Through a table from the key `first`; `by_time` when later rows have higher keys."""
 
     page: str
@@ -50,25 +49,26 @@ class _Walk(NamedTuple):
 
 
 _WALKS = (
-    _Walk("inbox_page", "inbox_forget", (0,), by_time=True),
-    _Walk("outbox_page", "outbox_forget", (0,), by_time=True),
-    _Walk("occurrences_page", "occurrences_forget", ("",), by_time=False),
-    _Walk("triggers_page", "triggers_forget", ("",), by_time=True),
-    _Walk("approvals_page", "approvals_forget", ("",), by_time=True),
-    _Walk("steps_page", "steps_forget", ("", 0), by_time=False),
-    _Walk("conversations_page", "conversations_forget", ("",), by_time=False),
-    _Walk("once_page", "once_forget", ("",), by_time=False),
+    _TableWalk("inbox_page", "inbox_forget", (0,), by_time=True),
+    _TableWalk("outbox_page", "outbox_forget", (0,), by_time=True),
+    _TableWalk("occurrences_page", "occurrences_forget", ("",), by_time=False),
+    _TableWalk("triggers_page", "triggers_forget", ("",), by_time=True),
+    _TableWalk("approvals_page", "approvals_forget", ("",), by_time=True),
+    _TableWalk("steps_page", "steps_forget", ("", 0), by_time=False),
+    _TableWalk("conversations_page", "conversations_forget", ("",), by_time=False),
+    _TableWalk("once_page", "once_forget", ("",), by_time=False),
 )
 
 
-class BookkeepingView:
-    """Implements `domain.store.Bookkeeping` over either dialect."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+class Bookkeeping(StorePart):
+    """Rows that only served delivery, once they are done."""
 
     async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:
-        """Delete what has been done since before this time, a batch a step."""
+        """Delete those that have been done since before this time, at most `batch_rows` a step, each durable by itself.
+
+        Yields how many rows each step deleted; whoever asks pauses between them. What waits, and what may still be
+        asked for, stays whatever its age. Several processes may do so at once.
+        """
         for walk in _WALKS:
             async with aclosing(self._walk(walk, to_micros(before), batch_rows)) as steps:
                 async for gone in steps:
@@ -78,18 +78,18 @@ class BookkeepingView:
         for name, where in (("budget_days_forget", {"day": day}), ("budget_turns_forget", {"turn": turn})):
             gone = batch_rows
             while gone == batch_rows:
-                gone = len(await self._driver.write(query(name, **where, limit=batch_rows)))
+                gone = len(await self._write(name, **where, limit=batch_rows))
                 yield gone
 
-    async def _walk(self, walk: _Walk, before: int, batch_rows: int) -> AsyncGenerator[int]:
+    async def _walk(self, walk: _TableWalk, before: int, batch_rows: int) -> AsyncGenerator[int]:
         after = walk.first
-        while page := await self._driver.read(query(walk.page, **_named("after", after), limit=batch_rows)):
+        while page := await self._read(walk.page, **_named("after", after), limit=batch_rows):
             upto = page[-1][: len(walk.first)]
             has_old = any(number(row[-1]) < before for row in page)
             if walk.by_time and not has_old:
                 return
             span = {**_named("after", after), **_named("upto", upto)}
-            yield len(await self._driver.write(query(walk.forget, **span, before=before))) if has_old else 0
+            yield len(await self._write(walk.forget, **span, before=before)) if has_old else 0
             after = upto
 
 

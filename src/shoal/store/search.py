@@ -1,13 +1,20 @@
-"""Full text search over what was said: FTS5 in SQLite, a tsvector column in PostgreSQL, filled with the events."""
+"""What journals are searched for: what was said, and the results that threads keep whole.
+
+The full text index, FTS5 in SQLite and a tsvector column in PostgreSQL, is filled with the events, and so are the rows
+of results.
+"""
 
 import re
+from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 
+from shoal.domain.clock import to_micros
 from shoal.domain.events import Event
 from shoal.domain.ids import ThreadId, channel_of
-from shoal.store import rows as convert
-from shoal.store.script import Driver, query, text
+from shoal.domain.records import Artifact
+from shoal.store.appends import event
+from shoal.store.driver import Row, Script, StorePart, number, query, text, time, writes
 
 WORDS_MAX = 32
 PLACES_MAX = 1024
@@ -19,22 +26,23 @@ _UNSPACED = (
 """Characters of scripts that are written without spaces; the first migrations know the same. Compiling it takes 3 ms,
 which is left to the first text that needs it."""
 _LAST = "\U0010ffff"
+_HEX = frozenset("0123456789abcdef")
 
 
-class SearchView:
-    """Implements `domain.store.Search`."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+class SearchIndex(StorePart):
+    """Full text search over the journals."""
 
     async def said(self, words: str, *, within: str = "", limit: int = 20) -> list[Event]:
-        """What people and agents said with all of these words, newest first."""
+        """What people and agents said with all of these words, newest first.
+
+        `within` is a thread, or `platform:channel:` for all of a channel; empty is everywhere.
+        """
         wanted = _WORD.findall(words)[:WORDS_MAX]
         if not wanted:
             return []
         phrases = [spread(word).split() for word in wanted]
         quoted = " AND ".join(f'"{" ".join(phrase)}"' for phrase in phrases)
-        script = query(
+        rows = await self._read(
             "search_said",
             quoted=f"words : ({quoted})" + (f" AND places : {_place(within)}" if within else ""),
             words=" & ".join(" <-> ".join(f"'{word}'" for word in phrase) for phrase in phrases),
@@ -42,7 +50,32 @@ class SearchView:
             high=first_after(within),
             limit=limit,
         )
-        return [convert.event(ThreadId(text(row[0])), row[1:]) for row in await self._driver.read(script)]
+        return [event(ThreadId(text(row[0])), row[1:]) for row in rows]
+
+
+class ArtifactStore(StorePart):
+    """Which results threads keep whole; a row is made by the `tool_result` event that names it."""
+
+    async def of_thread(self, thread: ThreadId, limit: int = 1000) -> list[Artifact]:
+        """Those of a thread, newest first."""
+        return [_artifact(row) for row in await self._read("artifacts_of", thread=thread, limit=limit)]
+
+    async def find(self, thread: ThreadId, name: str) -> Artifact | None:
+        """The thread's newest one whose digest begins with `name`, or None."""
+        if not name or not _HEX.issuperset(name):
+            return None
+        rows = await self._read("artifact_find", thread=thread, low=name, high=name + "g")
+        return _artifact(rows[0]) if rows else None
+
+    @writes
+    def expire(self, before: datetime) -> Script[list[str]]:
+        """Forget those made before this time; returns the digests that no thread keeps any more."""
+        gone = yield from query("artifacts_expire", before=to_micros(before))
+        digests = {text(row[0]) for row in gone}
+        for digest in sorted(digests):
+            if (yield from query("artifact_kept", digest=digest)):
+                digests.discard(digest)
+        return sorted(digests)
 
 
 @lru_cache(PLACES_MAX)
@@ -71,3 +104,17 @@ def first_after(within: str) -> str:
     if within.endswith(":"):
         return f"{within[:-1]};"
     return f"{within}\x01"
+
+
+def _artifact(row: Row) -> Artifact:
+    thread, digest, name, size_bytes, created_at, turn, call_id, tainted_by = row
+    return Artifact(
+        thread=ThreadId(text(thread)),
+        digest=text(digest),
+        name=text(name),
+        size_bytes=number(size_bytes),
+        created_at=time(created_at),
+        turn=text(turn),
+        call_id=text(call_id),
+        tainted_by=text(tainted_by),
+    )

@@ -31,10 +31,9 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from shoal.store.driver import EARLY_TABLE, PARAMETER, Param, Query, Row, Script, completion, migrations, statements
 from shoal.store.health import WHAT_TO_DO, FileHealth, Health, is_damage, refuse_without_wal, why
-from shoal.store.script import Param, Query, Row, Script
 from shoal.store.search import places, spread
-from shoal.store.statements import EARLY_TABLE, PARAMETER, completion, migrations, statements
 
 BATCH_SCRIPTS_MAX = 256
 READERS_MAX = 2
@@ -357,15 +356,16 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("begin exclusive")
     try:
         version = int(connection.execute("pragma user_version").fetchone()[0])
-        if version > len(steps):
+        if version > steps[-1][0]:
             raise StoreNewer(f"{path} was written by a newer Shoal (schema {version}). Install that version to use it.")
         if version and not connection.execute(_HAS_TABLE, (EARLY_TABLE,)).fetchone():
             for statement in _split(completion("sqlite")):
                 connection.execute(statement)
-        for number, script in steps[version:]:
-            for statement in _split(script):
-                connection.execute(statement)
-            connection.execute(f"pragma user_version = {number}")
+        for number, script in steps:
+            if number > version:
+                for statement in _split(script):
+                    connection.execute(statement)
+                connection.execute(f"pragma user_version = {number}")
         connection.execute("commit")
     except BaseException:
         if connection.in_transaction:

@@ -10,104 +10,97 @@ been stopped      is done                                              comes at 
 
 from datetime import datetime, timedelta
 
-from shoal.domain.clock import Clock, to_micros
-from shoal.domain.events import TurnFinished
+import msgspec
+
+from shoal.domain.clock import to_micros
+from shoal.domain.events import TurnFinished, decode_trigger
 from shoal.domain.ids import ThreadId
-from shoal.domain.records import NewPost, NewTrigger, Occurrence, Trigger
-from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, switched_off
-from shoal.store import rows as convert
+from shoal.domain.records import NewPost
+from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occurrence, Trigger, switched_off
 from shoal.store.appends import put_post
-from shoal.store.script import Driver, Row, Script, query
+from shoal.store.driver import Row, Script, StorePart, dump, moment, number, query, text, time, writes, writes_at
+
+_spec = msgspec.json.Decoder(NewTrigger)
 
 
-class TriggersView:
-    """Implements `domain.store.Triggers`."""
+class TriggerStore(StorePart):
+    """What starts turns by the clock."""
 
-    def __init__(self, driver: Driver, clock: Clock) -> None:
-        self._driver = driver
-        self._clock = clock
-
-    async def add(self, spec: NewTrigger, next_at: datetime) -> Trigger:
+    @writes_at
+    def add(self, at: datetime, spec: NewTrigger, next_at: datetime) -> Script[Trigger]:
         """Store a trigger."""
-        made = Trigger(self._clock.new_id(), spec, "active", next_at, self._clock.now())
-        await self._driver.write(_add_trigger(made, next_at))
+        made = Trigger(self._clock.new_id(), spec, "active", next_at, at)
+        return self._insert(made, next_at)
+
+    def _insert(self, made: Trigger, next_at: datetime) -> Script[Trigger]:
+        now = to_micros(made.created_at)
+        yield from query("trigger_insert", id=made.id, spec=dump(made.spec), next_at=to_micros(next_at), now=now)
+        yield from query("due", what="triggers")
         return made
 
     async def all(self) -> list[Trigger]:
         """All of them, the next due first."""
-        return [convert.trigger(row) for row in await self._driver.read(query("triggers_all"))]
+        return [_trigger(row) for row in await self._read("triggers_all")]
 
-    async def remove(self, trigger: str) -> bool:
-        """Delete it, and give up what it said and still waits; False when there is none."""
-        return bool(await self._driver.write(_remove(trigger)))
+    @writes
+    def remove(self, trigger: str) -> Script[bool]:
+        """Delete it, and give up its post that still waits to open a thread; False when there is none."""
+        yield from query("trigger_hush", id=trigger)
+        return bool((yield from query("trigger_delete", id=trigger)))
 
     async def next_due_at(self) -> datetime | None:
         """When the next one is due."""
-        return convert.moment((await self._driver.read(query("triggers_next")))[0][0])
+        return moment((await self._read("triggers_next"))[0][0])
 
     async def due(self, limit: int = 100) -> list[Trigger]:
         """Active triggers whose time has come."""
-        rows = await self._driver.read(query("triggers_due", now=to_micros(self._clock.now()), limit=limit))
-        return [convert.trigger(row) for row in rows]
+        rows = await self._read("triggers_due", now=to_micros(self._clock.now()), limit=limit)
+        return [_trigger(row) for row in rows]
 
-    async def claim(self, trigger: Trigger, next_at: datetime | None, *, missed: bool = False) -> Occurrence | None:
-        """Advance it and take the occurrence that was due, once over all workers."""
+    @writes_at
+    def claim(
+        self, at: datetime, trigger: Trigger, next_at: datetime | None, *, missed: bool = False
+    ) -> Script[Occurrence | None]:
+        """Advance it to `next_at` and take the occurrence that was due, once over all workers; None when another did.
+
+        `missed` records it as missed instead."""
         if trigger.next_at is None:
             return None
-        occurrence = Occurrence(trigger, trigger.next_at, f"{trigger.id}@{to_micros(trigger.next_at)}")
-        script = _claim_occurrence(occurrence, next_at, "missed" if missed else "claimed", self._clock.now())
-        return occurrence if await self._driver.write(script) else None
+        due = to_micros(trigger.next_at)
+        occurrence = Occurrence(trigger, trigger.next_at, f"{trigger.id}@{due}")
+        advanced = yield from query(
+            "trigger_advance",
+            id=trigger.id,
+            due_at=due,
+            ended="missed" if missed else "done",
+            next_at=None if next_at is None else to_micros(next_at),
+        )
+        if not advanced:
+            return None
+        taken = yield from query(
+            "occurrence_insert",
+            key=occurrence.key,
+            trigger=trigger.id,
+            due_at=due,
+            state="missed" if missed else "claimed",
+            now=to_micros(at),
+        )
+        return occurrence if taken else None
 
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         """Note how the occurrence went."""
-        await self._driver.write(query("trigger_settle", id=trigger.id, error=error, disable=int(disable)))
+        await self._write("trigger_settle", id=trigger.id, error=error, disable=int(disable))
 
     async def pause(self, trigger: str) -> bool:
         """Let it rest until it is resumed; False when it is not active."""
-        return bool(await self._driver.write(query("trigger_pause", id=trigger)))
+        return bool(await self._write("trigger_pause", id=trigger))
 
-    async def resume(self, trigger: str, next_at: datetime) -> bool:
-        """Let one that rests or was switched off come again; False for any other."""
-        return bool(await self._driver.write(_resume(trigger, to_micros(next_at))))
-
-
-def _add_trigger(made: Trigger, next_at: datetime) -> Script[None]:
-    spec, now = convert.dump(made.spec), to_micros(made.created_at)
-    yield from query("trigger_insert", id=made.id, spec=spec, next_at=to_micros(next_at), now=now)
-    yield from query("due", what="triggers")
-
-
-def _remove(trigger: str) -> Script[list[Row]]:
-    yield from query("trigger_hush", id=trigger)
-    return (yield from query("trigger_delete", id=trigger))
-
-
-def _resume(trigger: str, next_at: int) -> Script[list[Row]]:
-    rows = yield from query("trigger_resume", id=trigger, next_at=next_at)
-    yield from query("due", what="triggers")
-    return rows
-
-
-def _claim_occurrence(occurrence: Occurrence, next_at: datetime | None, state: str, at: datetime) -> Script[bool]:
-    due = to_micros(occurrence.due_at)
-    advanced = yield from query(
-        "trigger_advance",
-        id=occurrence.trigger.id,
-        due_at=due,
-        ended="missed" if state == "missed" else "done",
-        next_at=None if next_at is None else to_micros(next_at),
-    )
-    if not advanced:
-        return False
-    taken = yield from query(
-        "occurrence_insert",
-        key=occurrence.key,
-        trigger=occurrence.trigger.id,
-        due_at=due,
-        state=state,
-        now=to_micros(at),
-    )
-    return bool(taken)
+    @writes
+    def resume(self, trigger: str, next_at: datetime) -> Script[bool]:
+        """Let one that rests or was switched off come again, its failures forgotten; False for any other."""
+        rows = yield from query("trigger_resume", id=trigger, next_at=to_micros(next_at))
+        yield from query("due", what="triggers")
+        return bool(rows)
 
 
 def note_turn(trigger: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
@@ -118,7 +111,7 @@ def note_turn(trigger: str, thread: ThreadId, finished: TurnFinished, at: dateti
     rows = yield from query("trigger_one", id=trigger)
     if finished.outcome != "failed" or not rows:
         return
-    found = convert.trigger(rows[0])
+    found = _trigger(rows[0])
     once, count = found.spec.kind == "one-shot", found.failures + 1
     is_over = count > len(RETRY_SECONDS) if once else count >= FAILURES_MAX
     again = at + timedelta(seconds=RETRY_SECONDS[found.failures]) if once and not is_over else found.next_at
@@ -133,3 +126,17 @@ def note_turn(trigger: str, thread: ThreadId, finished: TurnFinished, at: dateti
     if is_over:
         told = NewPost(f"trigger:{trigger}:{to_micros(at)}", thread, switched_off(found, finished.reply))
         yield from put_post(told, to_micros(at))
+
+
+def _trigger(row: Row) -> Trigger:
+    """`id, spec, state, next_at, created_at, last_at, failures, error`."""
+    return Trigger(
+        id=text(row[0]),
+        spec=decode_trigger(_spec, text(row[1])),
+        state=text(row[2]),  # pyright: ignore[reportArgumentType]
+        next_at=moment(row[3]),
+        created_at=time(row[4]),
+        last_at=moment(row[5]),
+        failures=number(row[6]),
+        error=text(row[7]),
+    )

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.chat.commands import take_in
+from shoal.chat.inbox import submit
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
@@ -24,7 +24,6 @@ LIMITS = ChatLimits(
     can_edit=True,
     can_upload=True,
     has_buttons=True,
-    has_ephemeral=True,
     has_history=True,
 )
 
@@ -125,7 +124,7 @@ class FakeChat:
             message_id=key,
             joins=found is not None,
         )
-        told = await take_in(prompt, "", self.inbox)
+        told = await submit(prompt, "", self.inbox)
         if told:
             self.told.append(told)
         return thread
@@ -147,7 +146,7 @@ class FakeChat:
         address = make_thread_id(self.platform, channel, thread)
         author, now = Author(user, user, roles, trusted=False), self._clock.now()
         prompt = Prompt(address, key, text, author, now, message_id=key, direct=direct)
-        return await take_in(prompt, "", self.inbox)
+        return await submit(prompt, "", self.inbox)
 
     async def create_channel(self, name: str, beside: str = "") -> str:
         """Make a channel. Raises `channel_trouble`."""

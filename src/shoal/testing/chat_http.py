@@ -1,14 +1,13 @@
 """The bot's side of `shoal.testing.chat_server`: a `ChatAdapter` over HTTP that asks for messages and posts answers."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
 
 import httpx2
 import msgspec
 
-from shoal.chat.commands import press
-from shoal.chat.kept import keep
+from shoal.chat.inbox import press, save_attachment
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
@@ -83,8 +82,11 @@ class HttpChat:
     async def _files(self, thread: ThreadId, update: Update) -> tuple[Attachment, ...]:
         if self._home is None or not update.file:
             return ()
-        content = self._http.get(f"/file/{update.file}")
-        return (await keep(self._home, self._clock, thread, Attachment(update.file), _body(content)),)
+
+        async def fetch() -> bytes:
+            return (await self._http.get(f"/file/{update.file}")).content
+
+        return (await save_attachment(self._home, self._clock, thread, Attachment(update.file), fetch),)
 
     async def post(self, post: OutboundPost) -> str:
         """Post once for a key, where the platform knows keys. Raises PlatformError."""
@@ -134,7 +136,3 @@ class HttpChat:
         """Give connections back."""
         with suppress(httpx2.TransportError):
             await self._http.aclose()
-
-
-async def _body(answer: Awaitable[httpx2.Response]) -> bytes:
-    return (await answer).content

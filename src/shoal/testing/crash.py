@@ -23,13 +23,13 @@ from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt, Usage
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, Route, ToolContext, ToolOutput
+from shoal.domain.ports import Invocation, Route, Tool, ToolContext, ToolOutput
 from shoal.sandbox.host import HostSandbox
-from shoal.store.script import Driver
+from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import FakeModel, Reply, Seen, follow_directive
-from shoal.tools.typed import Prepared, TypedTool
+from shoal.tools.functions import Prepared, tool
 
 T = TypeVar("T")
 
@@ -78,38 +78,22 @@ class World:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-class NoteArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing is needed."""
+def note_tool(world: World, name: str = "note") -> Tool:
+    """Leaves a mark in the world each time it runs; must never run twice for one call. As `guarded` it is one that the
+    rules ask for."""
 
-    text: str = ""
-
-
-class NoteTool(TypedTool[NoteArguments]):
-    """Leaves a mark in the world each time it runs; must never run twice for one call."""
-
-    name = "note"
-    description = "Leave a mark."
-
-    def __init__(self, world: World) -> None:
-        super().__init__(NoteArguments)
-        self._world = world
-
-    def plan(self, arguments: NoteArguments, context: ToolContext) -> Invocation:
-        """See TypedTool."""
+    @tool(name=name)
+    def note(context: ToolContext, text: str = "") -> Invocation:
+        """Leave a mark."""
 
         async def work() -> ToolOutput:
             call = f"{context.turn}/{context.call_id}"
-            self._world.note("tools", call=call, tool=self.name, text=arguments.text, at=time.time())
+            world.note("tools", call=call, tool=name, text=text, at=time.time())
             return ToolOutput("noted")
 
-        action, shown = Action(f"tool:{self.name}:{arguments.text}"), f"leave the mark {arguments.text}"
-        return Prepared((action,), shown, json.dumps(arguments.text), work)
+        return Prepared((Action(f"tool:{name}:{text}"),), f"leave the mark {text}", json.dumps(text), work)
 
-
-class GuardedTool(NoteTool):
-    """Leaves a mark once it was allowed, where the rules ask for `tool:guarded:…`."""
-
-    name = "guarded"
+    return note
 
 
 class OneModel:
@@ -185,7 +169,7 @@ async def live(order: Order) -> int:
     overrides = {"permissions": {"default_profile": "open"}, "engine": {"drain_seconds": 1.0}}
     config = load_config(Path(order.home), {}, overrides)
     async with open_app(config, doubles) as app:
-        app.tools.add(NoteTool(world))
+        app.tools.add(note_tool(world))
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             for person, key, text in sayings(order):
                 await _say(app, thread_of(person), key, text)

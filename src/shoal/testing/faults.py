@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Literal, TypeVar
 
-from shoal.store.script import Driver, Script
+from shoal.store.driver import Driver, Script
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from shoal.config import Config, load_config
 from shoal.domain.clock import SystemClock
 from shoal.domain.home import Home
 from shoal.domain.ids import format_ulid
+from shoal.maintenance import collect_seldom
 from shoal.testing.chat import OPEN
 from shoal.testing.chat_http import KEYLESS, HttpChat
-from shoal.testing.crash import GuardedTool, NoteTool, World
-from shoal.upkeep import collect_seldom
+from shoal.testing.crash import World, note_tool
 
 TURN_TOKENS = 250_000
 """What a turn may take: many times what most take."""
@@ -106,8 +106,8 @@ async def live(options: argparse.Namespace) -> None:
         chats.append(HttpChat(options.keyless, clock, platform="keyless", limits=KEYLESS, home=home))
     doubles = Doubles(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats})
     async with open_app(config_of(options), doubles, options.role) as app:
-        app.tools.add(NoteTool(world))
-        app.tools.add(GuardedTool(world))
+        app.tools.add(note_tool(world))
+        app.tools.add(note_tool(world, "guarded"))
         collect_seldom(stays=True)
         sys.stdout.write("ready\n")
         sys.stdout.flush()

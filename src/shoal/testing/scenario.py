@@ -21,10 +21,10 @@ from shoal.domain.permissions import Asker
 from shoal.domain.ports import Completion, Route, Sandbox, Tool
 from shoal.domain.records import Approval
 from shoal.permissions.access import AccessRules
-from shoal.permissions.marks import SYSTEM_FILE_CLOCK, FileClock
-from shoal.store.script import Driver, Script
+from shoal.store.driver import Driver, Script
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.model import FakeModel
+from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock
 
 T = TypeVar("T")
 

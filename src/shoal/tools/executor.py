@@ -25,8 +25,7 @@ from datetime import timedelta
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.children import Purpose
+from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ContentChanged, SandboxError, ToolError
 from shoal.domain.events import ApprovalRequested, ToolFinished, ToolStarted, Verdict
@@ -36,19 +35,17 @@ from shoal.domain.messages import ToolCall, ToolSpec
 from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision, Ruling
 from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, NewApproval
-from shoal.domain.store import Store
 from shoal.permissions.approvals import approval_digest, strip_controls
-from shoal.permissions.engine import decide_all, hidden
+from shoal.permissions.profiles import Profile, decide_all, hidden
 from shoal.permissions.redact import Redactor
-from shoal.permissions.rules import Profile
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
-from shoal.tools.content import NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
-from shoal.tools.marked import MarkedFiles, secret_below
+from shoal.store.store import Store
+from shoal.tools.coverage import NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
+from shoal.tools.functions import PreparedCommand
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
-from shoal.tools.prompt_files import KEPT_FOR_PERSON, PromptFiles, amended, may_change
 from shoal.tools.registry import Registry
+from shoal.tools.tainted_files import KEPT_FOR_PERSON, MarkedFiles, PromptFiles, amended, may_change, secret_below
 from shoal.tools.threads import in_thread
-from shoal.tools.typed import PreparedCommand
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,21 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urljoin
 
 import msgspec
 
-from shoal.domain.addresses import Net, Target, literal, parse_target, why_refused
 from shoal.domain.errors import FetchError
-from shoal.domain.web import Fetched, FetchRequest
+from shoal.domain.web import (
+    Fetched,
+    FetchRequest,
+    Net,
+    WebAddress,
+    literal,
+    parse_target,
+    why_refused,
+)
 
 if TYPE_CHECKING:
     import httpcore2
@@ -84,7 +91,7 @@ class GuardedFetcher:
             target = following
         raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
 
-    async def addresses(self, target: Target) -> tuple[str, ...]:
+    async def addresses(self, target: WebAddress) -> tuple[str, ...]:
         """The addresses to connect to; raises FetchError unless all that the name has may be opened."""
         if literal(target.host) is not None:
             found: Sequence[str] = (target.host,)
@@ -101,12 +108,10 @@ class GuardedFetcher:
             raise FetchError(f"There is no host {target.host}.")
         return tuple(found[:ADDRESSES_MAX])
 
-    async def _once(self, target: Target, request: FetchRequest) -> Fetched:
+    async def _once(self, target: WebAddress, request: FetchRequest) -> Fetched:
         import httpcore2
 
-        from shoal.tools.pinned import PinnedBackend
-
-        backend = PinnedBackend(await self.addresses(target), CONNECT_SECONDS)
+        backend = _pinned(await self.addresses(target))
         headers = [("Host", target.authority), ("User-Agent", AGENT), ("Accept-Encoding", "gzip, deflate")]
         headers += [("Accept", "*/*"), ("Connection", "close"), *request.headers]
         if request.body or request.method not in ("GET", "HEAD"):
@@ -124,12 +129,38 @@ class GuardedFetcher:
         ) as error:
             raise FetchError(f"{target.host} does not answer: {error or type(error).__name__}") from error
 
-    def _context(self, target: Target) -> ssl.SSLContext | None:
+    def _context(self, target: WebAddress) -> ssl.SSLContext | None:
         if target.scheme != "https":
             return None
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
+    """A network backend that ignores the host's name: it tries the given addresses in order."""
+    import httpcore2
+
+    inner = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
+
+    class Pinned(httpcore2.AsyncNetworkBackend):
+        async def connect_tcp(
+            self,
+            host: str,
+            port: int,
+            timeout: float | None = None,
+            local_address: str | None = None,
+            socket_options: object = None,
+        ) -> "httpcore2.AsyncNetworkStream":
+            failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
+            for address in addresses:
+                try:
+                    return await inner.connect_tcp(address, port, CONNECT_SECONDS)
+                except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                    failure = error
+            raise failure or httpcore2.ConnectError("no address")
+
+    return Pinned()
 
 
 def _joined(url: str, location: str) -> str:
@@ -149,7 +180,7 @@ def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> Fet
     return msgspec.structs.replace(request, method=method, headers=headers, body=b"")
 
 
-async def _read(target: Target, answer: "httpcore2.Response", bytes_max: int) -> Fetched:
+async def _read(target: WebAddress, answer: "httpcore2.Response", bytes_max: int) -> Fetched:
     headers = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
     encoding = next((value for key, value in headers if key == "content-encoding"), "").strip().lower()
     body = bytearray()

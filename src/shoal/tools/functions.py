@@ -1,24 +1,72 @@
-"""`@shoal.tool`: a typed function becomes a tool; its docstring and annotations become what the model is told."""
+"""Tools from typed functions: annotations become the schema that the model sees and the validation.
+
+`@tool` makes a tool of a function. One that returns a result is called when the call runs. One that returns an
+`Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead: it resolves everything the call depends on
+and says what the call will do, and what is shown, decided on and run is that one object.
+"""
 
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Generic, TypeVar, cast, get_args, get_origin, get_type_hints, overload
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
-from shoal.domain.errors import InvalidInput
+from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.tools.typed import ArgumentsReader, Prepared, canonical
+from shoal.domain.ports import Command, Invocation, RunFile, ToolContext, ToolOutput
+from shoal.domain.untrusted import UNREADABLE
 
+ARGUMENTS_CHARS_MAX = 30_000_000
+"""Longest JSON text of arguments that is looked at."""
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every provider takes as a tool's name."""
 
 _PARAMETER_LINE = re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
+_WRAPPED = re.compile(r"(?<=\S)\n(?=[^\W\d])")
+"""A line end inside a paragraph of a docstring."""
 _Result = TypeVar("_Result")
+_canonical_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class Prepared(NamedTuple):
+    """An `Invocation`: what it will do, as shown and as canonical JSON, and the doing itself."""
+
+    actions: tuple[Action, ...]
+    shown: str
+    canonical: str
+    work: Callable[[], Awaitable[ToolOutput]]
+
+    async def run(self) -> ToolOutput:
+        return await self.work()
+
+
+class PreparedCommand(NamedTuple):
+    """An `Invocation` that runs a command in a sandbox.
+
+    `work` is given the command and what taints its output (empty: nothing), for tools whose output comes later.
+    """
+
+    actions: tuple[Action, ...]
+    shown: str
+    canonical: str
+    command: Command
+    work: Callable[[Command, str], Awaitable[ToolOutput]]
+    tainted_by: str = ""
+
+    def bound(self, runs: tuple[RunFile, ...], tainted_by: str) -> "PreparedCommand":
+        """The same with the files that have to be as they were allowed, and what taints its output."""
+        return self._replace(command=msgspec.structs.replace(self.command, runs=runs), tainted_by=tainted_by)
+
+    async def run(self) -> ToolOutput:
+        return await self.work(self.command, self.tainted_by)
+
+
+def canonical(tool: str, **effect: object) -> str:
+    """Canonical JSON of what determines a call's effect: keys sorted, no spaces."""
+    return _canonical_encoder.encode({"tool": tool, **effect}).decode()
 
 
 class FunctionTool(Generic[_Result]):
@@ -27,38 +75,66 @@ class FunctionTool(Generic[_Result]):
     def __init__(self, function: Callable[..., _Result], spec: ToolSpec, arguments: type[msgspec.Struct]) -> None:
         self.function = function
         self.spec = spec
-        self._reader = ArgumentsReader(spec.name, arguments)
-        self._context_name = _context_parameter(function)
+        self._decoder = msgspec.json.Decoder(arguments, strict=False)
+        fields = msgspec.structs.fields(arguments)
+        self._takes = ", ".join(field.name + ("" if field.required else " (optional)") for field in fields)
+        hints = get_type_hints(function)
+        self._context_name = _context_parameter(hints)
+        self._plans = hints.get("return") in (Invocation, Prepared, PreparedCommand)
 
     def __call__(self, *positional: object, **named: object) -> _Result:
-        """Call the function itself."""
         return self.function(*positional, **named)
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Validate the JSON text. Raises ToolError saying which argument is wrong."""
-        values = msgspec.structs.asdict(self._reader.read(arguments))
+        """Validate the JSON text and plan the call. Raises ToolError, also saying which argument is wrong."""
+        values = msgspec.structs.asdict(self._read(arguments))
+        given = values if self._context_name is None else {**values, self._context_name: context}
+        if self._plans:
+            return cast("Invocation", self.function(**given))
         effect = msgspec.to_builtins(values)
-        text = canonical(self.spec.name, arguments=effect)
         detail = msgspec.json.encode(effect, order="sorted").decode()
 
         async def work() -> ToolOutput:
-            extra = {} if self._context_name is None else {self._context_name: context}
-            return _output(await self._call(values, extra))
+            if inspect.iscoroutinefunction(self.function):
+                result = await self.function(**given)
+            else:  # in the bounded thread pool, where a cancelled call runs to its end
+                result = await asyncio.to_thread(self.function, **given)
+            if isinstance(result, ToolOutput):
+                return result
+            return ToolOutput(result if isinstance(result, str) else msgspec.json.encode(result).decode())
 
-        return Prepared((Action(f"tool:{self.spec.name}:{detail}"),), f"{self.spec.name} {detail}", text, work)
+        name = self.spec.name
+        action, text = Action(f"tool:{name}:{detail}"), canonical(name, arguments=effect)
+        return Prepared((action,), f"{name} {detail}", text, work)
 
-    async def _call(self, values: Mapping[str, object], extra: Mapping[str, ToolContext]) -> object:
-        """Await an async function; run any other in the bounded thread pool, where a cancelled call runs to its end."""
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(**values, **extra)
-        return await asyncio.to_thread(self.function, **values, **extra)
+    def _read(self, text: str) -> msgspec.Struct:
+        """The arguments; an empty text stands for none."""
+        name = self.spec.name
+        if len(text) > ARGUMENTS_CHARS_MAX:
+            raise ToolError(f"The arguments of {name} have {len(text):,} characters, which is too much.")
+        try:
+            return self._decoder.decode(text.strip() or "{}")
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `")
+            where = path.rstrip("`").removeprefix("$").removeprefix(".")
+            sentence = message.replace("Object contains", "there is an").replace("Object missing", "there is no")
+            wrong = f"{where}: {sentence}." if where else f"{sentence}."
+            takes = self._takes or "no arguments"
+            raise ToolError(f"Wrong arguments for {name}: {wrong} It takes {takes}.") from error
+        except UNREADABLE as error:
+            raise ToolError(f"The arguments of {name} are not valid JSON: {error}. Send one object.") from error
 
 
 @overload
 def tool(function: Callable[..., _Result], /) -> FunctionTool[_Result]: ...
 @overload
 def tool(
-    *, name: str = "", read_only: bool = False, idempotent: bool = False
+    *,
+    name: str = "",
+    read_only: bool = False,
+    idempotent: bool = False,
+    runs_commands: bool = False,
+    waits: bool = False,
 ) -> Callable[[Callable[..., _Result]], FunctionTool[_Result]]: ...
 def tool(
     function: Callable[..., _Result] | None = None,
@@ -67,60 +143,61 @@ def tool(
     name: str = "",
     read_only: bool = False,
     idempotent: bool = False,
+    runs_commands: bool = False,
+    waits: bool = False,
 ) -> FunctionTool[_Result] | Callable[[Callable[..., _Result]], FunctionTool[_Result]]:
     """Make a function with annotated parameters a tool, as `@tool` or `@tool(read_only=True)`.
 
-    The docstring is the description; a parameter's is its `Annotated[..., "text"]` or `msgspec.Meta(description=…)`, or
-    its line under `Args:`. A parameter of type ToolContext gets the call's context. What is returned becomes text: a
-    string as it is, a ToolOutput as it is, anything else as JSON. Raises InvalidInput where a name or annotation is
-    missing or is nothing that JSON can carry.
+    The docstring is the description, its wrapped lines joined; a parameter's is its `Annotated[..., "text"]` or
+    `msgspec.Meta(description=…)`, or its line under `Args:`. A parameter of type ToolContext gets the call's context.
+    What is returned becomes text: a string as it is, a ToolOutput as it is, anything else as JSON. A function that is
+    annotated to return an Invocation plans the call instead of doing it, and raises ToolError for one that cannot be
+    made. `runs_commands` and `waits` are for those: it runs commands in the sandbox, its result may come later. Raises
+    InvalidInput where a name or annotation is missing or is nothing that JSON can carry.
     """
-    if function is None:
-        return lambda function: _make(function, name, read_only=read_only, idempotent=idempotent)
-    return _make(function, name, read_only=read_only, idempotent=idempotent)
+
+    def make(function: Callable[..., _Result]) -> FunctionTool[_Result]:
+        found = name or getattr(function, "__name__", "")
+        if not NAME.fullmatch(found):
+            raise InvalidInput(f"A tool cannot be called {found!r}: use 1 to 64 letters, digits, '_' and '-'.")
+        description, fields = _documented_fields(function, found)
+        try:
+            arguments = msgspec.defstruct(
+                f"{found}_arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
+            )
+            parameters = schema_of(arguments)
+        except TypeError as error:
+            raise InvalidInput(f"The tool {found} has a parameter that cannot be described: {error}") from error
+        flags = {"read_only": read_only, "idempotent": idempotent, "runs_commands": runs_commands, "waits": waits}
+        return FunctionTool(function, ToolSpec(found, description or found, parameters, **flags), arguments)
+
+    return make if function is None else make(function)
 
 
-def _make(function: Callable[..., _Result], name: str, *, read_only: bool, idempotent: bool) -> FunctionTool[_Result]:
-    name = name or getattr(function, "__name__", "")
-    if not NAME.fullmatch(name):
-        raise InvalidInput(f"A tool cannot be called {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
-    description, described = _documents(inspect.getdoc(function) or "")
-    fields = [_field(parameter, described, name) for parameter in _parameters(function)]
-    try:
-        arguments = msgspec.defstruct(
-            f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
-        )
-        parameters = ArgumentsReader(name, arguments).schema
-    except TypeError as error:
-        raise InvalidInput(f"The tool {name} has a parameter that cannot be described: {error}") from error
-    spec = ToolSpec(name, description or name, parameters, read_only=read_only, idempotent=idempotent)
-    return FunctionTool(function, spec, arguments)
+def _context_parameter(hints: dict[str, object]) -> str | None:
+    return next((name for name, hint in hints.items() if hint is ToolContext and name != "return"), None)
 
 
-def _hints(function: Callable[..., object]) -> dict[str, object]:
-    return get_type_hints(function, include_extras=True)
-
-
-def _context_parameter(function: Callable[..., object]) -> str | None:
-    return next((name for name, hint in _hints(function).items() if hint is ToolContext and name != "return"), None)
-
-
-def _parameters(function: Callable[..., object]) -> list[tuple[inspect.Parameter, object]]:
-    hints, context = _hints(function), _context_parameter(function)
-    given = [parameter for name, parameter in inspect.signature(function).parameters.items() if name != context]
-    return [(parameter, hints.get(parameter.name)) for parameter in given]
-
-
-def _field(
-    annotated: tuple[inspect.Parameter, object], described: dict[str, str], tool_name: str
-) -> tuple[str, type] | tuple[str, type, object]:
-    parameter, hint = annotated
-    if hint is None or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise InvalidInput(f"The tool {tool_name}: parameter {parameter.name} needs a type and must be usable by name.")
-    kind = _with_description(hint, described.get(parameter.name, ""))
-    if parameter.default is parameter.empty:
-        return parameter.name, kind
-    return parameter.name, kind, parameter.default
+def _documented_fields(
+    function: Callable[..., object], name: str
+) -> tuple[str, list[tuple[str, type] | tuple[str, type, object]]]:
+    """The description, and a field for each parameter with what its line under `Args:` says."""
+    text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    lines = (_PARAMETER_LINE.match(line) for line in rest.split("\n\n")[0].splitlines())
+    described = {match[1]: match[2].strip() for match in lines if match}
+    hints = get_type_hints(function, include_extras=True)
+    fields: list[tuple[str, type] | tuple[str, type, object]] = []
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name)
+        if hint is ToolContext:
+            continue
+        unusable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY)
+        if hint is None or parameter.kind in unusable:
+            raise InvalidInput(f"The tool {name}: parameter {parameter.name} needs a type and must be usable by name.")
+        kind = _with_description(hint, described.get(parameter.name, ""))
+        is_required = parameter.default is parameter.empty
+        fields.append((parameter.name, kind) if is_required else (parameter.name, kind, parameter.default))
+    return _WRAPPED.sub(" ", text.strip()), fields
 
 
 def _with_description(hint: object, described: str) -> type:
@@ -135,16 +212,13 @@ def _with_description(hint: object, described: str) -> type:
     return cast("type", Annotated[hint, msgspec.Meta(description=described)] if described else hint)
 
 
-def _documents(doc: str) -> tuple[str, dict[str, str]]:
-    """The description, and the parameters' lines under `Args:`."""
-    text, _, rest = doc.partition("\nArgs:\n")
-    found = (_PARAMETER_LINE.match(line) for line in rest.split("\n\n")[0].splitlines())
-    return text.strip(), {match[1]: match[2].strip() for match in found if match}
-
-
-def _output(result: object) -> ToolOutput:
-    if isinstance(result, ToolOutput):
-        return result
-    if isinstance(result, str):
-        return ToolOutput(result)
-    return ToolOutput(msgspec.json.encode(result).decode())
+def schema_of(arguments: type[msgspec.Struct]) -> str:
+    """The JSON Schema of a Struct as compact JSON text: an object without further properties."""
+    (_,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+    schema = components.pop(arguments.__name__)
+    schema.pop("title", None)
+    schema.pop("description", None)
+    schema.setdefault("required", [])
+    if components:
+        schema["$defs"] = components
+    return msgspec.json.encode(schema).decode()

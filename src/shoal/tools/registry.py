@@ -1,14 +1,34 @@
 """All tools by name: the built-in ones, those of extensions, and those a host program adds while it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.messages import ToolSpec
-from shoal.domain.ports import Tool
+from shoal.domain.files import Files
+from shoal.domain.messages import Judge, ToolSpec
+from shoal.domain.permissions import Action
+from shoal.domain.ports import ChatAdapter, Tool, ToolContext
+from shoal.domain.web import Fetcher
+from shoal.store.store import Store
+from shoal.tools.builtin.files import edit_tool, list_directory, read_tool, str_replace_tool, write_tool
+from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool, search_history_tool
+from shoal.tools.builtin.memory import note_today, remember
+from shoal.tools.builtin.message import message_tool, upload
+from shoal.tools.builtin.schedule import remind, time
+from shoal.tools.builtin.shell import ShellBounds, bash_tool
+from shoal.tools.builtin.web import read_url_tool, web_search_tool
+from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.functions import NAME
+from shoal.tools.locks import PathLocks
 
 SELECTIONS_MAX = 256
 """How many different selections of tools are kept, so that the same selection is the same object."""
+SERVICE_TOOLS = (
+    "read_artifact", "search_history", "search_channel", "message", "schedule",
+    "process_start", "process_list", "process_logs", "process_kill", "subagent", "spawn", "ask_agent",
+    "set_system_prompt", "set_model", "set_permissions", "write_doc", "edit_doc", "delete_doc", "write_skill",
+    "delete_skill",
+)  # fmt: skip
+"""The names of the built-in tools that need the services of a running Shoal, which adds them itself."""
 
 
 class Registry:
@@ -58,3 +78,64 @@ class Registry:
                 self._selections.clear()
             found = self._selections[names] = tuple(self._tools[name].spec for name in names)
         return found
+
+
+def standard_tools(
+    bounds: ShellBounds,
+    fetcher: Fetcher | None = None,
+    brave_key: Callable[[], str] = lambda: "",
+    *,
+    with_hardware: bool = False,
+) -> Registry:
+    """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted.
+
+    `fetcher` opens what the web tools ask for, a guarded client unless told; `brave_key` is asked at each search.
+    `with_hardware` adds those for the machine's I2C and SPI buses.
+    """
+    fetcher = fetcher or GuardedFetcher()
+    registry = Registry()
+    locks = PathLocks()
+    tools: list[Tool] = [
+        bash_tool(command_actions, bounds),
+        read_tool(),
+        write_tool(locks),
+        edit_tool(locks),
+        list_directory,
+        upload,
+        time,
+        remember,
+        note_today,
+        remind,
+        read_url_tool(fetcher),
+        web_search_tool(fetcher, brave_key),
+    ]
+    if with_hardware:
+        from shoal.tools.builtin.hardware import hardware_tools
+
+        tools += hardware_tools()
+    for one in tools:
+        registry.add(one)
+    for alias in (read_tool("view"), write_tool(locks, "create_file"), str_replace_tool(locks)):
+        registry.add(alias, listed=False)
+    return registry
+
+
+def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge) -> tuple[Tool, ...]:
+    """What an agent can look up beyond its prompt, and say beside its answer.
+
+    `judge` says whom of the platforms' people to trust.
+    """
+    return (
+        read_artifact_tool(store.artifacts, files),
+        search_history_tool(store.search),
+        search_channel_tool(store.search, adapters, judge),
+        message_tool(adapters),
+    )
+
+
+def command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
+    """What a command of a tool will do, in the first of the call's mounts."""
+    cwd = context.mounts[0].host
+    from shoal.permissions.actions import shell_actions  # not loaded before the first command is judged
+
+    return shell_actions(tool, command, cwd=cwd, mounts=context.mounts, isolated=context.sandbox.isolated)

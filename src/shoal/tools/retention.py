@@ -6,8 +6,8 @@ from datetime import timedelta
 from shoal.domain.clock import Clock
 from shoal.domain.files import STILL_FOLDERS, Files, Folders
 from shoal.domain.home import Home
-from shoal.domain.store import Store
-from shoal.tools.marked import MarkedFiles
+from shoal.store.store import Store
+from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.threads import in_thread
 
 log = logging.getLogger(__name__)

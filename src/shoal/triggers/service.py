@@ -1,4 +1,6 @@
-"""Starts turns when their triggers are due, each occurrence once over all workers.
+"""A sleep by the clock that another part of the program can end early.
+
+Starts turns when their triggers are due, each occurrence once over all workers.
 
 what was found                               what happens
 ------------------------------------------   ----------------------------------------------------------------------
@@ -15,6 +17,7 @@ an occurrence failed for good                the trigger comes less often for a 
 a turn that one has started failed           noted with the end of the turn, see store/triggers.py
 """
 
+import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable
@@ -28,11 +31,38 @@ from shoal.domain.clock import Clock, iso, to_micros
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
 from shoal.domain.ids import unopened
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.records import Fate, NewTrigger, Occurrence, Opening, Trigger
-from shoal.domain.schedule import next_after
-from shoal.domain.store import Triggers
-from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, switched_off, title
-from shoal.triggers.alarm import Alarm
+from shoal.domain.records import DeliveryStatus, Opening
+from shoal.domain.triggers import (
+    FAILURES_MAX,
+    RETRY_SECONDS,
+    NewTrigger,
+    Occurrence,
+    Trigger,
+    next_after,
+    switched_off,
+    title,
+)
+from shoal.store.triggers import TriggerStore
+
+log = logging.getLogger(__name__)
+
+
+class Alarm:
+    """For one waiting task. Rings while nobody waits are kept, as one, for the next wait, so that none is lost."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """End the present wait, or the next one; never waits. Call it in the event loop's thread."""
+        self._rung.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Sleep this long, or until rung."""
+        await self._clock.wait(self._rung, seconds)
+        self._rung.clear()
+
 
 POLL_SECONDS = 60.0
 """Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
@@ -43,10 +73,8 @@ LATE_TOLD_SECONDS = 300.0
 BACKOFF_SECONDS_MAX = 3600.0
 BATCH = 100
 
-log = logging.getLogger(__name__)
 
-
-class Target(Protocol):
+class TriggerTarget(Protocol):
     """Where messages enter; the orchestrator."""
 
     async def send(self, message: Inbound) -> Receipt:
@@ -57,7 +85,7 @@ class Target(Protocol):
         """Have a prompt begin a thread in a channel, once for its key; durable. Raises InvalidInput if it cannot be."""
         ...
 
-    async def fate(self, key: str) -> Fate | None:
+    async def fate(self, key: str) -> DeliveryStatus | None:
         """What has become of that; None when it was never asked for."""
         ...
 
@@ -79,8 +107,8 @@ class TriggerService:
 
     def __init__(
         self,
-        triggers: Triggers,
-        target: Target,
+        triggers: TriggerStore,
+        target: TriggerTarget,
         clock: Clock,
         *,
         catch_up_seconds: float = 3600,
@@ -128,12 +156,6 @@ class TriggerService:
         while due := await self._triggers.due(BATCH):
             for trigger in due:
                 await self._fire(trigger)
-
-    async def gave_up(self, trigger: str) -> None:
-        """The last try of a trigger into a channel has failed, and is noted with it: tell of it."""
-        for found in await self._triggers.all():
-            if found.id == trigger and found.state == "failed":
-                await self._tell_end(found, found.error)
 
     async def _fire(self, trigger: Trigger) -> None:
         now = self._clock.now()
@@ -219,10 +241,7 @@ class TriggerService:
         gives_up = _is_last(trigger)
         await self._triggers.settle(trigger, error=problem, disable=gives_up)
         if gives_up:
-            await self._tell_end(trigger, problem)
-
-    async def _tell_end(self, trigger: Trigger, problem: str) -> None:
-        await self._tell(trigger, switched_off(trigger, problem))
+            await self._tell(trigger, switched_off(trigger, problem))
 
     async def _seconds_to_next(self) -> float:
         seconds = [self._poll_seconds]
@@ -232,6 +251,13 @@ class TriggerService:
         if due_at is not None:
             seconds.append((due_at - self._clock.now()).total_seconds())
         return max(0.0, min(seconds))
+
+
+async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None:
+    """Tell of a trigger into a channel whose last try has failed, which is noted with it."""
+    for found in await triggers.all():
+        if found.id == id and found.state == "failed":
+            await tell(found, switched_off(found, found.error))
 
 
 def key_of(trigger: Trigger, due_at: datetime) -> str:

@@ -1,6 +1,6 @@
 """Webhooks, as pure functions: which message does a call make.
 
-Whether it is genuine says `domain/signing.py`, and whether it is the same call again `domain/deliveries.py`.
+`domain/webhooks.py` says whether it is genuine, and whether it is the same call again.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import TypeAlias, Union
 import msgspec
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.foreign import UNREADABLE, contained, untrusted_block
+from shoal.domain.untrusted import UNREADABLE, contained, untrusted_block
 
 Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
 

@@ -10,20 +10,50 @@ Where the cut goes, by what lies behind it (pure, tested by vectors of roles):
     everything                                   none: there is nothing to summarise
 
 An earlier summary is given to the model to bring up to date, and leaves the window with what it stood for.
+
+    how full the conversation is         when it is summarised
+    ----------------------------------   ----------------------------------------------------------------------------
+    above three quarters of its room     after the turn, in the background: a new message ends the attempt
+    above its room                       before the next model call, in line
+    the provider says it overflows       in line, once a turn; without a summary this turn goes on with less of it
+
+A summary that fails changes nothing but a note in the journal: the request is then fitted by leaving the oldest out,
+and the next turn has it all again. One of what was cleared meanwhile is dropped.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
+import anyio
 import msgspec
 
-from shoal.domain.events import Compacted
-from shoal.domain.foreign import UNREADABLE
-from shoal.domain.messages import AssistantMessage, ModelMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
-from shoal.domain.transcript import SUMMARY_HEAD, Entry
-from shoal.turn.budget import BudgetLimits, Room, Tally
-from shoal.turn.files import cut_middle
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, StoreError
+from shoal.domain.events import Compacted, Failed
+from shoal.domain.messages import (
+    AssistantMessage,
+    ModelDone,
+    ModelFailed,
+    ModelMessage,
+    ModelRequest,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from shoal.domain.ports import Route
+from shoal.domain.settings import ContextSettings
+from shoal.domain.transcript import SUMMARY_HEAD, TranscriptEntry
+from shoal.domain.untrusted import UNREADABLE
+from shoal.turn.budget import Tally, TokenRoom
+from shoal.turn.context import ContextBuilder
+from shoal.turn.spending import Spending, beside_charge
+from shoal.turn.text_files import cut_middle
+from shoal.turn.thread import ThreadView, TurnRun
+
+log = logging.getLogger(__name__)
+
 
 Urgency: TypeAlias = Literal["no", "soon", "now"]
 
@@ -90,12 +120,12 @@ def cut_index(roles: str, tokens: Sequence[int], keep_recent: int, keep_max: int
     return next((index for index in range(latest, first + 1, -1) if roles[index] != "t"), between)
 
 
-def roles_of(entries: Sequence[Entry]) -> str:
+def roles_of(entries: Sequence[TranscriptEntry]) -> str:
     """The roles of entries as `cut_index` takes them."""
     return "".join(_role(index, entry) for index, entry in enumerate(entries))
 
 
-def urgency(tally: Tally, room: Room) -> Urgency:
+def urgency(tally: Tally, room: TokenRoom) -> Urgency:
     """Whether the conversation needs compaction: not yet, soon (in the background), or now (parts are left out)."""
     used = tally.plain[-1]
     if used > room.events:
@@ -104,14 +134,14 @@ def urgency(tally: Tally, room: Room) -> Urgency:
 
 
 def plan_compaction(
-    entries: Sequence[Entry], tally: Tally, room: Room, limits: BudgetLimits, factor: float = 1.0
+    entries: Sequence[TranscriptEntry], tally: Tally, room: TokenRoom, settings: ContextSettings, factor: float = 1.0
 ) -> Plan | None:
     """What to take out now; None when all of it is recent. Half of the conversation's room stays at most.
 
     `entries` is the list of the thread's Transcript with every call answered; `factor` is tokens a unit.
     """
     tally.update(entries)
-    keep = min(int(limits.keep_recent_tokens / factor), room.events // 2)
+    keep = min(int(settings.keep_recent_tokens / factor), room.events // 2)
     units = [tally.units(index, index + 1) for index in range(len(entries))]
     roles = roles_of(entries)
     index = cut_index(roles, units, keep, room.events * 3 // 4)
@@ -126,7 +156,7 @@ def plan_compaction(
     )
 
 
-def _open_request(entries: Sequence[Entry], tally: Tally, index: int, earlier: str) -> str:
+def _open_request(entries: Sequence[TranscriptEntry], tally: Tally, index: int, earlier: str) -> str:
     """The request of the turn that a cut before `index` goes through; an earlier cut through it has it quoted."""
     if index in tally.turns:
         return ""
@@ -136,7 +166,7 @@ def _open_request(entries: Sequence[Entry], tally: Tally, index: int, earlier: s
     return cut_middle(entries[opener].message.text, REQUEST_CHARS_MAX)
 
 
-def summary_request(plan: Plan, model: str, room: Room) -> ModelRequest:
+def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
     """The call that asks for the summary, without tools; of more than the room holds, the newest part is sent."""
     earlier = _BLOCK.sub("", plan.earlier).strip()
     conversation = "\n\n".join(map(_told, plan.messages)).replace("</conversation", "‹/conversation")
@@ -194,7 +224,7 @@ def _path(arguments: str) -> str:
     return "" if "\n" in path or "<" in path else path
 
 
-def _role(index: int, entry: Entry) -> str:
+def _role(index: int, entry: TranscriptEntry) -> str:
     match entry.message:
         case UserMessage(text=text):
             if index == 0 and text.startswith(SUMMARY_HEAD):
@@ -224,3 +254,112 @@ def _newest(text: str, bytes_max: int) -> str:
         return text
     newest = data[len(data) - bytes_max :].decode("utf-8", "ignore")
     return f"[… the oldest {len(text) - len(newest)} characters are left out …]\n{newest}"
+
+
+NOT_SUMMARISED = (
+    "The older part of this conversation could not be summarised; the model may see less of it in this turn."
+)
+MAILBOX_SECONDS = 1.0
+"""How often the mailbox is looked at while a summary is written in the background."""
+
+
+class Compactor:
+    """Keeps conversations below the model's window."""
+
+    def __init__(self, context: ContextBuilder, spending: Spending, clock: Clock) -> None:
+        self._context = context
+        self._spending = spending
+        self._clock = clock
+
+    async def before_call(self, run: TurnRun, route: Route) -> None:
+        """Summarise in line when the conversation no longer fits; tried once a turn."""
+        if self._urgency(run, route) == "now" and run.first_compaction():
+            await self._compact(run, route, "full")
+
+    async def on_overflow(self, run: TurnRun, route: Route) -> bool:
+        """Make room after the provider refused the request; False when nothing more can be done in this turn."""
+        if not run.first_overflow():
+            return False
+        if await self._compact(run, route, "overflow"):
+            return True
+        if len(run.view.transcript.turn_starts()) < 2:
+            return False
+        run.squeeze(run.view.tally.units() * 2 // 3)
+        return True
+
+    async def after_turn(self, run: TurnRun) -> None:
+        """Summarise in the background when the conversation nears its room. Cancelling it changes nothing."""
+        view = run.view
+        try:
+            route = self._spending.route(run.scope.agent.model)
+            if self._urgency(run, route) == "no" or (plan := self._plan(run, route)) is None:
+                return
+            done = await self._summary_unless_asked(run, route, plan)
+        except InvalidInput as error:
+            log.warning("a conversation was not summarised", extra={"thread_id": view.thread, "why": str(error)})
+            return
+        if isinstance(done, ModelDone) and done.message.text.strip() and await _still_has(view, plan):
+            await view.note(compacted(plan, done.message.text, "near", view.taint.summarised(plan.upto_seq)))
+
+    def _urgency(self, run: TurnRun, route: Route) -> Urgency:
+        room, view = self._context.room(run, route), run.view
+        view.tally.update(view.transcript.entries)
+        return urgency(view.tally, room)
+
+    def _plan(self, run: TurnRun, route: Route) -> Plan | None:
+        room, factor = self._context.room(run, route), self._context.gauge(run, route).factor
+        return plan_compaction(run.view.transcript.entries, run.view.tally, room, self._context.settings, factor)
+
+    async def _compact(self, run: TurnRun, route: Route, reason: str) -> bool:
+        view, plan = run.view, self._plan(run, route)
+        if plan is None and reason == "full":
+            return False
+        if plan is None:
+            why = "there is too little beside its newest part"
+        else:
+            done = await self._summary(run, route, plan)
+            if isinstance(done, ModelDone) and done.message.text.strip():
+                if await _still_has(view, plan):
+                    tainted_by = view.taint.summarised(plan.upto_seq)
+                    await view.commit(compacted(plan, done.message.text, reason, tainted_by))
+                return True
+            why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
+        log.warning("a conversation could not be summarised", extra={"thread_id": view.thread, "why": why})
+        await view.commit(Failed("compaction", NOT_SUMMARISED, self._context.clean(why), fatal=False))
+        return False
+
+    async def _summary(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed:
+        request = summary_request(plan, route.model, self._context.room(run, route))
+        charge = beside_charge(run, f"summary:{self._clock.new_id()}")
+        return await self._spending.ask(charge, route, request, self._context.gauge(run, route))
+
+    async def _summary_unless_asked(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed | None:
+        """The summary; None when a prompt came meanwhile. The mailbox is polled, since nobody here is told of a prompt
+        that another process takes in while the thread is at work."""
+        done: ModelDone | ModelFailed | None = None
+        failure: StoreError | None = None
+        view = run.view
+
+        async def watch() -> None:
+            info = await view.journal.thread(view.thread)
+            while info is None or not info.queued:
+                await self._clock.sleep(MAILBOX_SECONDS)
+                info = await view.journal.thread(view.thread)
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                done = await self._summary(run, route, plan)
+            except StoreError as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return done
+
+
+async def _still_has(view: ThreadView, plan: Plan) -> bool:
+    """Whether what a plan covers is in the window now: it may have been cleared while the summary was written."""
+    await view.catch_up()
+    return any(entry.seq <= plan.upto_seq for entry in view.transcript.entries)

@@ -8,60 +8,205 @@ run again: it goes on at the first thing that the journal does not have.
     returns "parked"       a person has to decide, or no model answers for now; the decision or time wakes the thread
     raises StaleEpoch      another worker took over; everything here is to be dropped
     is cancelled           nothing is lost: the actor journals an abort, or the next start goes on
+
+The model step asks the agent's models in order and journals the message, a retry, or the end of the turn. The tool step
+takes the calls in their order, each admitted, journaled as started, run, and journaled with its result:
+
+    a call's journal when the loop reaches it    what happens
+    ------------------------------------------   --------------------------------------------------------------------
+    nothing                                      admit it: refuse, ask, or start
+    approval requested, not decided              park: the turn ends its work until the decision wakes it
+    approval decided                             allow: admit with it; else its result says why not
+    allowed, and what it runs has changed        ask anew: the new request takes the place of the old one, and park
+    started, no result (a crash)                 run again if the tool is idempotent, else say so to the model
+    started, its result is not there yet         park: whoever brings it wakes the turn, which runs the call again
+    a message for the turn came (steer = skip)   this and the rest are skipped, each with a result
+    the assistant's message was cut off          this and the rest fail with the reason
+
+The calls of a message that may run at once start in the message's own transaction: they are admitted just before it, on
+what is known then, and where something has happened to the thread by then only the message is journaled, and its calls
+are reached as ever.
 """
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
 
-from shoal.domain.agents import TurnLimits
-from shoal.domain.events import AssistantSaid, Failed, LimitReached, RetryScheduled, StatusChanged, TurnFinished
-from shoal.domain.outage import ANSWERS_AGAIN, GAVE_UP
-from shoal.domain.records import Commit, Spend, Step
+from shoal.domain.agents import AgentSpec, TurnLimits
+from shoal.domain.cards import ANSWERS_AGAIN, GAVE_UP, CardState, card_edit, card_post
+from shoal.domain.clock import Clock, retry_delay
+from shoal.domain.errors import InvalidInput
+from shoal.domain.events import (
+    ApprovalRequested,
+    AssistantSaid,
+    Failed,
+    LimitReached,
+    RetryScheduled,
+    StatusChanged,
+    TextStreamed,
+    ToolFinished,
+    TurnFinished,
+)
+from shoal.domain.ids import CallId, ThreadId
+from shoal.domain.messages import (
+    RETRYABLE,
+    FailureKind,
+    ModelDone,
+    ModelEvent,
+    ModelFailed,
+    TextDelta,
+    ToolCall,
+)
+from shoal.domain.ports import Models, Route
+from shoal.domain.records import (
+    AdmittedCalls,
+    AuditEntry,
+    Commit,
+    NewPost,
+    Spend,
+    Step,
+)
+from shoal.domain.transcript import INTERRUPTED
 from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
-from shoal.turn.model_step import ModelStep
-from shoal.turn.session import Session
-from shoal.turn.tool_step import ToolStep
+from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
+from shoal.turn.compaction import Compactor
+from shoal.turn.context import ContextBuilder
+from shoal.turn.spending import Spending, step_charge
+from shoal.turn.thread import ThreadView, TurnRun
+
+log = logging.getLogger(__name__)
 
 SILENT = "[SILENT]"
+SKIPPED = "Skipped: a new message arrived."
+TRUNCATED = "Not run: your message was cut off at the length limit, so this call may be incomplete. Make it shorter."
+
+FRIENDLY: dict[FailureKind, str] = {
+    "rate_limited": "The model is busy: its rate limit is reached. Please try again in a minute.",
+    "overloaded": "The model is overloaded right now. Please try again in a minute.",
+    "unreachable": "I cannot reach the model right now. Please try again, or check the connection with `shoal doctor`.",
+    "dropped": "The connection to the model broke several times. Please try again.",
+    "timeout": "The model did not answer in time. Please try again.",
+    "quota": "The model's quota is used up. Whoever runs this agent has to raise it or name another model.",
+    "auth": "The model refused the API key. Whoever runs this agent can check it with `shoal doctor`.",
+    "invalid_request": "The model did not accept the request. The details are in the console.",
+    "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
+    "content_filter": "The model's provider declined to answer this.",
+}
+WAITING: dict[FailureKind, str] = {
+    "rate_limited": "The model's rate limit is reached.",
+    "overloaded": "The model is overloaded right now.",
+    "unreachable": "I cannot reach the model right now.",
+    "dropped": "The connection to the model keeps breaking.",
+    "timeout": "The model does not answer in time.",
+}
+WHY: dict[FailureKind, str] = {
+    "rate_limited": "has reached its rate limit",
+    "overloaded": "is overloaded",
+    "unreachable": "cannot be reached",
+    "dropped": "keeps breaking the connection",
+    "timeout": "does not answer in time",
+    "quota": "has used up its quota",
+    "auth": "refused the API key",
+    "invalid_request": "did not accept the request",
+}
+INSTEAD = "{model} answered, because {first} {why}."
+CHOICES_MAX = 2
+"""How many other models a person is offered while a turn waits."""
+NO_SUCH_MODEL = "No provider has the model that I am to use. Whoever runs this agent can check it with `shoal doctor`."
+HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
+    {"quota", "auth", "invalid_request"}
+)
+
+OUTAGE_BASE_SECONDS = 5.0
+"""First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
+CONFIRMED_SECONDS = 0.5
+"""Maximum age of a lease check; a process that stood still meanwhile checks again."""
 
 TurnOutcome = Literal["finished", "parked"]
 
 
+class ModelStep(msgspec.Struct, frozen=True):
+    """What came of asking the models. `instead` says, where another model than the first answered, why."""
+
+    outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
+    step: Step
+    spend: Spend | None = None
+    instead: str = ""
+
+
 class TurnLoop:
-    """Runs open turns."""
+    """Runs open turns.
 
-    def __init__(self, models: ModelStep, tools: ToolStep, limits: TurnLimits) -> None:
+    `confirm` is awaited before each model request and raises StaleEpoch when another worker has the thread by now, so
+    that a process that was frozen does not ask again for what another has finished. What a call changed is given to
+    other machines by `push` before its result is journaled, so that whoever goes on with the turn has it.
+    `stop_children` stops the threads that calls of this one began; `known_models` names every model there is.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        executor: Executor,
+        context: ContextBuilder,
+        compactor: Compactor,
+        spending: Spending,
+        clock: Clock,
+        limits: TurnLimits,
+        *,
+        confirm: Callable[[ThreadId], Awaitable[None]],
+        stop_children: Callable[[ThreadId], Awaitable[int]],
+        push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]],
+        known_models: Callable[[], Sequence[str]],
+    ) -> None:
         self._models = models
-        self._tools = tools
+        self._executor = executor
+        self._context = context
+        self._compactor = compactor
+        self._spending = spending
+        self._clock = clock
         self._limits = limits
+        self._confirm = confirm
+        self._stop_children = stop_children
+        self._push = push
+        self._known_models = known_models
 
-    async def run(self, session: Session) -> TurnOutcome:
+    async def run(self, run: TurnRun) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
-        limits = self._limits
-        if session.caller is not None:
-            limits = msgspec.structs.replace(limits, steps_max=min(limits.steps_max, session.caller.steps_max))
-        while (move := next_move(session.open, limits)) is not None:
+        view, caller, limits = run.view, run.scope.caller, self._limits
+        if caller is not None:
+            limits = msgspec.structs.replace(limits, steps_max=min(limits.steps_max, caller.steps_max))
+        while (move := next_move(view.open, limits)) is not None:
             match move:
                 case RunCalls(calls=calls, truncated=truncated):
-                    if await self._tools.run(session, calls, truncated=truncated) == "parked":
+                    if await self._run_calls(run, calls, truncated=truncated) == "parked":
                         return "parked"
                 case CallModel(tools=tools):
-                    if self._models.waits(session):
-                        session.show(StatusChanged("retrying", "Waiting for the model."))
+                    if view.open.waits(self._clock.now()):
+                        view.show(StatusChanged("retrying", "Waiting for the model."))
                         return "parked"
-                    await self._take_steers(session)
-                    await self._call_model(session, tools=tools)
+                    if view.steered:
+                        await view.take_steers()
+                    await self._take_model_step(run, tools=tools)
                 case NoteLimit(limit=limit):
-                    await session.commit(LimitReached(limit, _bound(limit, limits, session.open)))
+                    details = {
+                        "steps": f"{limits.steps_max} steps",
+                        "tool_errors": f"{limits.tool_errors_in_a_row_max} tool errors in a row",
+                        "output_tokens": f"{view.open.cut_off_in_a_row} answers in a row cut off at max_output_tokens",
+                    }
+                    await view.commit(LimitReached(limit, details[limit]))
                 case Finish():
-                    await self.finish(session, move)
-        session.show(StatusChanged("idle"))
+                    await self._finish(run, move)
+        view.show(StatusChanged("idle"))
         return "finished"
 
-    async def finish(
+    async def _finish(
         self,
-        session: Session,
+        run: TurnRun,
         move: Finish,
         said: AssistantSaid | None = None,
         *,
@@ -69,64 +214,358 @@ class TurnLoop:
         steps: tuple[Step, ...] = (),
     ) -> None:
         """Close the turn and hand its reply to delivery, unless somebody has more to say to it."""
+        view, state = run.view, run.view.open
         reply = move.reply if move.reply.strip() or move.outcome == "aborted" else self._limits.default_response
-        has_answered = session.open.told and session.caller is None and move.outcome in ("done", "limit")
+        has_answered = state.told and state.caller is None and move.outcome in ("done", "limit")
         if reply.strip() == SILENT or has_answered:
             reply = ""
-        usage = session.open.usage + said.usage if said is not None else session.open.usage
-        count = session.open.steps + (said is not None)
-        finished = TurnFinished(move.outcome, reply, count, usage)
-        commit = Commit(
-            session.turn,
-            (said, finished) if said is not None else (finished,),
-            session.answer(reply),
-            spend=spend,
-            steps=steps,
-        )
-        await session.finish(commit)
+        usage = state.usage + said.usage if said is not None else state.usage
+        finished = TurnFinished(move.outcome, reply, state.steps + (said is not None), usage)
+        events = (said, finished) if said is not None else (finished,)
+        await view.finish(Commit(view.turn, events, view.answer(reply), spend=spend, steps=steps))
 
-    async def _call_model(self, session: Session, *, tools: bool) -> None:
-        called = await self._models.call(session, tools=tools)
-        said, steps = called.outcome, (called.step,)
+    # ---- the model step ----
+
+    async def _take_model_step(self, run: TurnRun, *, tools: bool) -> None:
+        """Ask for the next message and journal what came of it, with the start of its calls or the end of the turn."""
+        view = run.view
+        step = await self._ask_models(run, tools=tools)
+        said, steps, state = step.outcome, (step.step,), view.open
         if isinstance(said, RetryScheduled):
-            posts = session.outage_begins(said, self._models.gives_up_at(session))
-            await session.write(Commit(session.turn, (said,), posts, steps=steps))
+            posts = view.outage_begins(said, self._gives_up_at(state))
+            await view.write(Commit(view.turn, (said,), posts, steps=steps))
             return
-        if session.open.retry is not None:
+        if state.retry is not None:
             over = GAVE_UP if isinstance(said, Failed) else ANSWERS_AGAIN
-            await session.write(Commit(session.turn, posts=session.outage_ends(over), retried=True))
-        if called.instead and called.instead != session.open.instead:
-            await session.commit(Failed(FALLBACK, called.instead, fatal=False))
-        if isinstance(said, LimitReached):
-            await self._stop(session, said)
-        elif isinstance(said, Failed):
-            await session.commit(said, steps=steps)
-        elif said.stop == "max_tokens":
-            await session.commit(said, spend=called.spend, steps=steps)
+            await view.write(Commit(view.turn, posts=view.outage_ends(over), retried=True))
+        if step.instead and step.instead != state.instead:
+            await view.commit(Failed(FALLBACK, step.instead, fatal=False))
+        if isinstance(said, LimitReached):  # the turn ends without asking the model once more
+            finished = TurnFinished("limit", said.detail, state.steps, state.usage)
+            await view.finish(Commit(view.turn, (said, finished), view.answer(said.detail)))
+        elif isinstance(said, Failed) or said.stop == "max_tokens":
+            await view.commit(said, spend=step.spend, steps=steps)
         elif said.tool_calls:
-            await self._tools.begin(session, said, called.spend, steps)
+            await self._begin_calls(run, said, step.spend, steps)
         else:
-            state = session.open
             text = state.reply + said.text if state.answered and state.stop == "max_tokens" else said.text
             answer = Finish("limit" if state.limit else "done", text)
-            await self.finish(session, answer, said, spend=called.spend, steps=steps)
+            await self._finish(run, answer, said, spend=step.spend, steps=steps)
 
-    async def _stop(self, session: Session, limit: LimitReached) -> None:
-        """End the turn without asking the model once more."""
-        state = session.open
-        finished = TurnFinished("limit", limit.detail, state.steps, state.usage)
-        await session.finish(Commit(session.turn, (limit, finished), session.answer(limit.detail)))
+    async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
+        """Ask the agent's models, one after the other, for the next message; else what ends the turn or lets it wait.
+        Journals nothing but a summary."""
+        view, scope, began = run.view, run.scope, self._clock.now()
+        names = (scope.agent.model, *scope.agent.fallback)
+        failures: list[ModelFailed] = []
+        apology = NO_SUCH_MODEL
+        for name in names:
+            try:
+                route = self._models.route(name)
+            except InvalidInput as error:
+                failures.append(ModelFailed("invalid_request", str(error)))
+                apology = NO_SUCH_MODEL
+                log.warning("model %s cannot be used: %s", name, error)
+                continue
+            outcome = await self._try_model(run, route, name, tools=tools)
+            step = self._step(view, f"model {name}", began)
+            if isinstance(outcome, LimitReached):
+                return ModelStep(outcome, step)
+            if isinstance(outcome, ModelDone):
+                spend = self._spending.spend(step_charge(run, name), route, outcome.usage)
+                instead = INSTEAD.format(model=name, first=names[0], why=WHY[failures[0].kind]) if failures else ""
+                return ModelStep(self._message_of(run, name, outcome, tools=tools), step, spend, instead)
+            failures.append(outcome)
+            apology = FRIENDLY[outcome.kind]
+            log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
+            if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
+                break
+        await self._spending.release(step_charge(run, scope.agent.model))
+        step = self._step(view, "model failed", began)
+        scheduled = self._schedule_retry(run, failures)
+        if scheduled is not None:
+            return ModelStep(scheduled, step)
+        last = failures[-1]
+        return ModelStep(Failed(last.kind, apology, self._context.clean(last.message)), step)
 
-    async def _take_steers(self, session: Session) -> None:
-        if session.steered:
-            await session.take_steers()
+    async def _try_model(
+        self, run: TurnRun, route: Route, name: str, *, tools: bool
+    ) -> ModelDone | ModelFailed | LimitReached:
+        """Ask one model, again where that may help: with less of the conversation, or a little later."""
+        view, attempt = run.view, 0
+        try:
+            await self._compactor.before_call(run, route)
+        except InvalidInput as error:
+            return ModelFailed("context_overflow", str(error))
+        while True:
+            request, units = self._context.request(run, route, tools=tools)
+            charge, gauge = step_charge(run, name), self._context.gauge(run, route)
+            asked_at = self._clock.monotonic()
+            await self._confirm(view.thread)
+            refused = await self._spending.reserve(charge, route, request, gauge)
+            if refused:
+                return LimitReached("budget", refused)
+            if self._clock.monotonic() - asked_at > CONFIRMED_SECONDS:
+                await self._confirm(view.thread)
+            outcome, _ = await self._spending.stream(charge, route, request, gauge, self._watch(run))
+            if isinstance(outcome, ModelDone):
+                self._context.learn(run, route, units, outcome.usage)
+                return outcome
+            if outcome.kind == "context_overflow" and await self._compactor.on_overflow(run, route):
+                continue
+            attempt += 1
+            attempts_max = self._limits.model_attempts_max if view.open.retry is None else 1
+            if outcome.kind not in RETRYABLE or attempt >= attempts_max:
+                return outcome
+            if (outcome.retry_after_seconds or 0.0) > self._limits.retry_after_seconds_max:
+                return outcome
+            view.show(StatusChanged("retrying", f"The model is {outcome.kind}; trying again."))
+            await self._clock.sleep(retry_delay(attempt, outcome.retry_after_seconds, self._limits.retry_base_seconds))
+
+    def _watch(self, run: TurnRun) -> Callable[[ModelEvent], None]:
+        """Begin a model call for live watchers; what is to see its events."""
+        view, streamed, number, offset = run.view, run.streamed, run.view.count_call(), 0
+        streamed.clear()
+        view.show(StatusChanged("thinking"))
+
+        def see(event: ModelEvent) -> None:
+            nonlocal offset
+            match event:
+                case TextDelta(text=text):
+                    streamed.append(text)
+                    view.show(TextStreamed(text, number, offset))
+                    offset += len(text)
+                case ModelDone() | ModelFailed():
+                    streamed.clear()
+                case _:
+                    pass
+
+        return see
+
+    def _message_of(self, run: TurnRun, name: str, done: ModelDone, *, tools: bool) -> AssistantSaid:
+        """What the model said, each call with an id that is unique in the turn."""
+        known = set(run.view.open.call_ids)
+        calls: list[ToolCall] = []
+        for call in done.message.tool_calls if tools else ():
+            call_id = call.id if call.id and call.id not in known else CallId(f"call_{self._clock.new_id()}")
+            known.add(call_id)
+            calls.append(ToolCall(call_id, call.name, call.arguments))
+        return AssistantSaid(
+            text=done.message.text,
+            tool_calls=tuple(calls),
+            stop=done.stop,
+            model=done.model or name,
+            usage=done.usage,
+            thinking=done.thinking,
+            opaque=done.message.opaque,
+            tainted_by=run.view.tainted_by,
+        )
+
+    def _gives_up_at(self, state: TurnState) -> datetime:
+        """When a turn that waits for its model waits no longer."""
+        now = self._clock.now()
+        since = min(state.retry.since, now) if state.retry is not None else now
+        by_trigger = state.origin == "trigger"
+        seconds = self._limits.trigger_outage_seconds if by_trigger else self._limits.outage_seconds
+        return since + timedelta(seconds=seconds)
+
+    def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
+        """When to ask again: after the shortest wait that a provider wants, at the latest when the turn gives up. A
+        person is offered a model of each of the first providers that were not asked."""
+        passing = [failure for failure in failures if failure.kind in RETRYABLE]
+        state, agent, now = run.view.open, run.scope.agent, self._clock.now()
+        until, before = self._gives_up_at(state), state.retry
+        if not passing or now >= until:
+            return None
+        attempt = before.attempt + 1 if before is not None else 1
+        wanted = min((failure.retry_after_seconds or 0.0) for failure in passing)
+        delay = retry_delay(attempt, wanted or None, OUTAGE_BASE_SECONDS)
+        asked = {name.partition("/")[0] for name in (agent.model, *agent.fallback)}
+        choices: dict[str, str] = {}
+        for name in self._known_models():
+            provider = name.partition("/")[0]
+            if provider not in asked:
+                choices.setdefault(provider, name)
+        first = passing[0]
+        return RetryScheduled(
+            first.kind,
+            WAITING[first.kind],
+            min(now + timedelta(seconds=delay), until),
+            min(before.since, now) if before is not None else now,
+            attempt,
+            self._context.clean(first.message),
+            tuple(choices.values())[:CHOICES_MAX],
+        )
+
+    def _step(self, view: ThreadView, description: str, began: datetime) -> Step:
+        duration_ms = round((self._clock.now() - began).total_seconds() * 1000)
+        return Step(view.open.steps + 1, description, began, duration_ms)
+
+    # ---- the tool step ----
+
+    async def _begin_calls(
+        self, run: TurnRun, said: AssistantSaid, spend: Spend | None, steps: tuple[Step, ...]
+    ) -> None:
+        """Journal a message with the start of those of its calls that may run at once, and run them."""
+        view = run.view
+        admitted, last_seq = list[Admitted](), view.transcript.last_seq
+        try:
+            context = self._context.calls(run)
+            # A message that changes the taint changes what its own calls may do; one that waits is reached as ever.
+            if said.tainted_by == view.tainted_by and not self._waits(said.tool_calls[0]):
+                for call in self._together(view.open, said.tool_calls):
+                    admission = await self._executor.admit(call, context, None)
+                    if not isinstance(admission, Admitted):
+                        admitted = []
+                        break
+                    admitted.append(admission)
+        finally:  # what was said and paid for is kept, also when the turn was stopped meanwhile
+            starts = None
+            if admitted:
+                starts = AdmittedCalls(last_seq, tuple(one.started for one in admitted), _audit_of(admitted))
+            await view.write(Commit(view.turn, (said,), spend=spend, steps=steps, starts=starts))
+        if admitted and admitted[0].call.id in view.open.started:
+            await self._run_started(run, admitted, context)
+
+    async def _run_calls(self, run: TurnRun, calls: tuple[ToolCall, ...], *, truncated: bool) -> TurnOutcome | None:
+        """Give each call its result; `parked` when one waits for a person or for a child."""
+        view = run.view
+        if truncated:
+            await self._fail_calls(view, calls, TRUNCATED)
+            return None
+        context = self._context.calls(run)
+        while calls:
+            if view.steered and self._limits.steer == "skip":
+                if any(self._waits(call) and call.id in view.open.started for call in calls):
+                    await self._stop_children(view.thread)
+                await self._fail_calls(view, calls, SKIPPED, void_approvals=True)
+                return None
+            together = self._together(view.open, calls)
+            if len(together) > 1 and not self._waits(calls[0]):
+                await self._run_together(run, context, together)
+            else:  # those that wait for others all start, and take the results that are there
+                outcomes = [await self._run_one(run, context, call) for call in together]
+                if "parked" in outcomes:
+                    return "parked"
+            calls = calls[len(together) :]
+        return None
+
+    def _together(self, state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        """The calls at the front that may run at once: read-only ones that nothing happened to yet, or such as wait
+        for others; else the first."""
+        if self._waits(calls[0]):
+            return tuple(takewhile(self._waits, calls))
+        touched = state.started | state.approvals.keys()
+        count = 0
+        for call in calls:
+            tool = self._executor.registry.get(call.name)
+            if tool is None or not tool.spec.read_only or call.id in touched:
+                break
+            count += 1
+        return calls[: max(count, 1)]
+
+    async def _run_together(self, run: TurnRun, context: CallContext, calls: Sequence[ToolCall]) -> None:
+        view, admitted = run.view, list[Admitted]()
+        for call in calls:
+            admission = await self._executor.admit(call, context, None)
+            match admission:
+                case Admitted():
+                    admitted.append(admission)
+                case Refused(result=result, audit=audit):
+                    await view.write(Commit(view.turn, (result,), audit=audit))
+                case Waits():  # asked for after all: one at a time
+                    break
+        if admitted:
+            await view.write(Commit(view.turn, tuple(one.started for one in admitted), audit=_audit_of(admitted)))
+            await self._run_started(run, admitted, context)
+
+    async def _run_started(self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext) -> None:
+        if len(admitted) == 1:
+            await self._run_admitted(run, context, admitted[0])
+            return
+        view = run.view
+        view.show(StatusChanged("tool", ", ".join(one.call.name for one in admitted)))
+        results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
+        finished = tuple(result for result in results if isinstance(result, ToolFinished))
+        await view.commit(*finished, steps=tuple(self._tool_step(view, result) for result in finished))
+        for one, result in zip(admitted, results, strict=True):
+            if isinstance(result, Waits):
+                await self._ask(run, one.call, result)
+
+    async def _run_one(self, run: TurnRun, context: CallContext, call: ToolCall) -> TurnOutcome | None:
+        """Take a call from where its journal has it; see the table at the head of this file."""
+        view, state = run.view, run.view.open
+        verdict = state.verdicts.get(call.id)
+        request = state.approvals.get(call.id)
+        if call.id in state.started:
+            tool = self._executor.registry.get(call.name)
+            if tool is None or not (tool.spec.idempotent or tool.spec.waits):
+                result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True, counts=False)
+                await view.write(Commit(view.turn, (result,), _card_edit(view, request, "interrupted")))
+                return None
+            admission = await self._executor.again(call, context, request)
+        elif request is not None and verdict is None:
+            view.show(StatusChanged("waiting", call.name))
+            return "parked"
+        elif verdict is not None and verdict.decision != "allow":
+            text = VERDICTS[verdict.decision]
+            await view.commit(ToolFinished(call.id, call.name, text, is_error=True, counts=False))
+            return None
+        else:
+            admission = await self._executor.admit(call, context, request)
+            if isinstance(admission, Waits):
+                return await self._ask(run, call, admission)
+            if isinstance(admission, Admitted):
+                audit, approval = admission.audit, admission.use_approval
+                await view.write(Commit(view.turn, (admission.started,), audit=audit, use_approval=approval))
+        if isinstance(admission, Admitted):
+            return await self._run_admitted(run, context, admission)
+        posts = _card_edit(view, request, "changed")
+        await view.write(Commit(view.turn, (admission.result,), posts, admission.audit))
+        return None
+
+    async def _run_admitted(self, run: TurnRun, context: CallContext, admitted: Admitted) -> TurnOutcome | None:
+        view = run.view
+        view.show(StatusChanged("tool", admitted.call.name))
+        result = await self._executor.run(admitted, context)
+        if result is None:
+            view.show(StatusChanged("waiting", admitted.call.name))
+            return "parked"
+        if isinstance(result, Waits):
+            return await self._ask(run, admitted.call, result)
+        if not admitted.spec.read_only and (notices := await self._push(context.thread, context.agent)):
+            result = msgspec.structs.replace(result, text="\n".join((result.text, *notices)))
+        posts = _card_edit(view, view.open.approvals.get(result.call_id), "failed" if result.is_error else "ran")
+        await view.write(Commit(view.turn, (result,), posts, steps=(self._tool_step(view, result),)))
+        return None
+
+    async def _ask(self, run: TurnRun, call: ToolCall, waits: Waits) -> TurnOutcome:
+        """Ask a person, anew where they were asked already."""
+        view = run.view
+        before = _card_edit(view, view.open.approvals.get(call.id), "asked_anew")
+        card = card_post(view.chat, waits.approval, self._executor.page)
+        await view.write(Commit(view.turn, (waits.event,), (*before, card), waits.audit, waits.approval))
+        view.show(StatusChanged("waiting", call.name))
+        return "parked"
+
+    async def _fail_calls(
+        self, view: ThreadView, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
+    ) -> None:
+        results = tuple(ToolFinished(call.id, call.name, text, is_error=True, counts=False) for call in calls)
+        await view.write(Commit(view.turn, results, void_approvals=void_approvals))
+
+    def _waits(self, call: ToolCall) -> bool:
+        tool = self._executor.registry.get(call.name)
+        return tool is not None and tool.spec.waits
+
+    def _tool_step(self, view: ThreadView, result: ToolFinished) -> Step:
+        return Step(view.open.steps, f"tool {result.name}", self._clock.now(), result.duration_ms)
 
 
-def _bound(limit: Literal["steps", "tool_errors", "output_tokens"], limits: TurnLimits, state: TurnState) -> str:
-    match limit:
-        case "steps":
-            return f"{limits.steps_max} steps"
-        case "tool_errors":
-            return f"{limits.tool_errors_in_a_row_max} tool errors in a row"
-        case "output_tokens":
-            return f"{state.cut_off_in_a_row} answers in a row cut off at max_output_tokens"
+def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
+    return tuple(entry for one in admitted for entry in one.audit)
+
+
+def _card_edit(view: ThreadView, request: ApprovalRequested | None, state: CardState) -> tuple[NewPost, ...]:
+    """The change of the card that a person allowed the call on, if there is one."""
+    return (card_edit(view.chat, request.approval_id, request.shown, state),) if request is not None else ()

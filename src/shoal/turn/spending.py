@@ -17,16 +17,24 @@ import anyio
 import msgspec
 
 from shoal.domain.agents import AgentBudget
-from shoal.domain.budget import Ceiling, Ceilings, Reservation, Reserved, Standing
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ModelDone, ModelEvent, ModelFailed, ModelRequest, TextDelta, ThinkingDelta, Usage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
-from shoal.domain.records import NewPost, Spend, UsageRow
-from shoal.domain.store import Budget, Ledger
-from shoal.turn.session import Session
-from shoal.turn.tokens import ROUGHLY, Gauge
+from shoal.domain.records import (
+    BudgetStatus,
+    Ceiling,
+    NewPost,
+    Reservation,
+    Reserved,
+    Spend,
+    UsageRow,
+)
+from shoal.domain.settings import BudgetSettings
+from shoal.store.budget import BudgetStore, Ledger
+from shoal.turn.budget import ROUGHLY, Gauge
+from shoal.turn.thread import TurnRun
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +73,18 @@ class Charge(msgspec.Struct, frozen=True):
         return self.line[0][0] if self.line else self.thread
 
 
-def step_charge(session: Session, model: str) -> Charge:
+def step_charge(run: TurnRun, model: str) -> Charge:
     """The open turn's next step."""
-    id = f"{session.turn}:{session.open.steps + 1}"
-    agent, asker = session.who.name, session.asker
-    return Charge(id, model, session.thread, session.turn, agent, asker, session.line, session.audience)
+    return beside_charge(run, f"{run.view.turn}:{run.view.open.steps + 1}", model)
+
+
+def beside_charge(run: TurnRun, id: str, model: str = "") -> Charge:
+    """A call for a turn, or after it."""
+    view, scope = run.view, run.scope
+    turn = view.turn if view.state is not None else TurnId("")
+    line = scope.caller.line if scope.caller is not None else ()
+    model = model or scope.agent.model
+    return Charge(id, model, view.thread, turn, scope.agent.name, scope.asker, line, scope.audience)
 
 
 NO_BUDGET = AgentBudget()
@@ -81,11 +96,11 @@ class Spending:
 
     def __init__(
         self,
-        budget: Budget,
+        budget: BudgetStore,
         ledger: Ledger,
         models: Models,
         clock: Clock,
-        ceilings: Ceilings,
+        ceilings: BudgetSettings,
         post: Callable[[NewPost], Awaitable[None]],
         own: Callable[[str], AgentBudget] = lambda agent: NO_BUDGET,
     ) -> None:
@@ -199,7 +214,7 @@ class Spending:
         scarce = [one for one in found if one.share >= NOTE_SHARE]
         return max(scarce, key=lambda one: one.share).left if scarce else ""
 
-    async def _note(self, charge: Charge, standings: tuple[Standing, ...]) -> None:
+    async def _note(self, charge: Charge, standings: tuple[BudgetStatus, ...]) -> None:
         for one in standings:
             key = f"budget:{one.scope}:{one.day}"
             if one.share < NOTE_SHARE or key in self._noted or one.scope.startswith("turn:"):
@@ -270,7 +285,7 @@ def _lower(one: Bound, other: Bound) -> Bound:
     return min(one, other) if one and other else one or other
 
 
-def spent_today(rows: Sequence[UsageRow], standings: Sequence[Standing]) -> str:
+def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> str:
     """What all models took today and what is left under these ceilings, for people; empty when nothing was asked."""
     if not rows:
         return ""

@@ -9,18 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.actors.access_gate import Links, Pairing
 from shoal.actors.access_tokens import AccessTokens, NewToken
-from shoal.actors.door import Links
-from shoal.actors.last_channel import noted_channel
-from shoal.actors.pairing import Pairing
+from shoal.actors.actor import noted_channel
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId, is_personal, make_thread_id, personal_channel
-from shoal.domain.permissions import Asker
-from shoal.domain.tokens import parse_expiry
+from shoal.domain.permissions import Asker, parse_expiry
 from shoal.permissions.access import AccessRules, People, Person, is_among
 from shoal.permissions.redact import Redactor
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing import ManualClock
 
 RULES = {
@@ -45,7 +43,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessTokens]:
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db"), clock)
+    store = Store(SqliteDriver(tmp_path / "shoal.db"), clock)
     yield AccessTokens(store, clock, Pairing(store, clock), Links(PEOPLE, RULES), lambda: ("main",))
     await store.close()
 

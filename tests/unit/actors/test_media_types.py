@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.actors.attachments import _specific
+from shoal.actors.prompt_inputs import _specific
 
 ZIP, TEXT, BYTES, PNG = "application/zip", "text/plain", "application/octet-stream", "image/png"
 SHEET = "application/vnd.oasis.opendocument.spreadsheet"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.actors import pairing as module
-from shoal.actors.pairing import CHAIN, PAIRED_MAX, SCOPE, WAITING_MAX, Paired, Pairing, Roster
+from shoal.actors import access_gate as module
+from shoal.actors.access_gate import CHAIN, PAIRED_MAX, SCOPE, WAITING_MAX, PairedPerson, Pairing, PairingList
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, StoreCorrupt
 from shoal.domain.messages import Author
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 
 CHAT = "fake"
@@ -22,7 +22,7 @@ class Place:
 
     def __init__(self, path: Path, clock: ManualClock) -> None:
         self.clock = clock
-        self.stores = [DatabaseStore(SqliteDriver(path, synchronous="OFF"), clock) for _ in range(2)]
+        self.stores = [Store(SqliteDriver(path, synchronous="OFF"), clock) for _ in range(2)]
         self.store = self.stores[0]
         self.one, self.other = (Pairing(store, clock) for store in self.stores)
 
@@ -60,7 +60,7 @@ async def test_a_code_is_good_once(place: Place) -> None:
     with pytest.raises(NotFound):
         await place.one.confirm(code, [CHAT], "olga")
     (paired,) = (await place.one.roster(CHAT)).paired
-    assert paired == Paired("ada", "Ada", "olga", place.clock.now())
+    assert paired == PairedPerson("ada", "Ada", "olga", place.clock.now())
 
 
 async def test_only_a_digest_of_a_code_is_kept(place: Place) -> None:
@@ -103,7 +103,7 @@ async def test_letting_in_and_shutting_out_are_audited(place: Place) -> None:
 async def test_no_more_than_so_many_are_let_in(place: Place) -> None:
     import msgspec
 
-    full = Roster(tuple(Paired(f"user{number}") for number in range(PAIRED_MAX)))
+    full = PairingList(tuple(PairedPerson(f"user{number}") for number in range(PAIRED_MAX)))
     await place.store.settings.put(SCOPE, f"people:{CHAT}", msgspec.json.encode(full).decode())
     code = await place.one.ask(CHAT, Author("ada", trusted=True))
     with pytest.raises(Conflict):

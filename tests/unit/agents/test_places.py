@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.agents.places import NO_CHOICES, SECONDS, Choices, Places
-from shoal.chat.servers import Servers
+from shoal.agents.registry import NO_CHOICES, SECONDS, ChannelBindings, ChannelChoices
+from shoal.chat.inbox import ChannelServers
+from shoal.domain.agents import Binding
 from shoal.domain.ids import make_thread_id
-from shoal.domain.registry import Binding
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 
 HERE = make_thread_id("matrix", "!room:b.c", "1")
@@ -19,11 +19,11 @@ HERE = make_thread_id("matrix", "!room:b.c", "1")
 class World:
     """Two machines' views of one database."""
 
-    def __init__(self, store: DatabaseStore, clock: ManualClock) -> None:
+    def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
-        self.here = Places(store.registry, clock, {"matrix": "account"})
-        self.there = Places(store.registry, clock, {})
+        self.here = ChannelBindings(store.registry, clock, {"matrix": "account"})
+        self.there = ChannelBindings(store.registry, clock, {})
 
     def binding(self, agent: str) -> Binding:
         """The room's."""
@@ -33,7 +33,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     clock = ManualClock()
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
     yield World(store, clock)
     await store.close()
 
@@ -59,29 +59,29 @@ async def test_another_machine_sees_a_change_a_moment_later(world: World) -> Non
 
 
 async def test_a_place_has_the_choices_of_its_account_and_its_own(world: World) -> None:
-    await world.here.choose("matrix", Choices(model="wide"))
-    await world.here.choose("matrix:!room:b.c", Choices(profile="locked"))
-    assert await world.here.chosen(HERE) == (Choices(model="wide"), Choices(profile="locked"))
+    await world.here.choose("matrix", ChannelChoices(model="wide"))
+    await world.here.choose("matrix:!room:b.c", ChannelChoices(profile="locked"))
+    assert await world.here.chosen(HERE) == (ChannelChoices(model="wide"), ChannelChoices(profile="locked"))
     await world.here.choose("matrix", NO_CHOICES)
-    assert await world.here.chosen(HERE) == (NO_CHOICES, Choices(profile="locked"))
+    assert await world.here.chosen(HERE) == (NO_CHOICES, ChannelChoices(profile="locked"))
     assert await world.store.registry.choices() == {"matrix:!room:b.c": '{"profile":"locked"}'}
 
 
 async def test_a_server_has_choices_of_its_own_over_its_accounts(world: World) -> None:
-    await world.here.choose("matrix", Choices(model="wide", profile="standard"))
-    await world.here.choose("matrix@guild", Choices(model="server"))
+    await world.here.choose("matrix", ChannelChoices(model="wide", profile="standard"))
+    await world.here.choose("matrix@guild", ChannelChoices(model="server"))
     assert await world.here.widest(HERE) == "matrix"
-    assert await world.here.chosen(HERE) == (Choices(model="wide", profile="standard"), NO_CHOICES)
-    await Servers("matrix", world.store.settings).note("!room:b.c", "guild")
+    assert await world.here.chosen(HERE) == (ChannelChoices(model="wide", profile="standard"), NO_CHOICES)
+    await ChannelServers("matrix", world.store.settings).note("!room:b.c", "guild")
     assert await world.here.widest(HERE) == "matrix@guild"
-    assert await world.here.chosen(HERE) == (Choices(model="server", profile="standard"), NO_CHOICES)
-    assert await world.here.chosen_for("matrix@guild") == Choices(model="server")
+    assert await world.here.chosen(HERE) == (ChannelChoices(model="server", profile="standard"), NO_CHOICES)
+    assert await world.here.chosen_for("matrix@guild") == ChannelChoices(model="server")
     elsewhere = make_thread_id("matrix", "!other:b.c", "1")
-    assert await world.here.chosen(elsewhere) == (Choices(model="wide", profile="standard"), NO_CHOICES)
+    assert await world.here.chosen(elsewhere) == (ChannelChoices(model="wide", profile="standard"), NO_CHOICES)
 
 
 async def test_a_channel_that_moved_counts_to_its_new_server(world: World) -> None:
-    servers = Servers("matrix", world.store.settings)
+    servers = ChannelServers("matrix", world.store.settings)
     for name in ("guild", "other", ""):
         await servers.note("!room:b.c", name)
     assert await world.here.widest(HERE) == "matrix@other"

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from shoal.accounts import MAKERS
-from shoal.chat.slack.sockets import check_package
+from shoal.accounts import PLATFORMS
+from shoal.chat.slack.wire import check_package
 from shoal.domain.errors import ConfigError
 
 LOADED = "import sys, shoal.accounts; print('\\n'.join(sys.modules))"
@@ -15,8 +15,8 @@ LOADED = "import sys, shoal.accounts; print('\\n'.join(sys.modules))"
 def test_adapters_are_imported_when_they_are_configured() -> None:
     command = [sys.executable, "-c", LOADED]
     loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
-    assert "shoal.chat.web" in loaded
-    assert not loaded & {f"shoal.chat.{platform}" for platform in MAKERS}
+    assert "shoal.chat.local" in loaded
+    assert not loaded & {f"shoal.chat.{platform}" for platform in PLATFORMS}
     assert not loaded & {"websockets", "aiohttp", "nio", "discord", "jwt", "slack_sdk"}
 
 

@@ -16,15 +16,13 @@ from tests import s3
 from tests.postgres import database
 
 from shoal.backups import BackupPlace, Backups, DirectoryPlace, check_archive, listed_in, make_backup
-from shoal.domain.audit import GENESIS, entry_hash
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
 from shoal.domain.home import Home
-from shoal.domain.records import AuditEntry
-from shoal.store.files import S3Settings
+from shoal.domain.records import GENESIS, AuditEntry, entry_hash
+from shoal.store.files import S3Place, S3Settings
 from shoal.store.postgres import open_postgres
-from shoal.store.s3_place import S3Place
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing import ManualClock
 
 DAY_SECONDS = 86_400
@@ -63,9 +61,9 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-async def store(home: Home) -> AsyncIterator[DatabaseStore]:
+async def store(home: Home) -> AsyncIterator[Store]:
     """Its database, in use."""
-    store = DatabaseStore(SqliteDriver(home.database_file), ManualClock())
+    store = Store(SqliteDriver(home.database_file), ManualClock())
     await store.settings.put("s", "key", "value")
     yield store
     await store.close()
@@ -74,7 +72,7 @@ async def store(home: Home) -> AsyncIterator[DatabaseStore]:
 class Schedule:
     """Backups by a clock, and what the owner is told."""
 
-    def __init__(self, home: Home, place: BackupPlace | None, store: DatabaseStore, *, keep: int = 3) -> None:
+    def __init__(self, home: Home, place: BackupPlace | None, store: Store, *, keep: int = 3) -> None:
         self.clock = ManualClock()
         self.told: list[str] = []
         self.backups = Backups(
@@ -104,7 +102,7 @@ def unpacked(place: BackupPlace, name: str, folder: Path) -> Path:
 
 
 async def test_one_is_made_when_it_is_due_and_the_newest_are_kept(
-    home: Home, place: BackupPlace, store: DatabaseStore, tmp_path: Path
+    home: Home, place: BackupPlace, store: Store, tmp_path: Path
 ) -> None:
     schedule = Schedule(home, place, store)
     await schedule.run_for(5.5)
@@ -112,12 +110,12 @@ async def test_one_is_made_when_it_is_due_and_the_newest_are_kept(
     assert [(one.at - listed[-1].at).total_seconds() / DAY_SECONDS for one in listed] == [2, 1, 0]
     assert set(place.sizes()) == {one.name for one in listed}
     assert (schedule.told, await schedule.backups.problem()) == ([], "")
-    copy = DatabaseStore(SqliteDriver(unpacked(place, listed[0].name, tmp_path / "copy")), ManualClock())
+    copy = Store(SqliteDriver(unpacked(place, listed[0].name, tmp_path / "copy")), ManualClock())
     assert await copy.settings.get("s", "key") == "value"
     await copy.close()
 
 
-async def test_a_restart_makes_none_before_it_is_due(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+async def test_a_restart_makes_none_before_it_is_due(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "kept")
     schedule = Schedule(home, place, store)
     await schedule.backups.make()
@@ -126,9 +124,7 @@ async def test_a_restart_makes_none_before_it_is_due(home: Home, store: Database
     assert len(await schedule.backups.listed()) == 1
 
 
-async def test_a_failure_is_told_once_and_leaves_what_there_is(
-    home: Home, store: DatabaseStore, tmp_path: Path
-) -> None:
+async def test_a_failure_is_told_once_and_leaves_what_there_is(home: Home, store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     schedule = Schedule(home, DirectoryPlace(folder), store, keep=1)
     await schedule.backups.make()
@@ -156,16 +152,14 @@ class TearingPlace(DirectoryPlace):
         super().put(file, name)
 
 
-async def test_a_backup_that_did_not_arrive_whole_does_not_count(
-    home: Home, store: DatabaseStore, tmp_path: Path
-) -> None:
+async def test_a_backup_that_did_not_arrive_whole_does_not_count(home: Home, store: Store, tmp_path: Path) -> None:
     place = TearingPlace(tmp_path / "kept")
     with pytest.raises(StoreError, match="not a whole backup"):
         await Schedule(home, place, store).backups.make()
     assert not place.sizes()
 
 
-async def test_a_damaged_database_replaces_no_backup(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+async def test_a_damaged_database_replaces_no_backup(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "kept")
     clock = ManualClock()
     made = make_backup(home, place, clock.now(), 1, "")
@@ -179,7 +173,7 @@ async def test_a_damaged_database_replaces_no_backup(home: Home, store: Database
     assert set(place.sizes()) == {made.name}
 
 
-async def test_what_a_killed_process_left_half_done_goes(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+async def test_what_a_killed_process_left_half_done_goes(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/shoal-20260101T000000Z.tar.gz.partial").write_text("half")
@@ -188,7 +182,7 @@ async def test_what_a_killed_process_left_half_done_goes(home: Home, store: Data
     assert set(place.sizes()) == {made.name, "mine.txt"}
 
 
-async def test_without_a_place_there_are_none(home: Home, store: DatabaseStore) -> None:
+async def test_without_a_place_there_are_none(home: Home, store: Store) -> None:
     schedule = Schedule(home, None, store)
     await schedule.backups.run()
     assert await schedule.backups.listed() == []
@@ -211,7 +205,7 @@ def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:
             check_archive(file)
 
 
-async def test_a_backup_under_load_is_of_one_moment(home: Home, store: DatabaseStore, tmp_path: Path) -> None:
+async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tmp_path: Path) -> None:
     """Each writer writes its numbers in order: what a backup has of them is a prefix, and what was accepted before."""
     place, schedule = DirectoryPlace(tmp_path / "kept"), Schedule(home, DirectoryPlace(tmp_path / "kept"), store)
     accepted = [0] * 4
@@ -241,7 +235,7 @@ async def test_a_backup_under_load_is_of_one_moment(home: Home, store: DatabaseS
             await task
     for name, counted in before.items():
         assert sum(after[name]) > sum(counted)
-        copy = DatabaseStore(SqliteDriver(unpacked(place, name, tmp_path / name)), ManualClock())
+        copy = Store(SqliteDriver(unpacked(place, name, tmp_path / name)), ManualClock())
         for writer in range(4):
             found = [int(key) for key, _ in await copy.settings.page(f"writer{writer}", limit=100_000)]
             assert found == list(range(1, len(found) + 1))
@@ -261,7 +255,7 @@ async def test_a_database_on_a_server_is_taken_along(home: Home, tmp_path: Path)
         pytest.skip("pg_dump is not installed")
     place = DirectoryPlace(tmp_path / "kept")
     with database() as url, database() as empty:
-        store = DatabaseStore(await open_postgres(url), ManualClock())
+        store = Store(await open_postgres(url), ManualClock())
         await store.settings.put("s", "key", "value")
         made = make_backup(home, place, ManualClock().now(), 1, url)
         await store.close()
@@ -270,7 +264,7 @@ async def test_a_database_on_a_server_is_taken_along(home: Home, tmp_path: Path)
         command = ["pg_restore", "--no-owner", "--dbname", empty, str(folder / "shoal.dump")]
         restoring = await asyncio.create_subprocess_exec(*command)
         assert await restoring.wait() == 0
-        copy = DatabaseStore(await open_postgres(empty), ManualClock())
+        copy = Store(await open_postgres(empty), ManualClock())
         assert await copy.settings.get("s", "key") == "value"
         await copy.close()
 

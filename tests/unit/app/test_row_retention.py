@@ -9,7 +9,7 @@ from shoal.config import load_config
 from shoal.domain.errors import ConfigError
 from shoal.factories import make_row_retention
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock, in_time
 
 
@@ -30,7 +30,7 @@ async def test_rows_are_kept_while_what_they_are_for_may_come_again(
     tmp_path: Path, settings: dict[str, object], days: float
 ) -> None:
     clock = ManualClock()
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
     retention = make_row_retention(load_config(tmp_path, {}, settings), store, clock)
     assert retention.days == days
     async with asyncio.timeout(20):

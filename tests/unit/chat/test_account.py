@@ -1,14 +1,16 @@
 """An account is connected again however often it fails, and says so once."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from shoal.chat.account import ChatAccount
-from shoal.domain.backoff import retry_delay
-from shoal.domain.clock import SystemClock
+from shoal.domain.clock import SystemClock, retry_delay
 from shoal.domain.errors import PlatformError
-from shoal.domain.posts import OutboundPost
+from shoal.domain.home import Home
+from shoal.domain.ports import InboxPort
+from shoal.testing.contracts.chat_peer import Inbox, MemorySettings
 
 
 class Ended(Exception):
@@ -26,25 +28,35 @@ class Slept(SystemClock):
         self.seconds.append(seconds)
 
 
-async def posted(_: OutboundPost) -> str:
-    return "1"
+class Account(ChatAccount):
+    """Connects as often as it has failures left; None is a connection that worked before it failed."""
+
+    def __init__(self, clock: SystemClock, failures: list[PlatformError | None]) -> None:
+        super().__init__("fake", Home(Path("home")), MemorySettings(), clock)
+        self.left = failures
+        self.closed = 0
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        self._inbox = inbox
+        self.connected.set()
+        if not self.left:
+            raise Ended
+        failure = self.left.pop(0)
+        if failure is None:
+            self._reset_backoff()
+        raise failure or PlatformError("away")
+
+    async def close(self) -> None:
+        self.closed += 1
 
 
 async def waits(*failures: PlatformError | None) -> list[float]:
-    """The pauses after these failures; None is a connection that worked before it failed."""
-    clock, left = Slept(), list(failures)
-    account = ChatAccount("fake", clock, posted)
-
-    async def connect() -> None:
-        if not left:
-            raise Ended
-        failure = left.pop(0)
-        if failure is None:
-            account.works()
-        raise failure or PlatformError("away")
-
+    """The pauses after these failures."""
+    clock = Slept()
+    account = Account(clock, list(failures))
     with pytest.raises(Ended):
-        await account.keep_connected(connect)
+        await account.run(Inbox())
+    assert (account.closed, account.connected.is_set()) == (1, False)
     return clock.seconds
 
 

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.chat.discord.api import Value
-from shoal.chat.discord.inbound import (
-    Channel,
-    Message,
-    Place,
-    Threading,
+from shoal.chat.account import cut
+from shoal.chat.discord.receive import (
+    DiscordPlace,
     author_of,
     chain_of,
     is_addressed,
@@ -24,12 +21,10 @@ from shoal.chat.discord.inbound import (
     thread_of,
     time_of,
 )
-from shoal.chat.discord.intake import DiscordSettings, ServerSettings
-from shoal.chat.discord.outbound import (
-    Target,
+from shoal.chat.discord.send import (
+    DiscordTarget,
     commands_of,
     components_of,
-    cut,
     limits_of,
     message_body,
     nonce_of,
@@ -37,16 +32,19 @@ from shoal.chat.discord.outbound import (
     target_of,
     thread_body,
 )
+from shoal.chat.discord.wire import DiscordChannel, DiscordMessage, Threading
+from shoal.chat.http import Json
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.posts import Button, OutboundPost
+from shoal.domain.settings import DiscordServerSettings, DiscordSettings
 
 ME = "900"
 ids = st.integers(1, 2**63 - 1).map(str)
 
 
-def message(content: object = "hello", **fields: object) -> Message:
+def message(content: object = "hello", **fields: object) -> DiscordMessage:
     """A message of ada's as Discord describes it."""
     described: dict[str, object] = {
         "id": "11", "channel_id": "5", "guild_id": "3", "content": content,
@@ -54,7 +52,7 @@ def message(content: object = "hello", **fields: object) -> Message:
         "mentions": [{"id": ME, "username": "shoal", "bot": True}] if f"<@{ME}>" in str(content) else [],
         **fields,
     }  # fmt: skip
-    return msgspec.convert(described, Message)
+    return msgspec.convert(described, DiscordMessage)
 
 
 @pytest.mark.parametrize(
@@ -114,16 +112,16 @@ def test_a_forwarded_message_is_somebody_elses_words() -> None:
 @pytest.mark.parametrize(
     ("place", "threading", "thread"),
     [
-        (Place("5", guild="3"), "native", "discord:5:11"),
-        (Place("5", guild="3"), "reply", "discord:5:r11"),
-        (Place("5", guild="3"), "channel", "discord:5:0"),
-        (Place("5", "8", "3"), "native", "discord:5:8"),
-        (Place("5", "8", "3"), "channel", "discord:5:8"),
-        (Place("5"), "native", "discord:5:0"),
-        (Place("5"), "reply", "discord:5:0"),
+        (DiscordPlace("5", guild="3"), "native", "discord:5:11"),
+        (DiscordPlace("5", guild="3"), "reply", "discord:5:r11"),
+        (DiscordPlace("5", guild="3"), "channel", "discord:5:0"),
+        (DiscordPlace("5", "8", "3"), "native", "discord:5:8"),
+        (DiscordPlace("5", "8", "3"), "channel", "discord:5:8"),
+        (DiscordPlace("5"), "native", "discord:5:0"),
+        (DiscordPlace("5"), "reply", "discord:5:0"),
     ],
 )
-def test_what_is_a_thread(place: Place, threading: Threading, thread: str) -> None:
+def test_what_is_a_thread(place: DiscordPlace, threading: Threading, thread: str) -> None:
     assert thread_of("discord", place, "11", threading) == thread
 
 
@@ -131,16 +129,16 @@ def test_what_is_a_thread(place: Place, threading: Threading, thread: str) -> No
 def test_every_thread_id_leads_back_to_where_it_came_from(
     channel: str, topic: str, message_id: str, threading: Threading, in_thread: bool
 ) -> None:
-    place = Place(channel, topic if in_thread else "0", "3")
+    place = DiscordPlace(channel, topic if in_thread else "0", "3")
     thread = thread_of("discord.second", place, message_id, threading)
     assert parse_thread_id(thread) == thread
     target = target_of(thread)
     if in_thread:
-        assert target == Target(topic, parent=channel)
+        assert target == DiscordTarget(topic, parent=channel)
     elif threading == "native":
-        assert target == Target(message_id, parent=channel)
+        assert target == DiscordTarget(message_id, parent=channel)
     else:
-        assert target == Target(channel, answers=message_id if threading == "reply" else "")
+        assert target == DiscordTarget(channel, answers=message_id if threading == "reply" else "")
 
 
 @pytest.mark.parametrize("thread", ["discord:lobby:0", "discord:5:main", "discord:5:r"])
@@ -151,9 +149,9 @@ def test_ids_of_another_form_are_refused_for_good(thread: str) -> None:
 
 
 def test_threads_belong_to_the_channel_they_hang_below() -> None:
-    assert place_of(Channel("8", 11, "3", "5")) == Place("5", "8", "3")
-    assert place_of(Channel("5", 0), "3") == Place("5", "0", "3")
-    assert place_of(Channel("6", 1)).direct
+    assert place_of(DiscordChannel("8", 11, "3", "5")) == DiscordPlace("5", "8", "3")
+    assert place_of(DiscordChannel("5", 0), "3") == DiscordPlace("5", "0", "3")
+    assert place_of(DiscordChannel("6", 1)).direct
 
 
 @given(st.integers(1_451_606_400_000, 3_471_292_800_000))
@@ -169,7 +167,7 @@ def test_roles_are_ids() -> None:
 
 
 def test_a_chain_is_followed_through_its_answers() -> None:
-    def answering(message_id: str, to: str = "") -> Message:
+    def answering(message_id: str, to: str = "") -> DiscordMessage:
         return message(id=message_id, **({"message_reference": {"message_id": to}} if to else {}))
 
     told = [answering("1"), answering("2"), answering("3", "1"), answering("4", "2"), answering("5", "3")]
@@ -190,15 +188,15 @@ def test_a_message_pings_nobody_and_fetches_nothing() -> None:
 
 @given(st.text(min_size=1))
 def test_a_post_has_a_key_that_discord_compares(key: str) -> None:
-    body = post_body(OutboundPost(ThreadId("discord:5:0"), key, "x"), Target("5"))
+    body = post_body(OutboundPost(ThreadId("discord:5:0"), key, "x"), DiscordTarget("5"))
     assert (body["nonce"], body["enforce_nonce"]) == (nonce_of(key), True)
     assert len(nonce_of(key)) <= 25
 
 
 def test_a_thread_does_not_answer_the_message_it_hangs_at() -> None:
     post = OutboundPost(ThreadId("discord:5:11"), "k", "x", reply_to="11")
-    assert "message_reference" not in post_body(post, Target("11", parent="5"))
-    assert "message_reference" in post_body(post, Target("5", answers="11"))
+    assert "message_reference" not in post_body(post, DiscordTarget("11", parent="5"))
+    assert "message_reference" in post_body(post, DiscordTarget("5", answers="11"))
 
 
 @pytest.mark.parametrize("buttons", [(Button("Go", "x" * 101),), (Button("Go", ""),), (Button("Go", "a"),) * 6])
@@ -213,7 +211,7 @@ def test_every_command_is_registered_in_the_form_discord_takes() -> None:
     for command in found:
         assert isinstance(command, dict)
         assert 1 <= len(str(command["description"])) <= 100
-        options: Value = command.get("options", [])
+        options: Json = command.get("options", [])
         assert isinstance(options, list)
         assert all(isinstance(option, dict) and 1 <= len(str(option["description"])) <= 100 for option in options)
 
@@ -225,12 +223,12 @@ def test_a_thread_has_a_name_of_its_first_words(text: str) -> None:
 
 @given(st.text(max_size=9000))
 def test_cutting_loses_nothing(text: str) -> None:
-    assert "".join(cut(text)) == text
+    assert "".join(cut(text, limits_of(opens_threads=True))) == text
 
 
 def test_threads_of_their_own_have_budgets_of_their_own() -> None:
-    native = DiscordSettings(token=str)
-    mixed = DiscordSettings(token=str, servers={"3": ServerSettings(threading="reply")})
+    native = DiscordSettings()
+    mixed = DiscordSettings(servers={"3": DiscordServerSettings(threading="reply")})
     assert native.opens_threads
     assert not mixed.opens_threads
     assert limits_of(opens_threads=True).windows[0].scope == "thread"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.chat.early import EARLY_MAX, Early
+from shoal.chat.inbox import PENDING_EDITS_MAX, PendingEdits
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt
 from shoal.testing.clock import START
@@ -25,47 +25,47 @@ def edit(key: str) -> Edit:
 
 
 async def test_the_last_changes_are_kept() -> None:
-    early = Early()
-    for number in range(EARLY_MAX + 1):
-        await early.send(edit(f"k{number}"), Inbox())
-    texts = [found.text for key in ("k0", "k1") if (found := early.applied(prompt(key))) is not None]
+    pending = PendingEdits()
+    for number in range(PENDING_EDITS_MAX + 1):
+        await pending.send(edit(f"k{number}"), Inbox())
+    texts = [found.text for key in ("k0", "k1") if (found := pending.apply(prompt(key))) is not None]
     assert texts == ["low tide", "high tide"]
 
 
 async def test_a_change_of_what_is_known_goes_to_its_thread() -> None:
-    early, inbox = Early(), Inbox()
+    pending, inbox = PendingEdits(), Inbox()
     there = make_thread_id("slack", "C1", "77")
     await inbox.send(msgspec.structs.replace(prompt("k"), thread=there))
-    await early.send(edit("k"), inbox)
+    await pending.send(edit("k"), inbox)
     assert inbox.came[1:] == [msgspec.structs.replace(edit("k"), thread=there)]
-    assert early.applied(prompt("k")) == prompt("k")
+    assert pending.apply(prompt("k")) == prompt("k")
 
 
 async def test_nobody_puts_words_into_anothers_mouth() -> None:
-    early = Early()
-    await early.send(edit("k"), Inbox())
+    pending = PendingEdits()
+    await pending.send(edit("k"), Inbox())
     mine = prompt("k", Author("bea", trusted=False))
-    assert early.applied(mine) == mine
+    assert pending.apply(mine) == mine
 
 
 async def test_what_was_deleted_before_it_came_is_nothing() -> None:
-    early = Early()
-    await early.send(Deletion(THREAD, "k", ADA), Inbox())
-    assert early.applied(prompt("k")) is None
+    pending = PendingEdits()
+    await pending.send(Deletion(THREAD, "k", ADA), Inbox())
+    assert pending.apply(prompt("k")) is None
 
 
 async def test_the_files_of_what_was_deleted_before_it_came_go_too(tmp_path: Path) -> None:
-    file, early = tmp_path / "letter.txt", Early()
+    file, pending = tmp_path / "letter.txt", PendingEdits()
     file.write_text("obey")
-    await early.send(Deletion(THREAD, "k", ADA), Inbox())
+    await pending.send(Deletion(THREAD, "k", ADA), Inbox())
     attachments = (Attachment("letter.txt", "text/plain", path=str(file)),)
-    assert early.applied(msgspec.structs.replace(prompt("k"), attachments=attachments)) is None
+    assert pending.apply(msgspec.structs.replace(prompt("k"), attachments=attachments)) is None
     assert not file.exists()
 
 
 async def test_a_change_that_passes_on_others_words_taints_the_message_that_comes_later() -> None:
-    early = Early()
-    await early.send(msgspec.structs.replace(edit("k"), tainted_by="a forwarded message"), Inbox())
-    found = early.applied(prompt("k"))
+    pending = PendingEdits()
+    await pending.send(msgspec.structs.replace(edit("k"), tainted_by="a forwarded message"), Inbox())
+    found = pending.apply(prompt("k"))
     assert found is not None
     assert found.tainted_by == "a forwarded message"

@@ -5,17 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.chat.matrix.api import path_of
-from shoal.chat.matrix.inbound import (
-    APPROVAL,
-    WHOLE,
-    Answered,
-    Content,
-    Event,
-    Me,
-    Mentions,
-    Place,
-    Relation,
+from shoal.chat.account import cut
+from shoal.chat.matrix.receive import (
+    MatrixBot,
+    MatrixPlace,
     is_addressed,
     is_said,
     prompt_of,
@@ -24,12 +17,11 @@ from shoal.chat.matrix.inbound import (
     time_of,
     unseen,
 )
-from shoal.chat.matrix.outbound import (
+from shoal.chat.matrix.send import (
     CONTENT_BYTES_MAX,
     EVENT_BYTES_MAX,
     LIMITS,
-    Target,
-    cut,
+    MatrixTarget,
     edit_content,
     post_content,
     relation_of,
@@ -37,22 +29,31 @@ from shoal.chat.matrix.outbound import (
     text_content,
     transaction_of,
 )
+from shoal.chat.matrix.wire import (
+    APPROVAL,
+    WHOLE,
+    EventContent,
+    EventRelation,
+    InReplyTo,
+    MatrixEvent,
+    MatrixMentions,
+    path_of,
+)
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import make_thread_id, parse_thread_id
-from shoal.domain.markup import measure, render_markup
+from shoal.domain.ids import channel_of, make_thread_id, parse_thread_id
 from shoal.domain.messages import Author
 from shoal.domain.posts import Button, OutboundPost
 
-ME = Me("@shoal:harbour.example", "Shoal")
+ME = MatrixBot("@shoal:harbour.example", "Shoal")
 BUTTONS = (Button("Allow once", "allow:01K"), Button("Deny", "deny:01K"))
 LOCAL = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=/+", min_size=1, max_size=25)
 
 
-def event(kind: str = "m.room.message", **fields: object) -> Event:
-    return msgspec.convert({"type": kind, "event_id": "$e", "sender": "@ada:harbour.example", **fields}, Event)
+def event(kind: str = "m.room.message", **fields: object) -> MatrixEvent:
+    return msgspec.convert({"type": kind, "event_id": "$e", "sender": "@ada:harbour.example", **fields}, MatrixEvent)
 
 
-def member(membership: str, before: str = "") -> Event:
+def member(membership: str, before: str = "") -> MatrixEvent:
     content = msgspec.Raw(msgspec.json.encode({"membership": membership}))
     made = event("m.room.member", state_key=ME.user_id, unsigned={"prev_content": {"membership": before}})
     return msgspec.structs.replace(made, content=content)
@@ -61,13 +62,13 @@ def member(membership: str, before: str = "") -> Event:
 @given(room=LOCAL, server=LOCAL, root=LOCAL)
 def test_thread_ids_lead_back_to_their_room_and_message(room: str, server: str, root: str) -> None:
     for place, name, target in (
-        (Place(f"!{room}:{server}"), f"${root}", Target(f"!{room}:{server}", f"${root}")),
-        (Place(f"!{room}"), WHOLE, Target(f"!{room}")),
+        (MatrixPlace(f"!{room}:{server}"), f"${root}", MatrixTarget(f"!{room}:{server}", f"${root}")),
+        (MatrixPlace(f"!{room}"), WHOLE, MatrixTarget(f"!{room}")),
     ):
         thread = make_thread_id("matrix", place.room, name)
         assert parse_thread_id(thread) == thread
         assert target_of(thread) == target
-        assert thread.startswith(place.prefix("matrix"))
+        assert channel_of(thread) == channel_of(place.thread("matrix"))
 
 
 @pytest.mark.parametrize(("channel", "thread"), [("general", "0"), ("!room", "5")])
@@ -105,11 +106,11 @@ def test_the_quotation_of_old_clients_is_no_text() -> None:
 
 
 def test_the_quotation_of_old_clients_is_no_text_of_an_emote_either() -> None:
-    answered = Relation(answered=Answered(event_id="$1"))
-    content = Content(msgtype="m.emote", body="> <@mallory:x> obey\n\nnods", relation=answered)
+    answered = EventRelation(answered=InReplyTo(event_id="$1"))
+    content = EventContent(msgtype="m.emote", body="> <@mallory:x> obey\n\nnods", relation=answered)
     prompt = prompt_of(
         make_thread_id("matrix", "a", "b"),
-        Event("m.room.message", event_id="$2"),
+        MatrixEvent("m.room.message", event_id="$2"),
         content,
         Author("@ada:x", trusted=False),
         ME,
@@ -120,44 +121,46 @@ def test_the_quotation_of_old_clients_is_no_text_of_an_emote_either() -> None:
 @pytest.mark.parametrize(
     ("content", "addressed"),
     [
-        (Content(body="hi", mentions=Mentions((ME.user_id,))), True),
-        (Content(body="Shoal: hi", mentions=Mentions()), False),
-        (Content(body="Shoal: hi"), True),
-        (Content(body="I like @shoal:harbour.example"), True),
-        (Content(body="x", formatted_body=f'<a href="https://matrix.to/#/{ME.user_id}">Shoal</a>'), True),
-        (Content(body="shoals are fish"), False),
+        (EventContent(body="hi", mentions=MatrixMentions((ME.user_id,))), True),
+        (EventContent(body="Shoal: hi", mentions=MatrixMentions()), False),
+        (EventContent(body="Shoal: hi"), True),
+        (EventContent(body="I like @shoal:harbour.example"), True),
+        (EventContent(body="x", formatted_body=f'<a href="https://matrix.to/#/{ME.user_id}">Shoal</a>'), True),
+        (EventContent(body="shoals are fish"), False),
     ],
 )
-def test_who_names_the_bot_is_told_by_the_client_else_by_words(content: Content, addressed: bool) -> None:
+def test_who_names_the_bot_is_told_by_the_client_else_by_words(content: EventContent, addressed: bool) -> None:
     assert is_addressed(content, ME) is addressed
 
 
 def test_notices_changes_and_its_own_words_are_not_said_to_it() -> None:
-    assert is_said(event(), Content(msgtype="m.text"), ME.user_id)
-    assert not is_said(event(), Content(msgtype="m.notice"), ME.user_id)
-    assert not is_said(event(sender=ME.user_id), Content(msgtype="m.text"), ME.user_id)
-    assert not is_said(event(), Content(msgtype="m.text", relation=Relation(rel_type="m.replace")), ME.user_id)
-    assert not is_said(event("m.sticker"), Content(msgtype="m.text"), ME.user_id)
+    assert is_said(event(), EventContent(msgtype="m.text"), ME.user_id)
+    assert not is_said(event(), EventContent(msgtype="m.notice"), ME.user_id)
+    assert not is_said(event(sender=ME.user_id), EventContent(msgtype="m.text"), ME.user_id)
+    assert not is_said(
+        event(), EventContent(msgtype="m.text", relation=EventRelation(rel_type="m.replace")), ME.user_id
+    )
+    assert not is_said(event("m.sticker"), EventContent(msgtype="m.text"), ME.user_id)
 
 
 def test_a_file_s_name_is_no_text_and_its_caption_is() -> None:
     thread, author = make_thread_id("matrix", "!r", WHOLE), Author("@ada:harbour.example", trusted=False)
-    plain = Content(msgtype="m.image", body="tide.png")
-    captioned = Content(msgtype="m.image", body="look at this", filename="tide.png")
+    plain = EventContent(msgtype="m.image", body="tide.png")
+    captioned = EventContent(msgtype="m.image", body="look at this", filename="tide.png")
     assert prompt_of(thread, event(), plain, author, ME).text == ""
     assert prompt_of(thread, event(), captioned, author, ME).text == "look at this"
 
 
 def test_a_thread_is_its_root_a_direct_room_is_one_and_else_a_message_begins_one() -> None:
-    within = Content(relation=Relation(rel_type="m.thread", event_id="$root"))
-    assert thread_of("matrix", Place("!r", direct=True), event(), within).endswith(":$root")
-    assert thread_of("matrix", Place("!r", direct=True), event(), Content()).endswith(":0")
-    assert thread_of("matrix", Place("!r"), event(), Content()).endswith(":$e")
+    within = EventContent(relation=EventRelation(rel_type="m.thread", event_id="$root"))
+    assert thread_of("matrix", MatrixPlace("!r", direct=True), event(), within).endswith(":$root")
+    assert thread_of("matrix", MatrixPlace("!r", direct=True), event(), EventContent()).endswith(":0")
+    assert thread_of("matrix", MatrixPlace("!r"), event(), EventContent()).endswith(":$e")
 
 
 @given(st.integers())
 def test_any_time_can_be_read(milliseconds: int) -> None:
-    assert time_of(Event("m.room.message", origin_server_ts=milliseconds)).tzinfo is not None
+    assert time_of(MatrixEvent("m.room.message", origin_server_ts=milliseconds)).tzinfo is not None
 
 
 def test_events_count_from_the_invitation_and_a_new_name_is_none() -> None:
@@ -187,10 +190,10 @@ def test_a_card_names_its_approval_and_calls_for_people() -> None:
 
 
 def test_a_post_stands_in_its_thread_and_answers_what_it_answers() -> None:
-    assert relation_of(Target("!r"), "") == {}
-    assert relation_of(Target("!r"), "$q") == {"m.relates_to": {"m.in_reply_to": {"event_id": "$q"}}}
+    assert relation_of(MatrixTarget("!r"), "") == {}
+    assert relation_of(MatrixTarget("!r"), "$q") == {"m.relates_to": {"m.in_reply_to": {"event_id": "$q"}}}
     for reply_to, answered, falls_back in (("", "$root", True), ("$root", "$root", True), ("$q", "$q", False)):
-        assert relation_of(Target("!r", "$root"), reply_to) == {
+        assert relation_of(MatrixTarget("!r", "$root"), reply_to) == {
             "m.relates_to": {
                 "rel_type": "m.thread", "event_id": "$root", "is_falling_back": falls_back,
                 "m.in_reply_to": {"event_id": answered},
@@ -201,10 +204,10 @@ def test_a_post_stands_in_its_thread_and_answers_what_it_answers() -> None:
 @given(st.text(max_size=6000), st.text("*_`[]()>#-\n\\\"'&<潮🦈 a", max_size=6000))
 def test_whatever_fits_the_limit_fits_an_event_new_and_changed(any_text: str, marked: str) -> None:
     for markdown in (any_text, marked):
-        (piece, *_) = cut(markdown)
-        assert measure(render_markup(piece, "matrix"), LIMITS) <= LIMITS.text_chars_max or len(piece) == 1
+        (piece, *_) = cut(markdown, LIMITS)
+        assert LIMITS.rendered_length(piece) <= LIMITS.text_chars_max or len(piece) == 1
         post = OutboundPost(make_thread_id("matrix", "!r", "$root"), "k", piece, buttons=BUTTONS)
-        for content in (post_content(post, Target("!r", "$root")), edit_content("$e", piece, BUTTONS)):
+        for content in (post_content(post, MatrixTarget("!r", "$root")), edit_content("$e", piece, BUTTONS)):
             assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4  # encrypted it is a third longer
 
 
@@ -217,4 +220,4 @@ def test_html_that_would_be_too_long_is_left_out() -> None:
 
 @given(st.text(max_size=20_000))
 def test_cut_loses_nothing(text: str) -> None:
-    assert "".join(cut(text)) == text
+    assert "".join(cut(text, LIMITS)) == text

@@ -6,35 +6,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.chat.slack.inbound import (
-    EventCall,
-    Me,
-    Message,
-    Slash,
-    is_addressed,
-    is_signed,
-    is_written,
-    prompt_of,
-    signature_of,
-    text_of,
-    thread_of,
-)
-from shoal.chat.slack.intake import spoken_in
-from shoal.chat.slack.outbound import channel_name, place_of
+from shoal.chat.slack.receive import command_in, is_addressed, is_written, prompt_of, text_of, thread_of
+from shoal.chat.slack.send import MRKDWN, channel_name, place_of
+from shoal.chat.slack.wire import EventCall, SlackBot, SlackMessage, SlashCommand, is_signed, signature_of
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, make_thread_id, parse_thread_id, thread_address
 from shoal.domain.markup import render_markup
 from shoal.testing.clock import START
 from shoal.testing.platforms.slack_markup import shown_text
 
-ME = Me(user_id="UBOT", bot_id="BBOT", team_id="T1", user="shoal")
+ME = SlackBot(user_id="UBOT", bot_id="BBOT", team_id="T1", user="shoal")
 STAMPS = st.from_regex(r"[0-9]{1,10}\.[0-9]{6}", fullmatch=True)
 CHANNELS = st.from_regex(r"[CDG][A-Z0-9]{2,12}", fullmatch=True)
 
 
-def written(**fields: object) -> Message:
+def written(**fields: object) -> SlackMessage:
     plain = {"type": "message", "channel": "C1234", "user": "UADA", "text": "hi", "ts": "1767603600.000001"}
-    return Message(**{**plain, **fields})  # pyright: ignore[reportArgumentType]
+    return SlackMessage(**{**plain, **fields})  # pyright: ignore[reportArgumentType]
 
 
 # ---- in ----
@@ -70,7 +58,7 @@ def test_what_is_written_literally_comes_back(text: str) -> None:
     """A code span takes any text as it is; Slack's escapes are undone by who reads it."""
     if "`" in text or not text.strip() or text != text.strip():
         return
-    sent = render_markup(f"`{text}`", "slack")
+    sent = render_markup(f"`{text}`", MRKDWN)
     assert shown_text(sent) == text
 
 
@@ -154,10 +142,10 @@ def test_channels_have_names_that_slack_takes(name: str, made: str) -> None:
     ],
 )  # fmt: skip
 def test_slash_commands_are_read(command: str, text: str, name: str, argument: str) -> None:
-    spoken = spoken_in(Slash(command=command, text=text))
+    spoken = command_in(SlashCommand(command=command, text=text))
     assert spoken is not None
     assert (spoken.name, spoken.argument) == (name, argument)
 
 
 def test_what_is_no_command_is_none() -> None:
-    assert spoken_in(Slash(command="/shoal", text="dance")) is None
+    assert command_in(SlashCommand(command="/shoal", text="dance")) is None

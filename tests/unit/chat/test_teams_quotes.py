@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from shoal.chat.teams.inbound import Activity, Attached, prompt_of
-from shoal.domain.foreign import QUOTED, untrusted_block
+from shoal.chat.teams.wire import TeamsActivity, TeamsAttachment, prompt_of
+from shoal.domain.untrusted import QUOTED, untrusted_block
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REPLY = (
@@ -16,7 +16,7 @@ OTHER, OWN = REPLY.format("8:orgid:mallory"), REPLY.format("28:shoal")
 END = '</strong><p itemprop="preview">obey</p></blockquote><p>do you agree?</p>'
 
 
-def activity(*bodies: str) -> Activity:
+def activity(*bodies: str) -> TeamsActivity:
     """What Teams tells of a message of ada's with this HTML."""
     return msgspec.convert(
         {
@@ -30,7 +30,7 @@ def activity(*bodies: str) -> Activity:
                 {"contentType": "text/html", "content": msgspec.Raw(msgspec.json.encode(body))} for body in bodies
             ],
         },
-        Activity,
+        TeamsActivity,
     )
 
 
@@ -44,7 +44,8 @@ def test_a_message_that_quotes_somebody_else_taints(body: str) -> None:
 
 def test_a_message_that_is_passed_on_taints() -> None:
     passed_on = msgspec.structs.replace(
-        activity(), attachments=msgspec.convert([{"contentType": "forwardedMessageReference"}], tuple[Attached, ...])
+        activity(),
+        attachments=msgspec.convert([{"contentType": "forwardedMessageReference"}], tuple[TeamsAttachment, ...]),
     )
     assert prompt_of("teams", passed_on, NOW).tainted_by == QUOTED
 

@@ -2,15 +2,15 @@
 
 import msgspec
 
-from shoal.chat.telegram.inbound import Message, User, prompt_of
+from shoal.chat.telegram.wire import TelegramMessage, TelegramUser, prompt_of
 
-ME = User(1, is_bot=True, username="shoal_bot")
+ME = TelegramUser(1, is_bot=True, username="shoal_bot")
 
 
-def message(text: str, **more: object) -> Message:
+def message(text: str, **more: object) -> TelegramMessage:
     """Ada's message in her direct chat."""
     fields = {"message_id": 7, "chat": {"id": 5, "type": "private"}, "from": {"id": 9, "first_name": "Ada"}, **more}
-    return msgspec.convert({**fields, "text": text}, Message)
+    return msgspec.convert({**fields, "text": text}, TelegramMessage)
 
 
 def test_a_forwarded_message_is_somebody_elses_words() -> None:

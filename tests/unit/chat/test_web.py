@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chat.web import WebAdapter
+from shoal.chat.local import WebAdapter
 from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId

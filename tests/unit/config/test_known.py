@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from shoal.config import load_config
-from shoal.config.known import watch_secrets
+from shoal.config.secrets import watch_secrets
 
 COMMAND = [sys.executable, "-c", "print('canary-command')"]
 SETTINGS = {

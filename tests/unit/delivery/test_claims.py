@@ -9,15 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.delivery import ending
+from shoal.delivery import previews
 from shoal.delivery.hub import Hub
-from shoal.delivery.live import Previews
+from shoal.delivery.previews import Previews
 from shoal.delivery.sender import CLAIM_SECONDS, QUIET_SECONDS, ROWS_A_CLAIM, Sender
 from shoal.domain.errors import PlatformError, StoreUnavailable
 from shoal.domain.ids import ThreadId, TurnId, make_thread_id, unopened
 from shoal.domain.posts import REPEATED, WRITING, Button, OutboundPost, Window
-from shoal.domain.records import Committed, Fate, NewPost, OutboxRow
-from shoal.store.outbox import OutboxView, put_claimed
+from shoal.domain.records import (
+    Committed,
+    DeliveryStatus,
+    NewPost,
+    OutboxRow,
+)
+from shoal.store.outbox import Outbox, put_claimed
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.chat import LIMITS, FakeChat, Posted
 from shoal.testing.clock import ManualClock
@@ -28,7 +33,7 @@ PIECES = 4
 ANSWER = NewPost("T1:reply", make_thread_id("fake", "harbour", "1"), "The tide is low.")
 
 
-class Outbox(OutboxView):
+class NotingOutbox(Outbox):
     """Notes what was claimed."""
 
     def __init__(self, driver: SqliteDriver, clock: ManualClock) -> None:
@@ -101,14 +106,14 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def outbox(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Outbox]:
+async def outbox(tmp_path: Path, clock: ManualClock) -> AsyncIterator[NotingOutbox]:
     """An empty one."""
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
-    yield Outbox(driver, clock)
+    yield NotingOutbox(driver, clock)
     await driver.close()
 
 
-async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(limits=SLOW, clock=clock)
     await outbox.put(NewPost("long", make_thread_id("fake", "harbour", "1"), "word " * (400 * PIECES - 10)))
     async with sending(Sender(chat, outbox, clock)):
@@ -118,7 +123,7 @@ async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: Outbox, cloc
         assert outbox.claimed == ["long"]
 
 
-async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: NotingOutbox, clock: ManualClock) -> None:
     """However far the clock has moved on before the sender looks: after a suspended machine, say."""
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
@@ -136,7 +141,9 @@ async def test_a_row_at_work_is_not_taken_for_a_dead_senders(outbox: Outbox, clo
         assert len(chat.posted) == 1
 
 
-async def test_the_answer_of_a_turn_goes_out_without_a_look_at_the_outbox(outbox: Outbox, clock: ManualClock) -> None:
+async def test_the_answer_of_a_turn_goes_out_without_a_look_at_the_outbox(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
     chat = FakeChat(clock=clock)
     sender = Sender(chat, outbox, clock)
     async with sending(sender):
@@ -148,7 +155,7 @@ async def test_the_answer_of_a_turn_goes_out_without_a_look_at_the_outbox(outbox
     assert outbox.claimed == []
 
 
-async def test_a_sender_that_does_not_run_leaves_an_answer_to_others(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_sender_that_does_not_run_leaves_an_answer_to_others(outbox: NotingOutbox, clock: ManualClock) -> None:
     await Sender(FakeChat(clock=clock), outbox, clock).enqueue([ANSWER], outbox.finish)
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     assert (row.id, row.maybe_sent) == (ANSWER.id, False)
@@ -156,7 +163,7 @@ async def test_a_sender_that_does_not_run_leaves_an_answer_to_others(outbox: Out
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_next(
-    outbox: Outbox, clock: ManualClock, known: bool
+    outbox: NotingOutbox, clock: ManualClock, known: bool
 ) -> None:
     """Whether or not it is known that it was stored."""
     sender = Sender(FakeChat(clock=clock), outbox, clock)
@@ -179,7 +186,7 @@ async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_n
 
 @pytest.mark.parametrize("away", [0, 1])
 async def test_an_answer_that_nobody_knows_was_stored_goes_out_once_and_unmarked(
-    outbox: Outbox, clock: ManualClock, away: int
+    outbox: NotingOutbox, clock: ManualClock, away: int
 ) -> None:
     """At once, or when the database is there again."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
@@ -201,7 +208,7 @@ async def test_an_answer_that_nobody_knows_was_stored_goes_out_once_and_unmarked
 
 
 async def test_an_answer_waits_where_as_much_as_may_is_at_work(
-    outbox: Outbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    outbox: NotingOutbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.delivery.sender.ROWS_AT_ONCE_MAX", 1)
     gate = asyncio.Event()
@@ -211,7 +218,7 @@ async def test_an_answer_waits_where_as_much_as_may_is_at_work(
     async with sending(sender):
         await chat.asked.wait()
         await sender.enqueue([ANSWER], outbox.finish)
-        assert await outbox.fate(ANSWER.id) == Fate("pending", "")
+        assert await outbox.fate(ANSWER.id) == DeliveryStatus("pending", "")
         gate.set()
         async with asyncio.timeout(10):
             while await outbox.depth():
@@ -220,7 +227,7 @@ async def test_an_answer_waits_where_as_much_as_may_is_at_work(
 
 
 async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look(
-    outbox: Outbox, clock: ManualClock
+    outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     chat = FakeChat(clock=clock)
     chat.troubles.append(PlatformError("Busy.", retry_after_seconds=QUIET_SECONDS / 2))
@@ -235,7 +242,7 @@ async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look
 
 
 async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
-    outbox: Outbox, clock: ManualClock
+    outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     """As after an outage: no time passes here."""
     chat = FakeChat(clock=clock)
@@ -248,7 +255,7 @@ async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
         assert len(chat.posted) == 2 * ROWS_A_CLAIM + 1
 
 
-async def test_the_next_post_of_a_thread_follows_without_a_pause(outbox: Outbox, clock: ManualClock) -> None:
+async def test_the_next_post_of_a_thread_follows_without_a_pause(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     for name in ("first", "second", "third"):
         await outbox.put(NewPost(name, thread, name))
@@ -258,7 +265,7 @@ async def test_the_next_post_of_a_thread_follows_without_a_pause(outbox: Outbox,
     assert [made.post.markdown for made in chat.posted] == ["first", "second", "third"]
 
 
-async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
@@ -272,7 +279,7 @@ async def test_a_post_whose_pieces_are_all_out_is_ended(outbox: Outbox, clock: M
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
-    outbox: Outbox, clock: ManualClock, idempotent: bool
+    outbox: NotingOutbox, clock: ManualClock, idempotent: bool
 ) -> None:
     """Where a platform has no keys the preview stays as it was, and the reply comes below it."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
@@ -289,7 +296,7 @@ async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
 class ReadBack(FakeChat):
     """A platform that forgot every key and can be read."""
 
-    async def standing(self, post: OutboundPost) -> list[str]:
+    async def find_posted(self, post: OutboundPost) -> list[str]:
         """Whatever says the same."""
         self._keys.clear()
         return [one.id for one in self.posted if one.markdown == post.markdown]
@@ -297,7 +304,7 @@ class ReadBack(FakeChat):
 
 @pytest.mark.parametrize("taken", [True, False])
 async def test_a_post_that_may_stand_is_found_unless_another_post_is_what_stands_there(
-    outbox: Outbox, clock: ManualClock, taken: bool
+    outbox: NotingOutbox, clock: ManualClock, taken: bool
 ) -> None:
     chat, thread = ReadBack(clock=clock), make_thread_id("fake", "harbour", "1")
     sender = Sender(chat, outbox, clock)
@@ -317,7 +324,7 @@ async def test_a_post_that_may_stand_is_found_unless_another_post_is_what_stands
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_an_opening_whose_answer_was_lost_is_found_by_its_key_else_marked_as_a_repeat(
-    outbox: Outbox, clock: ManualClock, idempotent: bool
+    outbox: NotingOutbox, clock: ManualClock, idempotent: bool
 ) -> None:
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
     chat.troubles.append(PlatformError("The answer was lost.", outcome_unknown=True))
@@ -332,16 +339,18 @@ async def test_an_opening_whose_answer_was_lost_is_found_by_its_key_else_marked_
     assert len({one.post.thread for one in chat.posted}) == 1
 
 
-async def test_an_opening_that_is_refused_for_good_is_given_up(outbox: Outbox, clock: ManualClock) -> None:
+async def test_an_opening_that_is_refused_for_good_is_given_up(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     chat.troubles.append(PlatformError("No such channel.", permanent=True))
     await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     await Sender(chat, outbox, clock).deliver(row)
-    assert await outbox.fate("p") == Fate("failed", "No such channel.")
+    assert await outbox.fate("p") == DeliveryStatus("failed", "No such channel.")
 
 
-async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
     def refuse_what_follows_the_repeat(made: Posted) -> None:
         if made.markdown.startswith(REPEATED):
             chat.troubles.append(PlatformError("Busy."))
@@ -358,7 +367,7 @@ async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(outbox:
     assert [one.markdown.startswith(REPEATED) for one in chat.posted] == [False, True, False]
 
 
-async def test_a_post_that_has_begun_when_the_sender_ends_is_noted(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_post_that_has_begun_when_the_sender_ends_is_noted(outbox: NotingOutbox, clock: ManualClock) -> None:
     gate, thread = asyncio.Event(), make_thread_id("fake", "harbour", "1")
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", thread, "short"))
@@ -369,10 +378,12 @@ async def test_a_post_that_has_begun_when_the_sender_ends_is_noted(outbox: Outbo
     gate.set()
     await asyncio.wait([running])
     assert chat.texts(thread) == ["short"]
-    assert await outbox.fate("p") == Fate("sent", "")
+    assert await outbox.fate("p") == DeliveryStatus("sent", "")
 
 
-async def test_an_opening_that_has_begun_when_the_sender_ends_is_noted(outbox: Outbox, clock: ManualClock) -> None:
+async def test_an_opening_that_has_begun_when_the_sender_ends_is_noted(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
@@ -383,13 +394,13 @@ async def test_an_opening_that_has_begun_when_the_sender_ends_is_noted(outbox: O
     gate.set()
     await asyncio.wait([running])
     assert [one.markdown for one in chat.posted] == ["A storm is coming."]
-    assert await outbox.fate("p") == Fate("sent", "")
+    assert await outbox.fate("p") == DeliveryStatus("sent", "")
 
 
 async def test_a_post_without_an_end_is_cut_off_and_may_be_a_repeat(
-    outbox: Outbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    outbox: NotingOutbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "ENDING_SECONDS", 0.0)
+    monkeypatch.setattr(previews, "ENDING_SECONDS", 0.0)
     chat = SlowChat(asyncio.Event(), clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
     async with sending(Sender(chat, outbox, clock)):
@@ -400,7 +411,7 @@ async def test_a_post_without_an_end_is_cut_off_and_may_be_a_repeat(
 
 
 async def test_what_has_not_begun_when_the_sender_ends_is_no_repeat_for_the_next(
-    outbox: Outbox, clock: ManualClock
+    outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     chat, thread = FakeChat(limits=SLOW, clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("p", thread, "word " * 790))
@@ -420,7 +431,7 @@ class Uneditable(FakeChat):
 
 
 async def test_an_answer_whose_preview_cannot_be_edited_is_posted_and_the_preview_deleted(
-    outbox: Outbox, clock: ManualClock
+    outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     chat = Uneditable(clock=clock)
     thread = make_thread_id("fake", "harbour", "1")
@@ -433,7 +444,7 @@ async def test_an_answer_whose_preview_cannot_be_edited_is_posted_and_the_previe
     assert await outbox.depth() == 0
 
 
-async def test_only_the_first_piece_answers_a_message(outbox: Outbox, clock: ManualClock) -> None:
+async def test_only_the_first_piece_answers_a_message(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     thread = make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("long", thread, "word " * (400 * 3 - 10), reply_to="m7"))
@@ -443,7 +454,7 @@ async def test_only_the_first_piece_answers_a_message(outbox: Outbox, clock: Man
     assert [made.post.reply_to for made in chat.posted] == ["m7", "", ""]
 
 
-async def test_a_platform_is_told_what_kind_of_post_it_is(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_platform_is_told_what_kind_of_post_it_is(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("question", thread, "May I?", "card", approval="a1"))
     await outbox.put(NewPost("answer", thread, "Done."))
@@ -469,7 +480,9 @@ class RefusingChat(FakeChat):
         return await super().post(post)
 
 
-async def test_a_piece_does_not_wait_for_the_refusals_of_the_one_before(outbox: Outbox, clock: ManualClock) -> None:
+async def test_a_piece_does_not_wait_for_the_refusals_of_the_one_before(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
     chat = RefusingChat(clock, 4, 2)
     await outbox.put(NewPost("long", make_thread_id("fake", "harbour", "1"), "word " * (400 * 2 - 10)))
     async with sending(Sender(chat, outbox, clock)):

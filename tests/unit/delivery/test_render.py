@@ -8,14 +8,15 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.dialects import DIALECTS
 
-from shoal.delivery.render import pieces_of
-from shoal.domain.markup import measure, render_markup
-from shoal.domain.posts import ChatLimits, Markup
+from shoal.delivery.pieces import pieces_of
+from shoal.domain.markup import render_markup
+from shoal.domain.posts import ChatLimits
 from shoal.domain.tables import aligned
 from shoal.testing.platforms.telegram_markup import BadMarkup, shown_text
 
-MARKUPS: tuple[Markup, ...] = ("markdown", "telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain")
+MARKUPS = tuple(DIALECTS)
 line = st.one_of(
     st.text(alphabet="ab 漢🦈.!`~*_[]()#>|-\\<&", max_size=80),
     st.sampled_from(["```python", "```", "~~~", "| a | b |", "|---|---|", "", "- item", "1. one", "> so", "# T"]),
@@ -41,43 +42,43 @@ def answer() -> str:
 
 @pytest.mark.parametrize("markup", MARKUPS)
 @pytest.mark.parametrize("unit", ["characters", "utf16", "bytes"])
-def test_a_long_answer_arrives_whole(markup: Markup, unit: Literal["characters", "utf16", "bytes"]) -> None:
-    limits = ChatLimits(text_chars_max=2000, markup=markup, text_unit=unit)
+def test_a_long_answer_arrives_whole(markup: str, unit: Literal["characters", "utf16", "bytes"]) -> None:
+    limits = ChatLimits(text_chars_max=2000, markup=DIALECTS[markup], text_unit=unit)
     text = answer()
-    rendered = [render_markup(piece, markup) for piece in pieces_of(text, limits)]
+    rendered = [render_markup(piece, DIALECTS[markup]) for piece in pieces_of(text, limits)]
     assert len(rendered) > 4
-    assert all(measure(piece, limits) <= 2000 for piece in rendered)
+    assert all(limits.length(piece) <= 2000 for piece in rendered)
     wanted, found = (Counter(re.findall(r"[a-z]\d+", whole)) for whole in (text, "\n".join(rendered)))
     assert not wanted - found
     assert "\n".join(rendered).count("潮汐表第") == text.count("潮汐表第")
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
-def test_what_grows_when_rendered_makes_no_small_pieces(markup: Markup) -> None:
-    limits = ChatLimits(text_chars_max=2000, markup=markup)
+def test_what_grows_when_rendered_makes_no_small_pieces(markup: str) -> None:
+    limits = ChatLimits(text_chars_max=2000, markup=DIALECTS[markup])
     text = "Low water (at the pier) is 0.4 m. " * 500
-    lengths = [measure(render_markup(piece, markup), limits) for piece in pieces_of(text, limits)]
+    lengths = [limits.rendered_length(piece) for piece in pieces_of(text, limits)]
     assert all(1000 < length <= 2000 for length in lengths[:-1])
     assert lengths[-1] > 100
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
 @given(markdown)
-def test_no_letter_is_lost(markup: Markup, text: str) -> None:
-    rendered = render_markup(text, markup)
+def test_no_letter_is_lost(markup: str, text: str) -> None:
+    rendered = render_markup(text, DIALECTS[markup])
     for character in "漢🦈":
         assert unquote(rendered).count(character) == unquote(text).count(character)  # addresses are written in ASCII
 
 
 @given(markdown)
 def test_telegram_takes_whatever_is_rendered(text: str) -> None:
-    shown = shown_text(render_markup(text, "telegram"))
+    shown = shown_text(render_markup(text, DIALECTS["telegram"]))
     assert unquote(shown).count("漢") == text.count("漢")
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
-def test_an_address_without_words_that_is_no_link_is_shown_once(markup: Markup) -> None:
-    assert unquote(render_markup("[](漢_a)", markup)).count("漢") == 1
+def test_an_address_without_words_that_is_no_link_is_shown_once(markup: str) -> None:
+    assert unquote(render_markup("[](漢_a)", DIALECTS[markup])).count("漢") == 1
 
 
 @pytest.mark.parametrize(
@@ -95,28 +96,28 @@ def test_an_address_without_words_that_is_no_link_is_shown_once(markup: Markup) 
         ("plain", "a b c d* e. (https://x.y/)) 1."),
     ],
 )
-def test_spans_are_written_the_platforms_way(markup: Markup, rendered: str) -> None:
-    assert render_markup("**a** _b_ ~~c~~ `d*` [e.](<https://x.y/)>) 1.", markup) == rendered
+def test_spans_are_written_the_platforms_way(markup: str, rendered: str) -> None:
+    assert render_markup("**a** _b_ ~~c~~ `d*` [e.](<https://x.y/)>) 1.", DIALECTS[markup]) == rendered
 
 
 @pytest.mark.parametrize("markup", ["telegram", "slack", "matrix", "google_chat"])
-def test_html_stays_text(markup: Markup) -> None:
-    assert "<script>" not in render_markup("<script>x</script>", "matrix")
-    assert "script" in render_markup("<script>x</script>", markup)
+def test_html_stays_text(markup: str) -> None:
+    assert "<script>" not in render_markup("<script>x</script>", DIALECTS["matrix"])
+    assert "script" in render_markup("<script>x</script>", DIALECTS[markup])
 
 
 def test_teams_takes_no_html_and_keeps_lines_apart() -> None:
-    shown = render_markup("# One <b>\n\ntwo\nthree [x](https://x.y)\n\n```\na\nb\n```", "teams")
+    shown = render_markup("# One <b>\n\ntwo\nthree [x](https://x.y)\n\n```\na\nb\n```", DIALECTS["teams"])
     assert shown == "**One &lt;b&gt;**\n\ntwo  \nthree [x](https://x.y)\n\n```\na\nb\n```"
 
 
 def test_links_that_run_something_are_no_links() -> None:
-    assert "<a" not in render_markup("[x](data:text/html,1)", "matrix")
+    assert "<a" not in render_markup("[x](data:text/html,1)", DIALECTS["matrix"])
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
-def test_words_beside_a_fence_stay(markup: Markup) -> None:
-    assert "a 潮 note" in render_markup("```python a 潮 note\nx\n```", markup)
+def test_words_beside_a_fence_stay(markup: str) -> None:
+    assert "a 潮 note" in render_markup("```python a 潮 note\nx\n```", DIALECTS[markup])
 
 
 def test_a_table_is_aligned_with_wide_characters() -> None:
@@ -125,7 +126,7 @@ def test_a_table_is_aligned_with_wide_characters() -> None:
 
 def test_what_nobody_nests_so_deep_stays_text() -> None:
     text = "> " * 60 + "deep"
-    assert "deep" in render_markup(text, "matrix")
+    assert "deep" in render_markup(text, DIALECTS["matrix"])
 
 
 @pytest.mark.parametrize("bad", ["*a", "a.", "`a", "[a](b", "_a*b_c*", "a!"])
@@ -135,6 +136,6 @@ def test_the_fake_refuses_bad_markup(bad: str) -> None:
 
 
 def test_telegram_knows_no_quote_within_a_quote_or_a_list() -> None:
-    assert render_markup("> > a", "telegram") == ">\\> a"
-    assert render_markup("1. > a", "telegram") == "1\\. \\> a"
-    assert shown_text(render_markup("- > a\n  > b", "telegram")) == "• > a\n  > b"
+    assert render_markup("> > a", DIALECTS["telegram"]) == ">\\> a"
+    assert render_markup("1. > a", DIALECTS["telegram"]) == "1\\. \\> a"
+    assert shown_text(render_markup("- > a\n  > b", DIALECTS["telegram"])) == "• > a\n  > b"

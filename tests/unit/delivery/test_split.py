@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.delivery.split import TAIL_SHARE, split_markdown
+from shoal.delivery.pieces import TAIL_SHARE, split_markdown
 
 line = st.one_of(
     st.text(alphabet="ab 漢字.!`~*_", max_size=120),

@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from tests.dialects import DIALECTS
 
 from shoal.domain.markup import render_markup
-from shoal.domain.posts import Markup
 from shoal.domain.unfinished import closed, marked, settled
 from shoal.testing.platforms.telegram_markup import shown_text
 
-MARKUPS: tuple[Markup, ...] = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain")
+MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ document = st.lists(block, min_size=1, max_size=3).map("\n\n".join)
 
 def letters(markdown: str) -> str:
     """What can be read, in the order in which it stands there."""
-    return "".join(filter(str.isalpha, render_markup(markdown, "plain")))
+    return "".join(filter(str.isalpha, render_markup(markdown, DIALECTS["plain"])))
 
 
 @settings(max_examples=10)
@@ -103,7 +103,7 @@ def test_as_a_text_grows_what_can_be_read_grows_and_no_mark_shows(text: str) -> 
         assert whole.startswith(read), (text[:end], shown)
         assert read.startswith(before), (text[:end], shown)
         before = read
-        rendered = render_markup(shown, "plain")
+        rendered = render_markup(shown, DIALECTS["plain"])
         assert not set(rendered) & set("*~[]"), (text[:end], rendered)
         assert rendered.count("```") % 2 == 0
         assert rendered.replace("```", "").count("`") == 0, (text[:end], rendered)
@@ -118,9 +118,9 @@ def test_as_a_text_grows_what_can_be_read_grows_and_no_mark_shows(text: str) -> 
 def test_every_platform_takes_what_is_shown(text: str, data: st.DataObject) -> None:
     shown = marked(closed(text[: data.draw(st.integers(0, len(text)))]), " …")
     for markup in MARKUPS:
-        rendered = render_markup(shown, markup)
+        rendered = render_markup(shown, DIALECTS[markup])
         assert "".join(filter(str.isalpha, rendered)) or not shown.strip(" …")
-    assert "*" not in shown_text(render_markup(shown, "telegram"))
+    assert "*" not in shown_text(render_markup(shown, DIALECTS["telegram"]))
 
 
 @settings(max_examples=300)

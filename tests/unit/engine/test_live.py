@@ -12,10 +12,10 @@ from shoal.delivery.hub import Hub, Subscription
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed
 from shoal.domain.ids import TurnId
 from shoal.engine import live
-from shoal.engine.listener import Listener
+from shoal.engine.cluster import Listener
 from shoal.engine.live import PAYLOAD_BYTES_MAX, LiveBridge
 from shoal.store.postgres import PoolSettings, PostgresDriver, address, open_postgres
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, answer, opened
 
@@ -28,7 +28,7 @@ class Side:
 
     def __init__(self, driver: PostgresDriver, url: str, origin: str) -> None:
         self.hub = Hub()
-        self.store = DatabaseStore(driver, ManualClock())
+        self.store = Store(driver, ManualClock())
         self.listener = Listener(address(url), reconnect_seconds=0.05)
         self.connected = asyncio.Event()
         self.listener.listen("shoal_live", lambda payload: None, self.connected.set)

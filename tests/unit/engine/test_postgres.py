@@ -1,7 +1,9 @@
 """What PostgreSQL adds to the engine's contract: outages, workers that fall silent, and what is left in the tables."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
+from importlib.resources import files
 
 import anyio
 import psycopg
@@ -14,10 +16,11 @@ from shoal.domain.errors import StaleEpoch, StoreUnavailable
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.messages import Abort
 from shoal.domain.records import Commit, NewApproval
-from shoal.engine.listener import Listener
-from shoal.engine.postgres import EngineSettings, PostgresEngine
+from shoal.domain.settings import EngineSettings
+from shoal.engine.cluster import Listener
+from shoal.engine.postgres import PostgresEngine
 from shoal.store.postgres import PoolSettings, make_pool, open_postgres
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.engine import Recorder, named, quiet
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, opened, prompt, steer
@@ -28,16 +31,16 @@ QUICK = EngineSettings(concurrency=10, heartbeat_seconds=0.1, stalled_seconds=60
 
 
 @pytest.fixture
-async def store(postgres_database: str) -> AsyncIterator[DatabaseStore]:
+async def store(postgres_database: str) -> AsyncIterator[Store]:
     """An empty store."""
     driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
     empty(postgres_database)
-    yield DatabaseStore(driver, ManualClock())
+    yield Store(driver, ManualClock())
     await driver.close()
 
 
 @pytest.fixture
-async def cluster(postgres_database: str, store: DatabaseStore) -> AsyncIterator[PostgresCluster]:
+async def cluster(postgres_database: str, store: Store) -> AsyncIterator[PostgresCluster]:
     """Workers on it."""
     async with asyncio.TaskGroup() as tasks:
         cluster = PostgresCluster(postgres_database, tasks)
@@ -122,7 +125,7 @@ async def woken_by_anyone(url: str, thread: ThreadId) -> None:
 
 
 async def test_signals_missed_in_an_outage_are_read_from_the_rows(
-    cluster: PostgresCluster, store: DatabaseStore, postgres_database: str
+    cluster: PostgresCluster, store: Store, postgres_database: str
 ) -> None:
     recorder = Recorder()
     recorder.hold(THREAD)
@@ -139,7 +142,7 @@ async def test_signals_missed_in_an_outage_are_read_from_the_rows(
 
 
 async def test_a_job_that_was_fetched_unnoticed_is_given_back(
-    cluster: PostgresCluster, store: DatabaseStore, postgres_database: str
+    cluster: PostgresCluster, store: Store, postgres_database: str
 ) -> None:
     recorder = Recorder()
     engine = await cluster.start_with(recorder, QUICK)
@@ -341,7 +344,7 @@ WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and dat
 
 
 async def test_threads_that_lost_their_job_are_found(
-    cluster: PostgresCluster, store: DatabaseStore, postgres_database: str
+    cluster: PostgresCluster, store: Store, postgres_database: str
 ) -> None:
     lease = await opened(store, "T1")
     await closed(store, lease)
@@ -357,7 +360,7 @@ async def test_threads_that_lost_their_job_are_found(
     assert set(recorder.starts) == {THREAD, OTHER, named("probe")}
 
 
-async def parked(store: DatabaseStore) -> None:
+async def parked(store: Store) -> None:
     """A turn that waits for a person."""
     lease = await opened(store, "T3", named("parked"))
     expires_at = SystemClock().now()
@@ -374,3 +377,13 @@ async def test_a_process_without_slots_never_becomes_a_worker(cluster: PostgresC
         await serving.wake(named(f"t{number}"))
         await quiet(engine, worker, f"probe{number}")
     assert ask(postgres_database, "select count(*) from procrastinate_workers") == [(1,)]
+
+
+SCHEMA_DIGEST = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f2009"
+"""Of procrastinate's schema.sql for which `shoal_wake` and the statements of engine/postgres.py were written."""
+
+
+def test_procrastinates_schema_is_the_one_that_our_statements_were_written_for() -> None:
+    schema = files("procrastinate") / "sql" / "schema.sql"
+    found = hashlib.sha256(schema.read_bytes()).hexdigest()
+    assert found == SCHEMA_DIGEST, "read what changed, see to the statements, then write the new digest here"

@@ -14,7 +14,7 @@ from shoal.domain.clock import SystemClock
 from shoal.domain.events import AssistantSaid
 from shoal.domain.ids import ThreadId
 from shoal.store.postgres import PoolSettings, open_postgres
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.contracts.steps import OTHER, THREAD, prompt
 
 pytestmark = [pytest.mark.xdist_group("postgres"), pytest.mark.slow]
@@ -56,11 +56,11 @@ class Process:
 
 
 @pytest.fixture
-async def store(postgres_database: str) -> AsyncIterator[DatabaseStore]:
+async def store(postgres_database: str) -> AsyncIterator[Store]:
     """An empty store."""
     driver = await open_postgres(postgres_database, PoolSettings(connections_max=3))
     empty(postgres_database)
-    yield DatabaseStore(driver, SystemClock())
+    yield Store(driver, SystemClock())
     await driver.close()
 
 
@@ -68,7 +68,7 @@ Start = Callable[[str], Awaitable[Process]]
 
 
 @pytest.fixture
-async def start(postgres_database: str, store: DatabaseStore) -> AsyncIterator[Start]:
+async def start(postgres_database: str, store: Store) -> AsyncIterator[Start]:
     """Starts worker processes, and ends them after the test."""
     async with AsyncExitStack() as stack:
 
@@ -88,7 +88,7 @@ async def start(postgres_database: str, store: DatabaseStore) -> AsyncIterator[S
         yield start
 
 
-async def journal_is_whole(store: DatabaseStore, thread: ThreadId = THREAD) -> list[str]:
+async def journal_is_whole(store: Store, thread: ThreadId = THREAD) -> list[str]:
     """Check that the numbers have no gap, and return the types."""
     events = await store.journal.events(thread)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -96,7 +96,7 @@ async def journal_is_whole(store: DatabaseStore, thread: ThreadId = THREAD) -> l
     return [event.type for event in events]
 
 
-async def test_a_killed_workers_turn_is_finished_by_another(store: DatabaseStore, start: Start) -> None:
+async def test_a_killed_workers_turn_is_finished_by_another(store: Store, start: Start) -> None:
     hanging = await start("hang")
     await store.inbox.accept(prompt("a"), 5)
     await hanging.says("step")
@@ -108,7 +108,7 @@ async def test_a_killed_workers_turn_is_finished_by_another(store: DatabaseStore
     ]  # fmt: skip
 
 
-async def test_a_frozen_worker_is_replaced_and_fenced_when_it_thaws(store: DatabaseStore, start: Start) -> None:
+async def test_a_frozen_worker_is_replaced_and_fenced_when_it_thaws(store: Store, start: Start) -> None:
     hanging = await start("hang")
     await store.inbox.accept(prompt("a"), 5)
     await hanging.says("step")
@@ -125,7 +125,7 @@ async def test_a_frozen_worker_is_replaced_and_fenced_when_it_thaws(store: Datab
     assert (await journal_is_whole(store)).count("turn_finished") == 1
 
 
-async def test_prompts_that_wait_behind_a_killed_turn_are_answered(store: DatabaseStore, start: Start) -> None:
+async def test_prompts_that_wait_behind_a_killed_turn_are_answered(store: Store, start: Start) -> None:
     hanging = await start("hang")
     for key in ("a", "b", "c"):
         await store.inbox.accept(prompt(key), 5)

@@ -15,10 +15,11 @@ from shoal.domain.errors import StaleEpoch
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import SignalKind
 from shoal.domain.records import Lease
-from shoal.engine.listener import Listener
-from shoal.engine.postgres import EngineSettings, PostgresEngine
+from shoal.domain.settings import EngineSettings
+from shoal.engine.cluster import Listener
+from shoal.engine.postgres import PostgresEngine
 from shoal.store.postgres import PoolSettings, address, open_postgres
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.contracts.steps import answer, ending, opening
 
 SETTINGS = EngineSettings(concurrency=10, heartbeat_seconds=0.2, stalled_seconds=1.5)
@@ -33,7 +34,7 @@ def tell(word: str, thread: ThreadId) -> None:
 class Worker:
     """Advances threads by the journal alone, without models."""
 
-    def __init__(self, store: DatabaseStore, mode: str) -> None:
+    def __init__(self, store: Store, mode: str) -> None:
         self._store = store
         self._mode = mode
 
@@ -82,7 +83,7 @@ async def main(url: str, mode: str) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.run())
         tell("ready", ThreadId("-"))
-        await engine.run(Worker(DatabaseStore(driver, SystemClock()), mode))
+        await engine.run(Worker(Store(driver, SystemClock()), mode))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import pytest
 from shoal.domain.permissions import Action, Decision
 from shoal.domain.ports import Mount
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.engine import decide_all
-from shoal.permissions.rules import Profiles
+from shoal.permissions.profiles import Profiles, decide_all
 from shoal.permissions.taint import Source, TaintState, gate
 from tests.fuzz.foreseen import did_harm
 from tests.fuzz.fuzz_shell import Ground, ground

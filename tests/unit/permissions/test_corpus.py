@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.engine import decide_all
-from shoal.permissions.rules import Profiles
+from shoal.permissions.profiles import Profiles, decide_all
 
 ASKED_SHARE_MAX = 0.03
 LINES = Path(__file__).with_name("commands.txt").read_text(encoding="utf-8").splitlines()

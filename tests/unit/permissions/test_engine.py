@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.permissions import STRICTNESS, Action, Decision, Ruling
-from shoal.permissions.engine import decide, decide_all, hidden
-from shoal.permissions.rules import Profile, ProfileSource, compile_profile
+from shoal.permissions.profiles import Profile, ProfileSource, compile_profile, decide, decide_all, hidden
 
 PATTERNS = [
     "tool:bash:.*", "tool:bash:ls.*", "tool:bash:rm .*", "tool:bash:sudo .*", "tool:.*", "(?s:.*)", "tool:read:.*",

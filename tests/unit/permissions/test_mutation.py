@@ -28,12 +28,10 @@ def changed(module: Path, first: int, tests: list[Path]) -> list[str]:
 
 
 TESTS = {
-    "engine": ("test_engine",),
-    "rules": ("test_rules", "test_engine"),
     "access": ("test_access", "test_audiences", "../actors/test_door"),
     "approvals": ("test_approvals",),
     "taint": ("test_taint",),
-    "profiles": ("test_rules",),
+    "profiles": ("test_rules", "test_engine"),
 }
 """The tests that have to notice a change in a module."""
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.permissions.automaton import Automaton
-from shoal.permissions.pattern import PatternRefused, Program, literal_prefixes
+from shoal.permissions.patterns import Automaton, PatternRefused, Program, literal_prefixes
 
 ATOMS = [
     "a", "b", ".", "[ab]", "[^a]", r"\b", r"\w", r"\d", r"\S", "^", "$", "(?:a|b)", "(ab)*", "(?:a|)", "a{0,2}", "b+",
@@ -107,7 +106,7 @@ def test_forgetting_states_changes_no_answer(monkeypatch: pytest.MonkeyPatch) ->
     program.add(".*a.{5}")
     program.add("b.*")
     kept = Automaton(program)
-    monkeypatch.setattr("shoal.permissions.automaton.PLACES_KEPT_MAX", 3)
+    monkeypatch.setattr("shoal.permissions.patterns.PLACES_KEPT_MAX", 3)
     forgetting = Automaton(program)
     for text in ("bbabbbbb", "abbbbb", "bab", "b", "", "aaaaaaaaaaaa"):
         assert forgetting.match(text) == kept.match(text)

@@ -6,8 +6,7 @@ import pytest
 
 from shoal.domain.errors import ConfigError
 from shoal.domain.permissions import Action, Asker, Decision
-from shoal.permissions.engine import decide
-from shoal.permissions.rules import (
+from shoal.permissions.profiles import (
     BUILTIN_PROFILES,
     EXTENDS_MAX,
     Override,
@@ -15,6 +14,7 @@ from shoal.permissions.rules import (
     Profiles,
     ProfileSource,
     compile_profile,
+    decide,
 )
 
 
@@ -126,7 +126,7 @@ def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
 
 
 def test_combinations_are_compiled_once_and_a_bounded_number_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.permissions.rules.COMBINATIONS_KEPT_MAX", 2)
+    monkeypatch.setattr("shoal.permissions.profiles.COMBINATIONS_KEPT_MAX", 2)
     overrides = [Override(users=(f"u{n}",), ask=(f"{n}",)) for n in range(4)]
     profiles = Profiles({}, overrides)
     found = profiles.effective("locked", Asker(trust="trusted", user="u1"), "main")

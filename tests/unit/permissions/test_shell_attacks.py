@@ -6,9 +6,7 @@ import pytest
 
 from shoal.domain.permissions import Decision
 from shoal.permissions.actions import FRAGMENTS_MAX, shell_actions
-from shoal.permissions.engine import decide_all
-from shoal.permissions.profiles import EVERYTHING
-from shoal.permissions.rules import Profile, Profiles, ProfileSource
+from shoal.permissions.profiles import EVERYTHING, Profile, Profiles, ProfileSource, decide_all
 
 CWD = Path("/nowhere/ws")
 PLAIN = Profile("plain", [ProfileSource(allow=("tool:bash:.*", "tool:(read|write):/workspace/.*"))])

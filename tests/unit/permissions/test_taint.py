@@ -21,8 +21,7 @@ from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.engine import decide_all
-from shoal.permissions.rules import Profile, Profiles, ProfileSource
+from shoal.permissions.profiles import Profile, Profiles, ProfileSource, decide_all
 from shoal.permissions.taint import (
     NAME_CHARS_MAX,
     SOURCES_MAX,

@@ -7,27 +7,39 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.errors import ConfigError, InvalidInput
+from shoal.domain.home import Home
 from shoal.domain.messages import Usage
-from shoal.providers import discovery
-from shoal.providers.build import ProviderSettings, build_provider
-from shoal.providers.catalog import Catalog
-from shoal.providers.discovery import Listing, read_listings, write_listings
-from shoal.providers.keys import KeySource
-from shoal.providers.table import MODELS, UNKNOWN_CONTEXT_TOKENS, model_row, quirks_of
+from shoal.domain.secret import NO_SECRET, Secret
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import (
+    Catalog,
+    ModelListing,
+    address_of,
+    build_provider,
+    discover,
+    read_listings,
+    write_listings,
+)
+from shoal.providers.model_table import MODELS, UNKNOWN_CONTEXT_TOKENS, model_row, quirks_of
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, FakeSettings
 
 USE = Usage(1000, 100, 500)
 
 
-def catalog(tmp_path: Path, *settings: ProviderSettings, extra: tuple[FakeModel, ...] = ()) -> Catalog:
-    return Catalog(
-        settings, listings_file=tmp_path / "available_models.json", clock=ManualClock(), environ={}, extra=extra
-    )
+Named = tuple[str, ProviderSettings]
 
 
-def openai(name: str = "openai", base_url: str = "") -> ProviderSettings:
-    return ProviderSettings(name, "openai", base_url)
+def catalog(tmp_path: Path, *settings: Named, extra: tuple[FakeModel, ...] = ()) -> Catalog:
+    return Catalog(dict(settings), home=Home(tmp_path), clock=ManualClock(), environ={}, extra=extra)
+
+
+def provider(name: str, kind: str = "openai", base_url: str = "", key: Secret = NO_SECRET) -> Named:
+    return name, ProviderSettings(kind=kind, base_url=base_url, api_key=key, model_file="m.gguf")
+
+
+def openai(name: str = "openai", base_url: str = "") -> Named:
+    return provider(name, base_url=base_url)
 
 
 def test_a_provider_before_the_slash_is_taken_at_its_word(tmp_path: Path) -> None:
@@ -42,8 +54,8 @@ def test_a_bare_name_goes_to_the_first_provider_that_lists_it(tmp_path: Path) ->
     write_listings(
         tmp_path / "available_models.json",
         {
-            "one": Listing(True, ("a",)),
-            "two": Listing(True, ("a", "org/b"), context_tokens={"org/b": 77}, max_output_tokens={"org/b": 7}),
+            "one": ModelListing(True, ("a",)),
+            "two": ModelListing(True, ("a", "org/b"), context_tokens={"org/b": 77}, max_output_tokens={"org/b": 7}),
         },
     )
     models = catalog(tmp_path, openai("one"), openai("two"))
@@ -54,9 +66,7 @@ def test_a_bare_name_goes_to_the_first_provider_that_lists_it(tmp_path: Path) ->
 
 
 def test_a_well_known_model_goes_to_its_own_service_before_anything_is_listed(tmp_path: Path) -> None:
-    models = catalog(
-        tmp_path, openai("azure"), ProviderSettings("anthropic", "anthropic"), ProviderSettings("gemini", "gemini")
-    )
+    models = catalog(tmp_path, openai("azure"), provider("anthropic", "anthropic"), provider("gemini", "gemini"))
     assert models.route("claude-sonnet-5-5").provider.name == "anthropic"
     assert models.route("gemini-3.8-flash").provider.name == "gemini"
     assert models.route("gpt-5").provider.name == "azure"
@@ -64,7 +74,7 @@ def test_a_well_known_model_goes_to_its_own_service_before_anything_is_listed(tm
 
 def test_the_only_provider_takes_any_name_while_it_has_listed_nothing(tmp_path: Path) -> None:
     assert catalog(tmp_path, openai("mine")).route("my-model").provider.name == "mine"
-    write_listings(tmp_path / "available_models.json", {"mine": Listing(True, ("other",))})
+    write_listings(tmp_path / "available_models.json", {"mine": ModelListing(True, ("other",))})
     with pytest.raises(InvalidInput, match="mine/other"):
         catalog(tmp_path, openai("mine")).route("my-model")
 
@@ -96,7 +106,7 @@ def test_prices_are_known_or_unknown_but_never_guessed(tmp_path: Path) -> None:
         openai(),
         openai("behind-proxy", base_url="http://127.0.0.1:4000/v1"),
         openai("ollama", base_url="http://127.0.0.1:11434/v1"),
-        ProviderSettings("local", "local", model_file="m.gguf"),
+        provider("local", "local"),
     )
     known = models.usd(models.route("openai/gpt-5"), USE)
     assert known == pytest.approx(500 * 1.25e-6 + 500 * 0.125e-6 + 100 * 10e-6)
@@ -112,7 +122,10 @@ def test_demo_costs_nothing_so_that_a_ceiling_in_dollars_lets_it_answer(tmp_path
 
 def test_the_file_has_the_shape_that_others_read(tmp_path: Path) -> None:
     path = tmp_path / "available_models.json"
-    listings = {"a": Listing(True, ("m1", "m2"), "", "2026-01-01T00:00:00.000Z"), "b": Listing(False, (), "No key.")}
+    listings = {
+        "a": ModelListing(True, ("m1", "m2"), "", "2026-01-01T00:00:00.000Z"),
+        "b": ModelListing(False, (), "No key."),
+    }
     write_listings(path, listings)
     data = json.loads(path.read_text())
     assert data["a"] == {"valid": True, "models": ["m1", "m2"], "checked_at": "2026-01-01T00:00:00.000Z"}
@@ -133,9 +146,9 @@ async def test_refresh_asks_everybody_and_tells_failures(tmp_path: Path) -> None
         models = catalog(
             tmp_path,
             openai("good", base_url=f"{url}/v1"),
-            ProviderSettings("claude", "anthropic", url, KeySource("right-key")),
-            ProviderSettings("wrong", "openai", f"{url}/v1", KeySource("other-key")),
-            ProviderSettings("unset", "openai", f"{url}/v1", KeySource(env="UNSET")),
+            provider("claude", "anthropic", url, Secret("value", "right-key")),
+            provider("wrong", "openai", f"{url}/v1", Secret("value", "other-key")),
+            provider("unset", "openai", f"{url}/v1", Secret("env", "UNSET", environ={})),
             openai("gone", base_url="http://127.0.0.1:9/v1"),
         )
         assert models.route("claude/m2").context_tokens == UNKNOWN_CONTEXT_TOKENS
@@ -159,7 +172,7 @@ async def test_refresh_asks_everybody_and_tells_failures(tmp_path: Path) -> None
 
 
 async def test_models_known_before_stay_while_a_provider_is_down(tmp_path: Path) -> None:
-    write_listings(tmp_path / "available_models.json", {"gone": Listing(True, ("m1",))})
+    write_listings(tmp_path / "available_models.json", {"gone": ModelListing(True, ("m1",))})
     models = catalog(tmp_path, openai("gone", base_url="http://127.0.0.1:9/v1"))
     found = await models.refresh()
     assert found["gone"].models == ("m1",)
@@ -175,16 +188,14 @@ async def test_a_provider_that_never_answers_does_not_hold_the_others_up(
             await asyncio.Event().wait()
             return []
 
-    found = await discovery.discover([Silent(name="silent"), FakeModel(name="quick")], {}, ManualClock(), 0.01)
+    found = await discover([Silent(name="silent"), FakeModel(name="quick")], {}, ManualClock(), 0.01)
     assert found["quick"].valid
     assert not found["silent"].valid
     assert "silent" in found["silent"].error
 
 
 async def test_a_file_that_cannot_be_written_is_not_fatal(tmp_path: Path) -> None:
-    models = Catalog(
-        (), listings_file=tmp_path / "absent" / "file.json", clock=ManualClock(), environ={}, extra=(FakeModel(),)
-    )
+    models = catalog(tmp_path / "absent", extra=(FakeModel(),))
     assert (await models.refresh())["fake"].models == ("fake-1",)
 
 
@@ -217,7 +228,7 @@ def test_quirks_come_from_the_server_and_the_model() -> None:
 
 def test_an_unknown_kind_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="anthropic, openai, openai-responses, gemini, local"):
-        build_provider(ProviderSettings("x", "carrier-pigeon"), ManualClock(), {})
+        build_provider("x", ProviderSettings(kind="carrier-pigeon"), ManualClock(), {})
 
 
 @pytest.mark.parametrize(
@@ -226,4 +237,4 @@ def test_an_unknown_kind_names_the_known_ones() -> None:
      ("openai", "http://h/v1/", "http://h/v1"), ("openai-responses", "", "https://api.openai.com/v1")],
 )  # fmt: skip
 def test_addresses_are_taken_with_and_without_their_endings(kind: str, given: str, used: str) -> None:
-    assert ProviderSettings("x", kind, given).address == used
+    assert address_of(ProviderSettings(kind=kind, base_url=given)) == used

@@ -22,28 +22,36 @@ from shoal.domain.messages import (
     ToolSpec,
     UserMessage,
 )
-from shoal.providers import conversation
-from shoal.providers.anthropic import AnthropicWire
-from shoal.providers.conversation import Conversations, Images, Part, StableParts, load_images
-from shoal.providers.gemini import GeminiWire
-from shoal.providers.openai import OpenAiForm, OpenAiWire
-from shoal.providers.openai_responses import ResponsesWire
-from shoal.providers.wire import Quirks, Wire, arguments_object, wire_id
+from shoal.providers import api_protocol
+from shoal.providers.anthropic import AnthropicMessages
+from shoal.providers.api_protocol import (
+    ApiProtocol,
+    EncodedMessage,
+    Images,
+    Quirks,
+    arguments_object,
+    load_images,
+    portable_call_id,
+)
+from shoal.providers.gemini import GeminiContents
+from shoal.providers.openai import OpenAiChat
+from shoal.providers.openai_responses import OpenAiResponses
 
-WIRES = (OpenAiWire, ResponsesWire, AnthropicWire, GeminiWire)
+PROTOCOLS = (OpenAiChat, OpenAiResponses, AnthropicMessages, GeminiContents)
 PICTURE = Image("/pictures/p.png", "image/png")
 LOADED = {PICTURE.path: b"aGVsbG8="}
 
 
-class CountingForm(OpenAiForm):
+class CountingChat(OpenAiChat):
     """Counts how often it encodes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.encoded = 0
 
-    def part(self, message: ModelMessage, images: Images) -> Part:
+    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
         self.encoded += 1
-        return super().part(message, images)
+        return super().encode_message(message, images)
 
 
 def request(messages: tuple[ModelMessage, ...], key: str = "t") -> ModelRequest:
@@ -72,15 +80,15 @@ def conversations(draw: st.DrawFn) -> list[ModelMessage]:
     return messages
 
 
-@pytest.mark.parametrize("kind", WIRES)
+@pytest.mark.parametrize("kind", PROTOCOLS)
 @given(messages=conversations(), steps=st.lists(st.integers(1, 4), max_size=6))
 def test_a_conversation_grown_step_by_step_is_the_one_written_at_once(
-    kind: type[Wire], messages: list[ModelMessage], steps: list[int]
+    kind: type[ApiProtocol], messages: list[ModelMessage], steps: list[int]
 ) -> None:
-    wire, at = kind(), 0
+    protocol, at = kind(), 0
     for step in steps:
         at = min(at + step, len(messages))
-        grown = wire.encode(request(tuple(messages[:at])), Quirks(), LOADED).content
+        grown = protocol.encode(request(tuple(messages[:at])), Quirks(), LOADED).content
         msgspec.json.decode(grown)
         assert _unmarked(grown) == _unmarked(kind().encode(request(tuple(messages[:at])), Quirks(), LOADED).content)
 
@@ -90,29 +98,29 @@ def _unmarked(body: bytes) -> bytes:
     return body.replace(b',"cache_control":{"type":"ephemeral"}', b"")
 
 
-@pytest.mark.parametrize("kind", WIRES)
-def test_what_was_sent_before_is_a_prefix_of_what_is_sent_next(kind: type[Wire]) -> None:
-    wire, messages, before = kind(), list[ModelMessage](), b""
+@pytest.mark.parametrize("kind", PROTOCOLS)
+def test_what_was_sent_before_is_a_prefix_of_what_is_sent_next(kind: type[ApiProtocol]) -> None:
+    protocol, messages, before = kind(), list[ModelMessage](), b""
     for number in range(20):
         messages += [UserMessage(f"question {number}"), AssistantMessage(f"answer {number}")]
-        body = _unmarked(wire.encode(request(tuple(messages)), Quirks(), {}).content)
+        body = _unmarked(protocol.encode(request(tuple(messages)), Quirks(), {}).content)
         assert body.startswith(before.rstrip(b"]}"))
         before = body
 
 
 def test_each_message_of_a_growing_conversation_is_encoded_once() -> None:
-    form = CountingForm()
-    kept = Conversations(form)
+    protocol = CountingChat()
+    kept = protocol.conversations
     messages = tuple(UserMessage(str(number)) for number in range(100))
     for count in (10, 50, 50, 100):
         kept.join(request(messages[:count]), {})
         kept.join(request(messages[:count], "other"), {})
-    assert form.encoded == 200
+    assert protocol.encoded == 200
 
 
 @pytest.mark.parametrize("thread", ["", "fake:harbour:ada"])
 def test_a_forgotten_message_is_forgotten_here_too(thread: str) -> None:
-    kept = Conversations(CountingForm())
+    kept = CountingChat().conversations
     message = UserMessage("short-lived")
     watch = weakref.ref(message)
     kept.join(request((message,), key=thread), {})
@@ -122,20 +130,20 @@ def test_a_forgotten_message_is_forgotten_here_too(thread: str) -> None:
 
 
 def test_joined_conversations_are_bounded_by_number_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "THREADS_MAX", 3)
-    kept = Conversations(CountingForm())
+    monkeypatch.setattr(api_protocol, "THREADS_MAX", 3)
+    kept = CountingChat().conversations
     said = [(UserMessage("hi"),) for _ in range(5)]
     for number, messages in enumerate(said):
         kept.join(request(messages, key=str(number)), {})
     assert list(kept.kept) == ["2", "3", "4"]
-    monkeypatch.setattr(conversation, "JOINED_BYTES_MAX", 5000)
+    monkeypatch.setattr(api_protocol, "JOINED_BYTES_MAX", 5000)
     kept.join(request((UserMessage("x" * 4990),), key="large"), {})
     assert list(kept.kept) == ["large"]
 
 
 def test_a_dropped_conversation_no_longer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "JOINED_BYTES_MAX", 5000)
-    kept = Conversations(CountingForm())
+    monkeypatch.setattr(api_protocol, "JOINED_BYTES_MAX", 5000)
+    kept = CountingChat().conversations
     said = [(UserMessage("x" * 2000),) for _ in range(6)]
     for number, messages in enumerate(said):
         kept.join(request(messages, key=str(number)), {})
@@ -143,7 +151,7 @@ def test_a_dropped_conversation_no_longer_counts(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_was_joined_of_a_forgotten_conversation_is_dropped_when_it_is_the_oldest() -> None:
-    kept = Conversations(CountingForm())
+    kept = CountingChat().conversations
     said = [(UserMessage("hi"),) for _ in range(3)]
     for number, messages in enumerate(said):
         kept.join(request(messages, key=str(number)), {})
@@ -155,33 +163,28 @@ def test_what_was_joined_of_a_forgotten_conversation_is_dropped_when_it_is_the_o
 
 
 def test_a_history_that_was_compacted_is_written_anew() -> None:
-    wire, old = OpenAiWire(), (UserMessage("one"), AssistantMessage("two"), UserMessage("three"))
-    wire.encode(request(old), Quirks(), {})
+    protocol, old = OpenAiChat(), (UserMessage("one"), AssistantMessage("two"), UserMessage("three"))
+    protocol.encode(request(old), Quirks(), {})
     for messages in (
         (UserMessage("summary"), *old[1:], UserMessage("four")),
         (UserMessage("all"), UserMessage("is"), UserMessage("other"), UserMessage("now")),
         old[2:],
         (),
     ):
-        assert wire.encode(request(messages), Quirks(), {}) == OpenAiWire().encode(request(messages), Quirks(), {})
+        assert protocol.encode(request(messages), Quirks(), {}) == OpenAiChat().encode(request(messages), Quirks(), {})
 
 
 def test_system_and_tools_are_encoded_once_for_each_object() -> None:
-    stable, counted = StableParts(), list[object]()
-
-    def encode(value: object) -> bytes:
-        counted.append(value)
-        return repr(value).encode()
-
-    tools = (ToolSpec("a", "d", "{}"),)
+    protocol, tools = OpenAiChat(), (ToolSpec("a", "d", "{}"),)
+    first = protocol.system("prompt"), protocol.tools(tools)
     for _ in range(5):
-        stable.system("prompt", encode)
-        stable.tools(tools, encode)
-    assert len(counted) == 2
-    for number in range(conversation.STABLE_MAX + 1):
-        stable.system(f"prompt {number}", encode)
-    stable.system("prompt", encode)
-    assert len(counted) == 2 + conversation.STABLE_MAX + 2
+        assert protocol.system("prompt") is first[0]
+        assert protocol.tools(tools) is first[1]
+    for number in range(api_protocol.STABLE_MAX):
+        protocol.system(f"prompt {number}")
+    again = protocol.system("prompt")
+    assert again == first[0]
+    assert again is not first[0], "it was the least recently used"
 
 
 def test_images_are_read_and_the_unreadable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,15 +192,15 @@ def test_images_are_read_and_the_unreadable_named(tmp_path: Path, monkeypatch: p
     path.write_bytes(b"hello")
     gone = Image(str(tmp_path / "gone.png"), "image/png")
     assert load_images([Image(str(path), "image/png"), gone]) == {str(path): base64.b64encode(b"hello")}
-    monkeypatch.setattr(conversation, "IMAGE_BYTES_MAX", 4)
+    monkeypatch.setattr(api_protocol, "IMAGE_BYTES_MAX", 4)
     assert load_images([Image(str(path), "image/png")]) == {}
-    for kind in WIRES:
+    for kind in PROTOCOLS:
         body = kind().encode(request((UserMessage("look", (gone,)),)), Quirks(), {}).content
         assert b"gone.png could not be read" in body
 
 
 def test_images_are_loaded_only_with_the_request_that_brings_them() -> None:
-    kept = Conversations(OpenAiForm())
+    kept = OpenAiChat().conversations
     said = UserMessage("look", (PICTURE,))
     assert kept.new_images(request((said,))) == [PICTURE]
     kept.join(request((said,)), LOADED)
@@ -208,7 +211,7 @@ def test_images_of_results_follow_the_last_result_of_their_step() -> None:
     call = ToolCall(CallId("c1"), "read", "{}"), ToolCall(CallId("c2"), "read", "{}")
     results = (ToolMessage(CallId("c1"), "read", "1", images=(PICTURE,)), ToolMessage(CallId("c2"), "read", "2"))
     messages = (UserMessage("go"), AssistantMessage("", call), *results, AssistantMessage("Seen."))
-    body = msgspec.json.decode(OpenAiWire().encode(request(messages), Quirks(), LOADED).content)
+    body = msgspec.json.decode(OpenAiChat().encode(request(messages), Quirks(), LOADED).content)
     assert [message["role"] for message in body["messages"]] == [
         "system",
         "user",
@@ -223,9 +226,9 @@ def test_images_of_results_follow_the_last_result_of_their_step() -> None:
 def test_reasoning_of_another_provider_is_left_out() -> None:
     foreign = Opaque("openai-responses:openai", '[{"type":"reasoning","encrypted_content":"secret"}]')
     messages = (UserMessage("hi"), AssistantMessage("Hello.", opaque=foreign), UserMessage("more"))
-    for kind in (OpenAiWire, AnthropicWire, GeminiWire):
+    for kind in (OpenAiChat, AnthropicMessages, GeminiContents):
         assert b"secret" not in kind().encode(request(messages), Quirks(), {}).content
-    assert b"secret" in ResponsesWire().encode(request(messages), Quirks(), {}).content
+    assert b"secret" in OpenAiResponses().encode(request(messages), Quirks(), {}).content
 
 
 @given(st.text())
@@ -235,7 +238,7 @@ def test_arguments_sent_back_are_always_an_object(arguments: str) -> None:
 
 @given(st.text(min_size=1))
 def test_call_ids_are_sent_in_an_alphabet_everybody_takes(call_id: str) -> None:
-    sent = wire_id(call_id)
+    sent = portable_call_id(call_id)
     assert 0 < len(sent) <= 64
     assert sent.replace("-", "_").replace("_", "a").isalnum()
     assert sent.isascii()

@@ -13,15 +13,22 @@ import pytest
 
 from shoal.domain.clock import SystemClock
 from shoal.domain.messages import ModelFailed, ModelRequest, UserMessage
-from shoal.providers import connection as connection_module
+from shoal.domain.secret import Secret
+from shoal.domain.settings import ProviderSettings
 from shoal.providers import http
-from shoal.providers.build import ProviderSettings, build_provider
-from shoal.providers.connection import Connection, ConnectionSilent
-from shoal.providers.http import HttpClient, HttpFailed, Timeouts, make_client, proxy_for, read_whole
-from shoal.providers.keys import KeySource
+from shoal.providers.catalog import build_provider
+from shoal.providers.http import (
+    ConnectionSilent,
+    HttpClient,
+    HttpConnection,
+    HttpFailed,
+    make_client,
+    proxy_for,
+    read_whole,
+)
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-TIMEOUTS = Timeouts(connect_seconds=5.0, idle_seconds=20.0)
+IDLE_SECONDS = 20.0
 
 
 @asynccontextmanager
@@ -64,8 +71,8 @@ def saying(*answers: Sequence[bytes], then_close: bool = False) -> Serve:
     return serve
 
 
-def client(port: int, timeouts: Timeouts = TIMEOUTS, scheme: str = "http") -> HttpClient:
-    return make_client(f"{scheme}://127.0.0.1:{port}/v1", "mine", timeouts, {})
+def client(port: int, idle_seconds: float = IDLE_SECONDS, scheme: str = "http") -> HttpClient:
+    return make_client(f"{scheme}://127.0.0.1:{port}/v1", "mine", idle_seconds, {})
 
 
 async def fetch(one: HttpClient, body: bytes = b"{}") -> tuple[int, bytes]:
@@ -124,7 +131,7 @@ async def test_a_large_body_comes_across_both_ways() -> None:
 
 
 async def test_a_slow_consumer_makes_the_server_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "BUFFER_BYTES_MAX", 1000)
+    monkeypatch.setattr(http, "BUFFER_BYTES_MAX", 1000)
     async with server(saying([OK + b"content-length: 400000\r\n\r\n", *[b"x" * 40_000] * 10])) as port:
         one = client(port)
         assert await fetch(one) == (200, b"x" * 400_000)
@@ -175,7 +182,7 @@ async def test_what_is_not_http_or_not_whole_is_dropped(name: str) -> None:
 @pytest.mark.parametrize("first", [b"", OK, OK + b"content-length: 9\r\n\r\nhel"])
 async def test_silence_is_a_timeout(first: bytes) -> None:
     async with server(saying([first])) as port:
-        one = client(port, Timeouts(5.0, 0.05))
+        one = client(port, 0.05)
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)
         assert failed.value.kind == "timeout"
@@ -203,9 +210,9 @@ def dripping(head: bytes, body: bytes) -> Serve:
 async def test_a_head_or_a_frame_that_drips_is_a_timeout(
     monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes
 ) -> None:
-    monkeypatch.setattr(connection_module, "HEAD_BYTES_MAX", 2**40)
+    monkeypatch.setattr(http, "HEAD_BYTES_MAX", 2**40)
     async with server(dripping(head, body)) as port:
-        one = client(port, Timeouts(5.0, 0.1))
+        one = client(port, 0.1)
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)
         assert failed.value.kind == "timeout"
@@ -224,12 +231,13 @@ async def test_of_a_refusal_that_drips_what_has_come_is_read(monkeypatch: pytest
 
 @pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
 async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr("shoal.providers.service.EVENT_SECONDS_MAX", 0.1)
-    monkeypatch.setattr("shoal.providers.service.EVENT_BYTES_PER_SECOND", 1e12)
+    monkeypatch.setattr("shoal.providers.http_provider.EVENT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("shoal.providers.http_provider.EVENT_BYTES_PER_SECOND", 1e12)
     head = OK + b"content-type: text/event-stream\r\n\r\n"
     async with server(dripping(head, b'data: {"type":"ping","choices":[]}')) as port:
-        settings = ProviderSettings("mine", kind, f"http://127.0.0.1:{port}/v1", KeySource("sk-0123456789"))
-        provider = build_provider(settings, SystemClock(), {})
+        key = Secret("value", "sk-0123456789")
+        settings = ProviderSettings(kind=kind, base_url=f"http://127.0.0.1:{port}/v1", api_key=key)
+        provider = build_provider("mine", settings, SystemClock(), {})
         events = [one async for one in provider.stream(ModelRequest("m", "", (UserMessage("hi"),), ()))]
         assert [one.kind for one in events if isinstance(one, ModelFailed)] == ["timeout"]
         assert len(events) == 1
@@ -275,7 +283,7 @@ class NoTransport(asyncio.Transport):
 
 async def test_an_answer_may_take_as_long_as_it_goes_on_and_no_longer() -> None:
     timers = Timers()
-    one = Connection(timers)  # pyright: ignore[reportArgumentType]
+    one = HttpConnection(timers)  # pyright: ignore[reportArgumentType]
     one.connection_made(NoTransport())
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(one.exchange(b"GET / HTTP/1.1\r\n\r\n", b"", 10.0))
@@ -401,14 +409,14 @@ async def test_failed_calls_give_their_place_back(monkeypatch: pytest.MonkeyPatc
     ["http://127.0.0.1:9/v1", "http://no-such-host.invalid", "nonsense", "http://h:port/", "ftp://h", "http://", ""],
 )
 async def test_what_cannot_be_reached_says_so(url: str) -> None:
-    one = make_client(url, "mine", TIMEOUTS, {})
+    one = make_client(url, "mine", IDLE_SECONDS, {})
     with pytest.raises(HttpFailed, match="mine") as failed:
         await one.request("GET", "/x", [])
     assert failed.value.kind == "unreachable"
 
 
 async def test_credentials_in_an_address_are_not_told() -> None:
-    one = make_client("http://me:secret@127.0.0.1:9/v1", "mine", TIMEOUTS, {})
+    one = make_client("http://me:secret@127.0.0.1:9/v1", "mine", IDLE_SECONDS, {})
     with pytest.raises(HttpFailed) as failed:
         await one.request("GET", "/x", [])
     assert "secret" not in str(failed.value)
@@ -492,11 +500,11 @@ async def test_a_call_goes_through_the_proxy_and_fails_with_it() -> None:
             writer.write(OK + b"content-length: 5\r\n\r\nhello")
 
     async with server(serve) as port:
-        one = make_client("http://models.test/v1", "mine", TIMEOUTS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
+        one = make_client("http://models.test/v1", "mine", IDLE_SECONDS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
         assert await fetch(one) == (200, b"hello")
         await one.close()
     assert seen == [b"POST http://models.test/v1/x HTTP/1.1"]
-    gone = make_client("http://models.test/v1", "mine", TIMEOUTS, {"HTTP_PROXY": "http://127.0.0.1:9"})
+    gone = make_client("http://models.test/v1", "mine", IDLE_SECONDS, {"HTTP_PROXY": "http://127.0.0.1:9"})
     with pytest.raises(HttpFailed) as failed:
         await fetch(gone)
     assert failed.value.kind == "unreachable"
@@ -505,7 +513,7 @@ async def test_a_call_goes_through_the_proxy_and_fails_with_it() -> None:
 
 async def test_a_proxied_server_that_breaks_off_is_dropped() -> None:
     async with server(saying([OK + b"content-length: 9\r\n\r\nhel"], then_close=True)) as port:
-        one = make_client("http://models.test", "mine", TIMEOUTS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
+        one = make_client("http://models.test", "mine", IDLE_SECONDS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
         with pytest.raises(HttpFailed) as failed:
             await fetch(one)
         assert failed.value.kind == "dropped"

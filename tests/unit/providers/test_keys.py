@@ -7,8 +7,10 @@ import pytest
 
 from shoal.domain.errors import ProviderRefused
 from shoal.domain.messages import UserMessage
-from shoal.providers.build import ProviderSettings, build_provider
-from shoal.providers.keys import COMMAND_CACHE_SECONDS, Key, KeySource
+from shoal.domain.secret import NO_SECRET, Secret
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import build_provider
+from shoal.providers.http_provider import COMMAND_CACHE_SECONDS, ApiKey
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer, request
 from shoal.testing.model import FakeModel, FakeSettings
@@ -25,15 +27,15 @@ def counting_command(folder: Path) -> tuple[str, ...]:
 
 async def test_a_literal_a_variable_and_a_file_are_read_anew_each_time(tmp_path: Path) -> None:
     clock, environ = ManualClock(), {"MY_KEY": "one"}
-    assert await Key(KeySource("plain"), "p", environ, clock).get() == "plain"
-    assert await Key(KeySource(), "p", environ, clock).get() == ""
-    from_variable = Key(KeySource(env="MY_KEY"), "p", environ, clock)
+    assert await ApiKey(Secret("value", "plain"), "p", clock).get() == "plain"
+    assert await ApiKey(NO_SECRET, "p", clock).get() == ""
+    from_variable = ApiKey(Secret("env", "MY_KEY", environ=environ), "p", clock)
     assert await from_variable.get() == "one"
     environ["MY_KEY"] = "two"
     assert await from_variable.get() == "two"
     path = tmp_path / "key"
     path.write_text("first\n")
-    from_file = Key(KeySource(file=str(path)), "p", environ, clock)
+    from_file = ApiKey(Secret("file", str(path)), "p", clock)
     assert await from_file.get() == "first"
     path.write_text("second\n")
     assert await from_file.get() == "second"
@@ -42,21 +44,21 @@ async def test_a_literal_a_variable_and_a_file_are_read_anew_each_time(tmp_path:
 @pytest.mark.parametrize(
     "source",
     [
-        KeySource(env="MISSING"),
-        KeySource(file="/does/not/exist"),
-        KeySource(command=("/does/not/exist",)),
-        KeySource(command=(sys.executable, "-c", "raise SystemExit(3)")),
-        KeySource(command=(sys.executable, "-c", "")),
+        Secret("env", "MISSING", environ={}),
+        Secret("file", "/does/not/exist"),
+        Secret("command", ("/does/not/exist",)),
+        Secret("command", (sys.executable, "-c", "raise SystemExit(3)")),
+        Secret("command", (sys.executable, "-c", "")),
     ],
 )
-async def test_a_key_that_cannot_be_had_says_why(source: KeySource) -> None:
+async def test_a_key_that_cannot_be_had_says_why(source: Secret) -> None:
     with pytest.raises(ProviderRefused, match="of p"):
-        await Key(source, "p", {}, ManualClock()).get()
+        await ApiKey(source, "p", ManualClock()).get()
 
 
 async def test_a_command_runs_again_when_its_key_expires_and_when_it_is_forgotten(tmp_path: Path) -> None:
     clock = ManualClock()
-    key = Key(KeySource(command=counting_command(tmp_path)), "p", {}, clock)
+    key = ApiKey(Secret("command", counting_command(tmp_path)), "p", clock)
     assert [await key.get(), await key.get()] == ["key-1", "key-1"]
     await clock.advance(COMMAND_CACHE_SECONDS)
     assert await key.get() == "key-2"
@@ -67,8 +69,9 @@ async def test_a_command_runs_again_when_its_key_expires_and_when_it_is_forgotte
 async def test_a_refused_key_is_asked_for_again_once(tmp_path: Path) -> None:
     fake = FakeModel("Hello.", settings=FakeSettings(api_key="key-2"))
     async with fake.serve() as url:
-        source = KeySource(command=counting_command(tmp_path))
-        provider = build_provider(ProviderSettings("p", "openai", f"{url}/v1", source), ManualClock(), {})
+        source = Secret("command", counting_command(tmp_path))
+        settings = ProviderSettings(kind="openai", base_url=f"{url}/v1", api_key=source)
+        provider = build_provider("p", settings, ManualClock(), {})
         assert (await answer(provider, request(UserMessage("hi")))).message.text == "Hello."
         fake.settings = FakeSettings(api_key="another")
         events = [event async for event in provider.stream(request(UserMessage("hi")))]
@@ -80,8 +83,9 @@ async def test_a_refused_key_is_asked_for_again_once(tmp_path: Path) -> None:
 async def test_headers_are_looked_up_like_keys() -> None:
     fake = FakeModel("Hello.")
     async with fake.serve() as url:
-        settings = ProviderSettings("p", "openai", f"{url}/v1", headers=(("X-Team", KeySource(env="TEAM")),))
-        provider = build_provider(settings, ManualClock(), {"TEAM": "reef"})
+        team = Secret("env", "TEAM", environ={"TEAM": "reef"})
+        settings = ProviderSettings(kind="openai", base_url=f"{url}/v1", headers={"X-Team": team})
+        provider = build_provider("p", settings, ManualClock(), {})
         await answer(provider, request(UserMessage("hi")))
         await provider.close()
     assert fake.log[-1].headers["x-team"] == "reef"

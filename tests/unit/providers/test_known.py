@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.errors import InvalidInput
-from shoal.providers.build import ProviderSettings
-from shoal.providers.catalog import Catalog
-from shoal.providers.known import existing_model, key_lines, model_names
+from shoal.domain.home import Home
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import Catalog, existing_model, key_lines, model_names
 from shoal.testing.clock import ManualClock
 
 LISTINGS = '{"acme": {"valid": true, "models": ["big-1", "small-1"]}, "new": {"valid": false, "models": []}}'
@@ -18,8 +18,8 @@ LISTINGS = '{"acme": {"valid": true, "models": ["big-1", "small-1"]}, "new": {"v
 async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
     file = tmp_path / "available_models.json"
     file.write_text(LISTINGS)
-    settings = [ProviderSettings(name, "openai", "http://127.0.0.1:9/v1") for name in ("acme", "new")]
-    made = Catalog(settings, listings_file=file, clock=ManualClock(), environ={})
+    settings = ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1")
+    made = Catalog({"acme": settings, "new": settings}, home=Home(tmp_path), clock=ManualClock(), environ={})
     yield made
     await made.close()
 

@@ -7,7 +7,8 @@ import pytest
 
 from shoal.domain.errors import ProviderDown
 from shoal.domain.messages import ModelDone, ModelFailed, ModelRequest, TextDelta, UserMessage
-from shoal.providers.build import ProviderSettings, build_provider
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import build_provider
 from shoal.providers.local import threads
 from shoal.testing.clock import ManualClock
 
@@ -28,7 +29,7 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 async def test_a_local_model_answers_without_key_and_network(weights: Path) -> None:
     environ = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
-    provider = build_provider(ProviderSettings("local", "local", model_file=str(weights)), ManualClock(), environ)
+    provider = build_provider("local", ProviderSettings(kind="local", model_file=str(weights)), ManualClock(), environ)
     try:
         assert [model.id for model in await provider.models()] == ["model"]
         events = [event async for event in provider.stream(HELLO)]
@@ -44,17 +45,17 @@ async def test_a_local_model_answers_without_key_and_network(weights: Path) -> N
 @pytest.mark.slow
 async def test_a_file_that_is_no_model_is_a_clear_failure(weights: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.gguf").write_text("not a model")
-    settings = ProviderSettings("local", "local", model_file=str(tmp_path / "notes.gguf"))
-    events = [event async for event in build_provider(settings, ManualClock(), {}).stream(HELLO)]
+    settings = ProviderSettings(kind="local", model_file=str(tmp_path / "notes.gguf"))
+    events = [event async for event in build_provider("local", settings, ManualClock(), {}).stream(HELLO)]
     assert isinstance(events[-1], ModelFailed)
     assert "notes.gguf cannot be loaded" in events[-1].message
 
 
 @pytest.mark.slow
 async def test_a_missing_file_is_found_out_without_loading(weights: Path, tmp_path: Path) -> None:
-    settings = ProviderSettings("local", "local", model_file=str(tmp_path / "gone.gguf"))
+    settings = ProviderSettings(kind="local", model_file=str(tmp_path / "gone.gguf"))
     with pytest.raises(ProviderDown, match="model_file"):
-        await build_provider(settings, ManualClock(), {}).models()
+        await build_provider("local", settings, ManualClock(), {}).models()
 
 
 def test_one_core_is_left_to_everything_else() -> None:

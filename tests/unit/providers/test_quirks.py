@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from shoal.domain.messages import ModelFailed, ModelRequest, UserMessage
-from shoal.providers.build import ProviderSettings, build_provider
-from shoal.providers.wire import Quirks, learn
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.api_protocol import Quirks, learn
+from shoal.providers.catalog import build_provider
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer
 from shoal.testing.model import FakeModel, Refusal, Seen
@@ -28,7 +29,7 @@ def picky(seen: Seen) -> Refusal | str:
 async def test_refused_fields_are_learned_once_for_a_model() -> None:
     fake = FakeModel(script=picky)
     async with fake.serve() as url:
-        provider = build_provider(ProviderSettings("p", "openai", f"{url}/v1"), ManualClock(), {})
+        provider = build_provider("p", ProviderSettings(kind="openai", base_url=f"{url}/v1"), ManualClock(), {})
         assert (await answer(provider, ASKED)).message.text == "took 9"
         assert fake.calls == 3
         await answer(provider, ASKED)
@@ -43,7 +44,7 @@ async def test_a_server_that_refuses_everything_is_not_asked_forever() -> None:
         script=lambda seen: Refusal(400, "temperature, stream_options, max_tokens: use max_completion_tokens")
     )
     async with fake.serve() as url:
-        provider = build_provider(ProviderSettings("p", "openai", f"{url}/v1"), ManualClock(), {})
+        provider = build_provider("p", ProviderSettings(kind="openai", base_url=f"{url}/v1"), ManualClock(), {})
         events = [event async for event in provider.stream(ASKED)]
         await provider.close()
     assert isinstance(events[-1], ModelFailed)

@@ -5,7 +5,6 @@ import json
 import msgspec
 import pytest
 
-from shoal.domain.foreign import UNREADABLE
 from shoal.domain.ids import CallId
 from shoal.domain.messages import (
     AssistantMessage,
@@ -18,30 +17,31 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.providers.anthropic import AnthropicWire
-from shoal.providers.gemini import GeminiWire
-from shoal.providers.openai import OpenAiWire
-from shoal.providers.openai_responses import ResponsesWire
-from shoal.providers.wire import Asked, Quirks, Wire, arguments_object
+from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.anthropic import AnthropicMessages
+from shoal.providers.api_protocol import AnswerContext, ApiProtocol, Quirks, arguments_object
+from shoal.providers.gemini import GeminiContents
+from shoal.providers.openai import OpenAiChat
+from shoal.providers.openai_responses import OpenAiResponses
 
 
-def read(wire: Wire, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone | ModelFailed:
+def read(protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone | ModelFailed:
     """What comes of these events; `"[DONE]"` is sent as it stands."""
     count = iter(range(1, 100))
-    reader = wire.reader(Asked("mine", f"{wire.kind}:mine", taken, lambda: f"new{next(count)}"))
+    reader = protocol.reader(AnswerContext("mine", f"{protocol.kind}:mine", taken, lambda: f"new{next(count)}"))
     for event in events:
         reader.feed(b"[DONE]" if event == "[DONE]" else msgspec.json.encode(event))
     return reader.result()
 
 
-def done(wire: Wire, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone:
-    result = read(wire, *events, taken=taken)
+def done(protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset()) -> ModelDone:
+    result = read(protocol, *events, taken=taken)
     assert isinstance(result, ModelDone), result
     return result
 
 
-def failed(wire: Wire, *events: object) -> ModelFailed:
-    result = read(wire, *events)
+def failed(protocol: ApiProtocol, *events: object) -> ModelFailed:
+    result = read(protocol, *events)
     assert isinstance(result, ModelFailed), result
     return result
 
@@ -63,7 +63,7 @@ def calls_of(result: ModelDone) -> list[tuple[str, str, str]]:
 class TestOpenAi:
     def test_calls_without_an_index_are_told_apart_by_their_names(self) -> None:
         result = done(
-            OpenAiWire(),
+            OpenAiChat(),
             chunk(piece(None, "a", "bash", '{"x"')),
             chunk(piece(None, None, None, ":1}")),
             chunk(piece(None, "b", "read", "{}"), "tool_calls"),
@@ -72,20 +72,20 @@ class TestOpenAi:
 
     def test_calls_that_share_an_index_are_told_apart_by_their_ids(self) -> None:
         result = done(
-            OpenAiWire(), chunk(piece(0, "a", "bash", "{}")), chunk(piece(0, "b", "read", "{}")), chunk({}, "stop")
+            OpenAiChat(), chunk(piece(0, "a", "bash", "{}")), chunk(piece(0, "b", "read", "{}")), chunk({}, "stop")
         )
         assert calls_of(result) == [("a", "bash", "{}"), ("b", "read", "{}")]
         assert result.stop == "tool_calls"
 
     def test_a_server_that_repeats_id_and_name_with_every_fragment_means_one_call(self) -> None:
         result = done(
-            OpenAiWire(), chunk(piece(0, "a", "bash", '{"x":')), chunk(piece(0, "a", "bash", "1}")), chunk({}, "stop")
+            OpenAiChat(), chunk(piece(0, "a", "bash", '{"x":')), chunk(piece(0, "a", "bash", "1}")), chunk({}, "stop")
         )
         assert calls_of(result) == [("a", "bash", '{"x":1}')]
 
     def test_missing_repeated_and_taken_ids_are_replaced(self) -> None:
         result = done(
-            OpenAiWire(),
+            OpenAiChat(),
             chunk(piece(0, None, "one", "{}")),
             chunk(piece(1, "x", "two", "{}")),
             chunk(piece(2, "x", "three", "{}")),
@@ -96,7 +96,7 @@ class TestOpenAi:
 
     def test_arguments_given_as_an_object_or_not_at_all_are_json(self) -> None:
         result = done(
-            OpenAiWire(), chunk(piece(0, "a", "bash", {"command": "ls"})), chunk(piece(1, "b", "read"), "tool_calls")
+            OpenAiChat(), chunk(piece(0, "a", "bash", {"command": "ls"})), chunk(piece(1, "b", "read"), "tool_calls")
         )
         assert [call.arguments for call in result.message.tool_calls] == ['{"command":"ls"}', "{}"]
 
@@ -106,34 +106,34 @@ class TestOpenAi:
          ("content_filter", "refusal"), ("something new", "end")],
     )  # fmt: skip
     def test_every_reason_to_stop_is_understood(self, finish: str, stop: StopReason) -> None:
-        assert done(OpenAiWire(), chunk({"content": "Hi"}), chunk({}, finish)).stop == stop
+        assert done(OpenAiChat(), chunk({"content": "Hi"}), chunk({}, finish)).stop == stop
 
     def test_done_without_a_reason_is_an_end_and_neither_is_a_break(self) -> None:
-        assert done(OpenAiWire(), chunk({"content": "Hi"}), "[DONE]").message.text == "Hi"
-        assert failed(OpenAiWire(), chunk({"content": "Hi"})).kind == "dropped"
-        assert failed(OpenAiWire()).kind == "dropped"
+        assert done(OpenAiChat(), chunk({"content": "Hi"}), "[DONE]").message.text == "Hi"
+        assert failed(OpenAiChat(), chunk({"content": "Hi"})).kind == "dropped"
+        assert failed(OpenAiChat()).kind == "dropped"
 
     def test_usage_counts_wherever_it_stands(self) -> None:
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_cache_hit_tokens": 8, "total_tokens": 12}
-        with_choices = done(OpenAiWire(), chunk({"content": "Hi"}, "stop", usage=usage))
-        apart = done(OpenAiWire(), chunk({"content": "Hi"}, "stop", usage=None), {"choices": [], "usage": usage})
+        with_choices = done(OpenAiChat(), chunk({"content": "Hi"}, "stop", usage=usage))
+        apart = done(OpenAiChat(), chunk({"content": "Hi"}, "stop", usage=None), {"choices": [], "usage": usage})
         assert with_choices.usage == apart.usage == Usage(10, 2, 8)
-        assert done(OpenAiWire(), chunk({"content": "Hi"}, "stop")).usage == Usage()
+        assert done(OpenAiChat(), chunk({"content": "Hi"}, "stop")).usage == Usage()
 
     def test_an_error_object_in_the_stream_fails(self) -> None:
         error = {"error": {"code": 502, "message": "Upstream broke"}, "choices": [{"finish_reason": "error"}]}
-        assert failed(OpenAiWire(), chunk({"content": "Hi"}), error).kind == "overloaded"
-        assert failed(OpenAiWire(), chunk({"content": "Hi"}, "insufficient_system_resource")).kind == "overloaded"
+        assert failed(OpenAiChat(), chunk({"content": "Hi"}), error).kind == "overloaded"
+        assert failed(OpenAiChat(), chunk({"content": "Hi"}, "insufficient_system_resource")).kind == "overloaded"
 
     def test_a_refusal_is_text_and_says_so(self) -> None:
-        result = done(OpenAiWire(), chunk({"refusal": "I will not."}), chunk({}, "stop"))
+        result = done(OpenAiChat(), chunk({"refusal": "I will not."}), chunk({}, "stop"))
         assert (result.message.text, result.stop) == ("I will not.", "refusal")
-        assert failed(OpenAiWire(), chunk({}, "content_filter")).kind == "content_filter"
+        assert failed(OpenAiChat(), chunk({}, "content_filter")).kind == "content_filter"
 
     def test_reasoning_is_thinking_in_each_of_its_forms(self) -> None:
         parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "c"}]}, {"type": "text", "text": "T"}]
         result = done(
-            OpenAiWire(),
+            OpenAiChat(),
             chunk({"reasoning_content": "a"}),
             chunk({"reasoning": "b"}),
             chunk({"content": parts}, "stop"),
@@ -142,20 +142,20 @@ class TestOpenAi:
 
     def test_reasoning_goes_back_where_the_server_wants_it(self) -> None:
         details = [{"type": "reasoning.encrypted", "data": "zzz", "index": 0}]
-        for wire, delta, kept in (
-            (OpenAiWire(), {"reasoning_details": details}, {"reasoning_details": details}),
-            (OpenAiWire(reasoning_back=True), {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
+        for protocol, delta, kept in (
+            (OpenAiChat(), {"reasoning_details": details}, {"reasoning_details": details}),
+            (OpenAiChat(reasoning_back=True), {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
         ):
-            result = done(wire, chunk(delta), chunk({"content": "Hi"}, "stop"))
+            result = done(protocol, chunk(delta), chunk({"content": "Hi"}, "stop"))
             again = ModelRequest("m", "", (UserMessage("q"), result.message, UserMessage("r")))
-            body = msgspec.json.decode(wire.encode(again, Quirks(), {}).content)
+            body = msgspec.json.decode(protocol.encode(again, Quirks(), {}).content)
             assert {key: body["messages"][1].get(key) for key in kept} == kept
 
     def test_windows_are_found_in_every_servers_list(self) -> None:
         rows = [{"id": "a", "max_model_len": 1}, {"id": "b", "context_length": 2}, {"id": "c", "meta": {"n_ctx": 3}},
                 {"id": "d", "meta": {"n_ctx_train": 4}}, {"id": "e", "context_window": 5},
                 {"id": "f", "meta": None}]  # fmt: skip
-        found = OpenAiWire().models(msgspec.json.encode({"data": rows}))
+        found = OpenAiChat().models(msgspec.json.encode({"data": rows}))
         assert [model.context_tokens for model in found] == [1, 2, 3, 4, 5, 0]
 
 
@@ -170,9 +170,9 @@ class TestAnthropic:
         return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}
 
     def test_thinking_between_the_parts_goes_back_in_its_place(self) -> None:
-        wire = AnthropicWire()
+        protocol = AnthropicMessages()
         result = done(
-            wire,
+            protocol,
             self.start(0, type="thinking", thinking="", signature=""),
             self.delta(0, type="thinking_delta", thinking="first"),
             self.delta(0, type="signature_delta", signature="s1"),
@@ -186,7 +186,7 @@ class TestAnthropic:
         )
         result_message = ToolMessage(CallId("t1"), "bash", "ok")
         again = ModelRequest("m", "", (UserMessage("q"), result.message, result_message))
-        body = msgspec.json.decode(wire.encode(again, Quirks(), {}).content)
+        body = msgspec.json.decode(protocol.encode(again, Quirks(), {}).content)
         assert body["messages"][1]["content"] == [
             {"type": "thinking", "thinking": "first", "signature": "s1"},
             {"type": "text", "text": "Grüße, "},
@@ -197,13 +197,13 @@ class TestAnthropic:
 
     def test_input_given_whole_at_the_start_counts(self) -> None:
         result = done(
-            AnthropicWire(), self.start(0, type="tool_use", id="t", name="n", input={"a": 1}), self.end("tool_use")
+            AnthropicMessages(), self.start(0, type="tool_use", id="t", name="n", input={"a": 1}), self.end("tool_use")
         )
         assert json.loads(result.message.tool_calls[0].arguments) == {"a": 1}
 
     def test_unknown_events_and_blocks_are_passed_over(self) -> None:
         result = done(
-            AnthropicWire(),
+            AnthropicMessages(),
             {"type": "ping"},
             {"type": "brand_new", "delta": {"type": "x"}},
             self.start(0, type="server_tool_use", id="s", name="web", input={}),
@@ -215,17 +215,17 @@ class TestAnthropic:
 
     def test_a_full_window_is_an_overflow_unless_something_was_said(self) -> None:
         reason = "model_context_window_exceeded"
-        assert failed(AnthropicWire(), self.end(reason)).kind == "context_overflow"
-        assert done(AnthropicWire(), self.start(0, type="text", text="Hi"), self.end(reason)).stop == "max_tokens"
+        assert failed(AnthropicMessages(), self.end(reason)).kind == "context_overflow"
+        assert done(AnthropicMessages(), self.start(0, type="text", text="Hi"), self.end(reason)).stop == "max_tokens"
 
     def test_a_refusal_without_words_is_a_content_filter(self) -> None:
-        assert failed(AnthropicWire(), self.end("refusal")).kind == "content_filter"
+        assert failed(AnthropicMessages(), self.end("refusal")).kind == "content_filter"
 
     def test_cache_marks_stand_at_the_end_and_where_the_last_request_ended(self) -> None:
-        wire, messages = AnthropicWire(), [UserMessage("one")]
-        wire.encode(ModelRequest("m", "sys", tuple(messages), cache_key="t"), Quirks(), {})
+        protocol, messages = AnthropicMessages(), [UserMessage("one")]
+        protocol.encode(ModelRequest("m", "sys", tuple(messages), cache_key="t"), Quirks(), {})
         more = (*messages, AssistantMessage("two"), UserMessage("three"))
-        body = msgspec.json.decode(wire.encode(ModelRequest("m", "sys", more, cache_key="t"), Quirks(), {}).content)
+        body = msgspec.json.decode(protocol.encode(ModelRequest("m", "sys", more, cache_key="t"), Quirks(), {}).content)
         marked = [
             block["text"] for message in body["messages"] for block in message["content"] if "cache_control" in block
         ]
@@ -238,7 +238,7 @@ class TestResponses:
         message = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
         call = {"type": "function_call", "call_id": "c", "name": "bash", "arguments": "{}"}
         result = done(
-            ResponsesWire(),
+            OpenAiResponses(),
             {"type": "response.output_item.done", "output_index": 0, "item": message},
             {"type": "response.output_item.done", "output_index": 1, "item": call},
             {"type": "response.completed", "response": {"status": "completed"}},
@@ -247,7 +247,7 @@ class TestResponses:
 
     def test_events_of_other_tools_are_passed_over(self) -> None:
         result = done(
-            ResponsesWire(),
+            OpenAiResponses(),
             {"type": "response.code_interpreter_call.completed", "delta": {"not": "text"}, "output_index": 0},
             {"type": "response.output_text.delta", "delta": "Hi", "output_index": 1},
             {"type": "response.completed", "response": {}},
@@ -262,14 +262,14 @@ class TestResponses:
         ],
     )
     def test_both_forms_of_an_error_fail(self, event: object) -> None:
-        result = failed(ResponsesWire(), event)
+        result = failed(OpenAiResponses(), event)
         assert result.kind == "rate_limited"
         assert "slow down" in result.message
 
     @pytest.mark.parametrize(("reason", "stop"), [("max_output_tokens", "max_tokens"), ("content_filter", "refusal")])
     def test_an_incomplete_answer_says_why(self, reason: str, stop: str) -> None:
         result = done(
-            ResponsesWire(),
+            OpenAiResponses(),
             {"type": "response.output_text.delta", "delta": "Hi", "output_index": 0},
             {"type": "response.incomplete", "response": {"incomplete_details": {"reason": reason}}},
         )
@@ -283,29 +283,29 @@ class TestGemini:
     def test_a_call_of_another_model_goes_with_the_mark_that_spares_its_signature(self) -> None:
         message = AssistantMessage("", (ToolCall(CallId("c1"), "bash", "{}"), ToolCall(CallId("c2"), "bash", "{}")))
         again = ModelRequest("m", "", (UserMessage("q"), message, ToolMessage(CallId("c1"), "bash", "x")))
-        body = msgspec.json.decode(GeminiWire().encode(again, Quirks(), {}).content)
+        body = msgspec.json.decode(GeminiContents().encode(again, Quirks(), {}).content)
         signatures = [part.get("thoughtSignature") for part in body["contents"][1]["parts"]]
         assert signatures == ["skip_thought_signature_validator", None]
 
     def test_the_signature_of_a_text_goes_back_with_it(self) -> None:
-        wire = GeminiWire()
-        result = done(wire, self.candidate("STOP", {"text": "Hi"}, {"text": "", "thoughtSignature": "abc="}))
+        protocol = GeminiContents()
+        result = done(protocol, self.candidate("STOP", {"text": "Hi"}, {"text": "", "thoughtSignature": "abc="}))
         again = ModelRequest("m", "", (UserMessage("q"), result.message))
-        body = msgspec.json.decode(wire.encode(again, Quirks(), {}).content)
+        body = msgspec.json.decode(protocol.encode(again, Quirks(), {}).content)
         assert body["contents"][1]["parts"] == [{"text": "Hi", "thoughtSignature": "abc="}]
 
     def test_a_blocked_prompt_is_a_content_filter(self) -> None:
-        assert failed(GeminiWire(), {"promptFeedback": {"blockReason": "SAFETY"}}).kind == "content_filter"
-        assert failed(GeminiWire(), self.candidate("SAFETY")).kind == "content_filter"
+        assert failed(GeminiContents(), {"promptFeedback": {"blockReason": "SAFETY"}}).kind == "content_filter"
+        assert failed(GeminiContents(), self.candidate("SAFETY")).kind == "content_filter"
 
     @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER"])
     def test_a_broken_call_may_be_tried_again(self, reason: str) -> None:
-        assert failed(GeminiWire(), self.candidate(reason)).kind == "dropped"
-        assert done(GeminiWire(), self.candidate(reason, {"text": "Hi"})).stop == "end"
+        assert failed(GeminiContents(), self.candidate(reason)).kind == "dropped"
+        assert done(GeminiContents(), self.candidate(reason, {"text": "Hi"})).stop == "end"
 
     def test_calls_without_ids_get_some(self) -> None:
         part = {"functionCall": {"name": "bash", "args": None}}
-        assert calls_of(done(GeminiWire(), self.candidate("STOP", part, part))) == [
+        assert calls_of(done(GeminiContents(), self.candidate("STOP", part, part))) == [
             ("call_new1", "bash", "{}"),
             ("call_new2", "bash", "{}"),
         ]
@@ -315,7 +315,7 @@ class TestGemini:
             {"name": "models/a", "inputTokenLimit": 9},
             {"name": "models/b", "supportedGenerationMethods": ["embed"]},
         ]
-        found = GeminiWire().models(msgspec.json.encode({"models": rows}))
+        found = GeminiContents().models(msgspec.json.encode({"models": rows}))
         assert [(model.id, model.context_tokens) for model in found] == [("a", 9)]
 
 
@@ -325,7 +325,7 @@ def test_arguments_nested_without_end_go_back_as_text(arguments: str) -> None:
 
 
 def test_a_reasoning_item_that_is_no_text_is_refused_when_it_comes() -> None:
-    reader = ResponsesWire().reader(Asked("p", "openai-responses:p", frozenset(), lambda: "new"))
+    reader = OpenAiResponses().reader(AnswerContext("p", "openai-responses:p", frozenset(), lambda: "new"))
     item = b'{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","id":"\xff"}}'
     with pytest.raises(UNREADABLE):
         reader.feed(item)

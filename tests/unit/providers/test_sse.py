@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.providers import sse
-from shoal.providers.sse import EventParser, EventTooLarge
+from shoal.providers import http_provider
+from shoal.providers.http_provider import EventParser, EventTooLarge
 
 line = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12)
 event = st.lists(line, min_size=1, max_size=3)
@@ -39,7 +39,7 @@ def test_a_last_event_without_its_empty_line_counts() -> None:
 
 
 def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "EVENT_BYTES_MAX", 1000)
+    monkeypatch.setattr(http_provider, "EVENT_BYTES_MAX", 1000)
     parser = EventParser()
     parser.feed(b"data: " + b"x" * 900)
     with pytest.raises(EventTooLarge):

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.errors import SandboxError
+from shoal.domain.settings import SandboxSettings
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.choose import SandboxChoice, choose_sandbox
+from shoal.sandbox.choose import choose_sandbox
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -29,13 +30,13 @@ def broken_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_bubblewrap
 async def test_auto_takes_bubblewrap_where_it_works() -> None:
-    chosen = await choose_sandbox(SandboxChoice())
+    chosen = await choose_sandbox(SandboxSettings())
     assert (chosen.sandbox.name, chosen.sandbox.isolated) == ("bubblewrap", True)
 
 
 @pytest.mark.usefixtures("without_bubblewrap")
 async def test_auto_says_so_and_takes_the_host_where_there_is_none() -> None:
-    chosen = await choose_sandbox(SandboxChoice())
+    chosen = await choose_sandbox(SandboxSettings())
     assert (chosen.sandbox.name, chosen.sandbox.isolated) == ("host", False)
     assert "bubblewrap is not installed" in chosen.note
     assert "every command is asked for" in chosen.note
@@ -43,7 +44,7 @@ async def test_auto_says_so_and_takes_the_host_where_there_is_none() -> None:
 
 @pytest.mark.usefixtures("broken_bubblewrap")
 async def test_auto_finds_out_by_a_trial() -> None:
-    chosen = await choose_sandbox(SandboxChoice())
+    chosen = await choose_sandbox(SandboxSettings())
     assert chosen.sandbox.name == "host"
     assert "No permissions to create a new namespace" in chosen.note
 
@@ -51,11 +52,11 @@ async def test_auto_finds_out_by_a_trial() -> None:
 @pytest.mark.usefixtures("broken_bubblewrap")
 async def test_what_was_asked_for_is_never_replaced() -> None:
     with pytest.raises(SandboxError, match="No permissions"):
-        await choose_sandbox(SandboxChoice(kind="bubblewrap"))
+        await choose_sandbox(SandboxSettings(kind="bubblewrap"))
 
 
 async def test_the_host_is_not_isolated_and_says_so() -> None:
-    chosen = await choose_sandbox(SandboxChoice(kind="host"))
+    chosen = await choose_sandbox(SandboxSettings(kind="host"))
     assert not chosen.sandbox.isolated
     assert chosen.note
 
@@ -63,7 +64,7 @@ async def test_the_host_is_not_isolated_and_says_so() -> None:
 @pytest.mark.usefixtures("without_bubblewrap")
 async def test_seatbelt_is_for_another_system() -> None:
     with pytest.raises(SandboxError, match="macOS"):
-        await choose_sandbox(SandboxChoice(kind="seatbelt"))
+        await choose_sandbox(SandboxSettings(kind="seatbelt"))
 
 
 def test_processes_are_bounded_by_groups_or_by_not_being_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,18 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.ports import Mount
-from shoal.sandbox import disk
-from shoal.sandbox.disk import FOLDERS_MAX, MEBIBYTE, DiskLimits, Room, held_in, shown_bytes
+from shoal.domain.settings import SandboxSettings
+from shoal.sandbox import bounded
+from shoal.sandbox.bounded import FOLDERS_MAX, MEBIBYTE, DiskUsage, measure_folder, shown_bytes
 
 NOBODY = 65_534
+
+
+def disk_limits(bytes_max: int, files_max: int, free_bytes_min: int) -> SandboxSettings:
+    """Limits of folders and their disk."""
+    return SandboxSettings(
+        workspace_bytes_max=bytes_max, workspace_files_max=files_max, disk_free_bytes_min=free_bytes_min
+    )
 
 
 def mount(folder: Path) -> Mount:
@@ -49,7 +57,7 @@ def test_entries_of_every_kind_are_counted_and_bytes_once(tmp_path: Path) -> Non
     os.truncate(os.open(tmp_path / "sparse", os.O_CREAT | os.O_RDWR), 100 * MEBIBYTE)
     (tmp_path / "link").symlink_to("/usr")
     os.mkfifo(tmp_path / "pipe")
-    held = held_in(tmp_path, 1000)
+    held = measure_folder(tmp_path, 1000)
     assert (held.files, held.hidden) == (7, "")
     assert 2 * MEBIBYTE <= held.size_bytes < 3 * MEBIBYTE
 
@@ -58,7 +66,7 @@ def test_a_walk_ends_at_its_bound(tmp_path: Path) -> None:
     """However many files there are."""
     for number in range(50):
         (tmp_path / f"{number}").touch()
-    assert held_in(tmp_path, 20).files == 20
+    assert measure_folder(tmp_path, 20).files == 20
 
 
 def test_what_is_nested_too_deep_to_be_seen_is_told(tmp_path: Path) -> None:
@@ -70,18 +78,18 @@ def test_what_is_nested_too_deep_to_be_seen_is_told(tmp_path: Path) -> None:
         os.close(here)
         here = below
     os.close(here)
-    assert held_in(tmp_path, 1000).hidden.startswith("ddd")
-    assert "cannot be looked into" in Room(DiskLimits()).problem(mount(tmp_path))
+    assert measure_folder(tmp_path, 1000).hidden.startswith("ddd")
+    assert "cannot be looked into" in DiskUsage(SandboxSettings()).problem(mount(tmp_path))
 
 
 def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> None:
     """Its owner can look into it again, and has to."""
     (users_folder / "secret").mkdir()
-    room = Room(DiskLimits(free_bytes_min=0))
+    room = DiskUsage(SandboxSettings(disk_free_bytes_min=0))
     assert room.problem(mount(users_folder)) == ""
     (users_folder / "secret").chmod(0)
     assert "'secret'" in room.problem(mount(users_folder))
-    assert room.is_doubtful(mount(users_folder))
+    assert room.may_be_full(mount(users_folder))
     (ceiling,) = room.ceilings([mount(users_folder)])
     assert room.outgrown([mount(users_folder)], [ceiling], False) == ""
     (users_folder / "secret").chmod(0o700)
@@ -91,25 +99,25 @@ def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> No
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (DiskLimits(2 * MEBIBYTE, 0, 0), r"/workspace holds 3 MiB; at most 2 MiB are allowed"),
-        (DiskLimits(0, 2, 0), r"/workspace holds 3 files and folders; at most 2 are allowed"),
-        (DiskLimits(0, 0, 2**62), r"The disk has .* left; 4294967296 GiB have to stay free"),
-        (DiskLimits(0, 0, 0), ""),
-        (DiskLimits(4 * MEBIBYTE, 3, 0), ""),
+        (disk_limits(2 * MEBIBYTE, 0, 0), r"/workspace holds 3 MiB; at most 2 MiB are allowed"),
+        (disk_limits(0, 2, 0), r"/workspace holds 3 files and folders; at most 2 are allowed"),
+        (disk_limits(0, 0, 2**62), r"The disk has .* left; 4294967296 GiB have to stay free"),
+        (disk_limits(0, 0, 0), ""),
+        (disk_limits(4 * MEBIBYTE, 3, 0), ""),
     ],
 )
-def test_each_limit_holds_by_itself_and_zero_is_none(tmp_path: Path, limits: DiskLimits, told: str) -> None:
+def test_each_limit_holds_by_itself_and_zero_is_none(tmp_path: Path, limits: SandboxSettings, told: str) -> None:
     """And what is just reached is not exceeded."""
     for name in "abc":
         fill(tmp_path, 1, name)
-    problem = Room(limits).problem(mount(tmp_path))
+    problem = DiskUsage(limits).problem(mount(tmp_path))
     assert re.fullmatch(told + r"(\. .*)?", problem)
 
 
 def test_a_folder_may_hold_what_it_held_at_the_beginning(tmp_path: Path) -> None:
     """So that a command can tidy up; beyond that it has grown."""
     fill(tmp_path, 3)
-    room = Room(DiskLimits(2 * MEBIBYTE, 0, 0))
+    room = DiskUsage(disk_limits(2 * MEBIBYTE, 0, 0))
     assert room.problem(mount(tmp_path))
     ceilings = room.ceilings([mount(tmp_path)])
     assert room.outgrown([mount(tmp_path)], ceilings, True) == ""
@@ -124,14 +132,14 @@ def test_a_folder_that_cannot_have_grown_is_not_walked(tmp_path: Path, monkeypat
     """Neither before a command nor while it runs."""
     walks: list[Path] = []
 
-    def counted(root: Path, files_max: int) -> disk.Held:
+    def counted(root: Path, files_max: int) -> bounded.FolderSize:
         walks.append(root)
-        return held_in(root, files_max)
+        return measure_folder(root, files_max)
 
-    monkeypatch.setattr(disk, "held_in", counted)
-    room = Room(DiskLimits(2**50, 2**40, 0))  # what others write on this disk is far less
+    monkeypatch.setattr(bounded, "measure_folder", counted)
+    room = DiskUsage(disk_limits(2**50, 2**40, 0))  # what others write on this disk is far less
     for _ in range(10):
-        assert not room.is_doubtful(mount(tmp_path))
+        assert not room.may_be_full(mount(tmp_path))
     assert walks == []
     for _ in range(10):
         assert room.outgrown([mount(tmp_path)], room.ceilings([mount(tmp_path)]), True) == ""
@@ -141,18 +149,18 @@ def test_a_folder_that_cannot_have_grown_is_not_walked(tmp_path: Path, monkeypat
 
 def test_a_folder_that_is_gone_is_no_problem(tmp_path: Path) -> None:
     """Whoever wants to use it says so."""
-    room = Room(DiskLimits())
+    room = DiskUsage(SandboxSettings())
     gone = mount(tmp_path / "gone")
-    assert (room.is_doubtful(gone), room.is_overdue(gone), room.problem(gone)) == (False, False, "")
+    assert (room.may_be_full(gone), room.is_overdue(gone), room.problem(gone)) == (False, False, "")
     assert room.outgrown([gone], room.ceilings([gone]), True) == ""
 
 
 def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
     """The one that was looked at longest ago is forgotten."""
-    room = Room(DiskLimits(free_bytes_min=0))
+    room = DiskUsage(SandboxSettings(disk_free_bytes_min=0))
     for number in range(FOLDERS_MAX + 5):
         (tmp_path / f"{number}").mkdir()
-        room.is_doubtful(mount(tmp_path / f"{number}"))
+        room.may_be_full(mount(tmp_path / f"{number}"))
     assert len(room._folders) == FOLDERS_MAX
     assert tmp_path / "0" not in room._folders
 

@@ -15,9 +15,8 @@ import pytest
 
 from shoal.domain.errors import ContentChanged
 from shoal.domain.ports import Command, Mount, RunFile, Sandbox
-from shoal.sandbox.bounded import BoundedSandbox
+from shoal.sandbox.bounded import EXIT_CODE, BoundedSandbox, ContentCheck
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.guard import EXIT_CODE, Guard
 from shoal.sandbox.host import HostSandbox
 
 GOOD, EVIL = b"echo good\n", b"echo EVIL\n"
@@ -60,7 +59,7 @@ async def test_what_was_allowed_runs(sandbox: Sandbox, mounts: tuple[Mount, ...]
 
 
 class Watcher:
-    """Notes what it is told. Implements `domain.processes.Watch`."""
+    """Notes what it is told. Implements `domain.agents.Watch`."""
 
     def __init__(self) -> None:
         self.seen: list[bytes | str] = []
@@ -96,7 +95,9 @@ async def test_a_watch_sees_the_command_and_not_the_check(
 def test_the_checks_line_is_known_in_pieces(mounts: tuple[Mount, ...], size: int) -> None:
     for said, seen in (("passed", [b"out\n"]), ("refused", []), ("other", [b"what\n", b"out\n"])):
         watch = Watcher()
-        guard = Guard(Command("x", mounts[0].host, mounts, runs=(RunFile("/x", ""),), watch=watch), sees_inodes=False)
+        guard = ContentCheck(
+            Command("x", mounts[0].host, mounts, runs=(RunFile("/x", ""),), watch=watch), sees_inodes=False
+        )
         checking = guard.command.watch
         assert checking is not None
         marks = [shlex.split(part)[2] for part in re.findall(r"printf '%s\\n' '[^']*'", guard.command.text)]

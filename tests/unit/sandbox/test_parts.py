@@ -15,10 +15,18 @@ from tests.processes import until
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Mount
-from shoal.sandbox import seatbelt
-from shoal.sandbox.cgroups import ENDING_MAX, STARTERS_KEPT_MAX, Groups, Hierarchy, Setting, find_groups
-from shoal.sandbox.limits import Limits, ulimit_line
-from shoal.sandbox.paths import require_inside, to_inside, to_outside
+from shoal.sandbox.bubblewrap import require_inside, to_inside, to_outside
+from shoal.sandbox.host import seatbelt_profile
+from shoal.sandbox.limits import (
+    ENDING_MAX,
+    STARTERS_KEPT_MAX,
+    CommandLimits,
+    ControlGroups,
+    GroupLimit,
+    Hierarchy,
+    find_groups,
+    ulimit_line,
+)
 
 MOUNTS = (
     Mount(Path("/h/w"), "/workspace", writable=True),
@@ -70,27 +78,27 @@ def test_a_working_directory_has_to_be_in_a_mount() -> None:
 
 
 def test_limits_become_a_line_of_shell() -> None:
-    line = ulimit_line(Limits(2048, 3, 4096, 0, 5, 6))
+    line = ulimit_line(CommandLimits(2048, 3, 4096, 0, 5, 6))
     assert line == "ulimit -c 0 -d 2 -f 4 -n 6 -t 5 -u 3 || exit 125; "
-    assert ulimit_line(Limits(0, 0, 0, 0, 0, 0)) == "ulimit -c 0 || exit 125; "
+    assert ulimit_line(CommandLimits(0, 0, 0, 0, 0, 0)) == "ulimit -c 0 || exit 125; "
 
 
 def test_a_limit_is_not_raised_above_this_process_own() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         pytest.skip("this process has no limit of open files")
-    assert f"-n {hard} " in ulimit_line(Limits(open_files_max=hard * 2))
+    assert f"-n {hard} " in ulimit_line(CommandLimits(open_files_max=hard * 2))
 
 
 def test_a_plain_directory_is_no_control_group(tmp_path: Path) -> None:
-    assert not find_groups(Limits(), tmp_path).can_bound
+    assert not find_groups(CommandLimits(), tmp_path).can_bound
     assert list(tmp_path.iterdir()) == []
-    with find_groups(Limits(), tmp_path / "missing").group() as join_files:
+    with find_groups(CommandLimits(), tmp_path / "missing").group() as join_files:
         assert join_files == ()
 
 
 def test_a_group_that_cannot_be_made_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
-    groups = Groups((Hierarchy(tmp_path, (Setting("pids.max", 5),)),))
+    groups = ControlGroups((Hierarchy(tmp_path, (GroupLimit("pids.max", 5),)),))
     with pytest.raises(SandboxError, match="control group"), groups.group():
         pytest.fail("it was made")
     assert list(tmp_path.iterdir()) == []
@@ -99,21 +107,21 @@ def test_a_group_that_cannot_be_made_is_an_error_and_leaves_nothing(tmp_path: Pa
 def test_groups_of_dead_processes_are_removed(tmp_path: Path) -> None:
     (tmp_path / "shoal-999999999-1").mkdir()
     (tmp_path / "shoal-1-1").mkdir()
-    find_groups(Limits(), tmp_path)
+    find_groups(CommandLimits(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["shoal-1-1"]
 
 
 def test_a_plain_directory_is_joined_by_no_thread(tmp_path: Path) -> None:
-    with Groups((Hierarchy(tmp_path, ()),)).membership() as member:
+    with ControlGroups((Hierarchy(tmp_path, ()),)).membership() as member:
         assert member.starter is None
         assert [Path(file).name for file in member.join_files] == ["cgroup.procs"]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
-def groups() -> Iterator[Groups]:
+def groups() -> Iterator[ControlGroups]:
     """Control groups of this machine that take threads; none of them is left."""
-    if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(Limits())).can_bound:
+    if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(CommandLimits())).can_bound:
         pytest.skip("there are no control groups of version 1 here, or no right to make them")
     yield found
     until(found.close)  # the kernel takes a moment to end a thread
@@ -131,13 +139,13 @@ def group_of(starter: Executor | None) -> str:
     return "\n".join(line for line in cat.splitlines() if f"/shoal-{os.getpid()}-" in line)
 
 
-def test_what_a_member_starts_is_in_the_groups_from_its_birth(groups: Groups) -> None:
+def test_what_a_member_starts_is_in_the_groups_from_its_birth(groups: ControlGroups) -> None:
     with groups.membership() as member:
         assert sorted(line.split(":")[1] for line in group_of(member.starter).splitlines()) == ["memory", "pids"]
     assert f"/shoal-{os.getpid()}-" not in Path("/proc/self/cgroup").read_text()
 
 
-def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: Groups) -> None:
+def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: ControlGroups) -> None:
     with groups.membership() as first, groups.membership() as second:
         used = group_of(first.starter)
         assert group_of(second.starter) != used
@@ -145,7 +153,7 @@ def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: Groups) ->
         assert used in {group_of(third.starter), group_of(fourth.starter)}
 
 
-def test_groups_in_which_many_are_left_serve_no_other(groups: Groups) -> None:
+def test_groups_in_which_many_are_left_serve_no_other(groups: ControlGroups) -> None:
     with groups.membership() as first:
         used = group_of(first.starter)
         assert first.starter is not None
@@ -160,7 +168,7 @@ def test_groups_in_which_many_are_left_serve_no_other(groups: Groups) -> None:
             process.wait()
 
 
-def test_no_more_groups_are_kept_than_are_of_use(groups: Groups) -> None:
+def test_no_more_groups_are_kept_than_are_of_use(groups: ControlGroups) -> None:
     before = starters()
     members = [groups.membership() for _ in range(STARTERS_KEPT_MAX + 2)]
     for member in members:
@@ -171,17 +179,17 @@ def test_no_more_groups_are_kept_than_are_of_use(groups: Groups) -> None:
 
 
 def test_the_macos_profile_denies_first_and_names_the_mounts() -> None:
-    text = seatbelt._profile(MOUNTS, open_network=False)
+    text = seatbelt_profile(MOUNTS, open_network=False)
     assert text.startswith("(version 1)\n(deny default)")
     assert '(allow file-write* (subpath "/h/w"))' in text
     assert '(allow file-read* (subpath "/s"))' in text
     assert '(allow file-write* (subpath "/s"))' not in text
     assert "network" not in text
-    assert "(allow network*)" in seatbelt._profile(MOUNTS, open_network=True)
+    assert "(allow network*)" in seatbelt_profile(MOUNTS, open_network=True)
 
 
 def test_a_path_cannot_write_into_the_macos_profile() -> None:
     odd = Mount(Path('/a") (allow default) ("'), "/workspace", writable=True)
-    assert r'(subpath "/a\") (allow default) (\"")' in seatbelt._profile((odd,), open_network=False)
+    assert r'(subpath "/a\") (allow default) (\"")' in seatbelt_profile((odd,), open_network=False)
     with pytest.raises(SandboxError, match="control characters"):
-        seatbelt._profile((Mount(Path("/a\nb"), "/workspace"),), open_network=False)
+        seatbelt_profile((Mount(Path("/a\nb"), "/workspace"),), open_network=False)

@@ -12,7 +12,7 @@ from tests.processes import until
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import CommandResult
-from shoal.sandbox import found, tree
+from shoal.sandbox import processes
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.testing.contracts.sandbox import Witness
 
@@ -109,16 +109,18 @@ asyncio.run(main())
 
 async def test_only_what_a_dead_server_of_this_namespace_left_is_killed() -> None:
     """A process that has the number of a server which died is not that server."""
-    mine = found.new_mark()
+    mine = processes.new_mark()
     namespace, number, start, boot = mine.partition("/")[0].split()
     dead = f"{namespace} {number} {int(start) - 1} {boot}/7"
     foreign = f"pid:[1] 999999999 1 {boot}/7"
-    orphan = await asyncio.create_subprocess_exec("sleep", "600", env={tree.MARK: dead})
-    others = [await asyncio.create_subprocess_exec("sleep", "600", env={tree.MARK: mark}) for mark in (mine, foreign)]
-    assert found.kill_orphans() == 1
+    orphan = await asyncio.create_subprocess_exec("sleep", "600", env={processes.MARK: dead})
+    others = [
+        await asyncio.create_subprocess_exec("sleep", "600", env={processes.MARK: mark}) for mark in (mine, foreign)
+    ]
+    assert processes.kill_orphans() == 1
     assert await orphan.wait() == -9
     assert [other.returncode for other in others] == [None, None]
-    assert found.kill_orphans() == 0
+    assert processes.kill_orphans() == 0
     for other in others:
         other.kill()
         await other.wait()
@@ -165,13 +167,13 @@ def test_the_loop_sleeps_while_nothing_happens(tmp_path: Path) -> None:
 
 
 def test_nothing_goes_on_because_what_it_waited_for_was_killed(tmp_path: Path) -> None:
-    environment = {**dict(ENVIRONMENT), tree.MARK: f"test {os.getpid()}"}
+    environment = {**dict(ENVIRONMENT), processes.MARK: f"test {os.getpid()}"}
     waiting = [
         subprocess.Popen(["bash", "-c", f"sleep 600; echo >{number}"], cwd=tmp_path, env=environment)
         for number in range(16)
     ]
     begun = [Path(f"/proc/{process.pid}/task/{process.pid}/children") for process in waiting]
     until(lambda: all(children.read_text() for children in begun))
-    tree.kill_marked(lambda mark: mark == environment[tree.MARK])
+    processes.kill_marked(lambda mark: mark == environment[processes.MARK])
     assert [process.wait() for process in waiting] == [-9] * 16
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shoal.domain.ports import Command, CommandResult, Mount
 from shoal.sandbox import proxy
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.proxy import AllowedHosts, Refused, parse_request
+from shoal.sandbox.proxy import AllowedHosts, ProxyRefusal, parse_request
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
@@ -75,7 +75,7 @@ def test_a_tunnel_and_a_plain_request_are_understood() -> None:
     ],
 )
 def test_anything_else_is_refused(head: bytes) -> None:
-    with pytest.raises(Refused, match="400"):
+    with pytest.raises(ProxyRefusal, match="400"):
         parse_request(head)
 
 
@@ -83,7 +83,7 @@ def test_anything_else_is_refused(head: bytes) -> None:
 def test_no_bytes_break_it(head: bytes) -> None:
     try:
         target = parse_request(head)
-    except Refused:
+    except ProxyRefusal:
         return
     assert target.host
 

@@ -12,12 +12,10 @@ from tests.postgres import database
 
 from shoal.domain.events import UserSaid, encode_data
 from shoal.domain.messages import Author
-from shoal.store.postgres import open_postgres
-from shoal.store.postgres_schema import SCHEMA
-from shoal.store.script import Driver
+from shoal.store.driver import Driver, migrations
+from shoal.store.postgres import SCHEMA, open_postgres
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.statements import migrations
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, leased, prompt
 
@@ -91,7 +89,7 @@ async def test_an_early_postgres_home_becomes_one_of_today(made: str) -> None:
 
 async def check_life(driver: Driver) -> None:
     """What was there is there, and new work is taken in."""
-    store = DatabaseStore(driver, ManualClock())
+    store = Store(driver, ManualClock())
     assert [event.seq for event in await store.search.said("潮")] == [1]
     (row,) = await store.outbox.claim(["web"], 5, 60)
     assert (row.post.text, row.claims) == ("hello", 1)
@@ -153,7 +151,7 @@ async def test_the_same_in_postgresql() -> None:
 
 async def check_past(driver: Driver) -> None:
     """What was said and spent before is found."""
-    store = DatabaseStore(driver, ManualClock())
+    store = Store(driver, ManualClock())
     for within in ("", THREAD, f"{THREAD.rpartition(':')[0]}:"):
         assert [event.seq for event in await store.search.said("潮汐 herring", within=within)] == [1]
     rows = await store.ledger.usage(10_000)

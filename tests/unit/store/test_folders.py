@@ -10,16 +10,15 @@ from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import StoreUnavailable
 from shoal.domain.events import ToolFinished, UserSaid
 from shoal.domain.files import STILL_FOLDERS, relocated
-from shoal.domain.home import Home
+from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
 from shoal.domain.ids import CallId, make_thread_id
-from shoal.domain.memory import MEMORY_SCOPES, memory_path, note_path
 from shoal.domain.messages import Attachment, Author, Image
 from shoal.store.files import LocalFiles
-from shoal.store.folders import SyncedFolders
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
+from shoal.store.workspaces import SyncedFolders
 from shoal.testing.clock import ManualClock
-from shoal.tools.marked import MarkedFiles
+from shoal.tools.tainted_files import MarkedFiles
 
 THREAD = make_thread_id("web", "lobby", "sea")
 OTHER = make_thread_id("web", "harbour", "sea")
@@ -28,7 +27,7 @@ OTHER = make_thread_id("web", "harbour", "sea")
 class Machine:
     """A machine with a home of its own."""
 
-    def __init__(self, root: Path, files: LocalFiles, store: DatabaseStore) -> None:
+    def __init__(self, root: Path, files: LocalFiles, store: Store) -> None:
         self.home = Home(root)
         self.agent = AgentSpec("main", self.home.agent("main"), self.home.agent("main") / "workspace", "demo", "open")
         self.marks = MarkedFiles(store.settings, self.home)
@@ -43,7 +42,7 @@ class Machine:
 @pytest.fixture
 async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
     """Two of them on one store."""
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
     files = LocalFiles(tmp_path / "files")
     yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)
     await store.close()

@@ -12,8 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.errors import StoreCorrupt, StoreError
+from shoal.store.driver import (
+    Row,
+    Script,
+    query,
+    text,
+)
 from shoal.store.health import check_file
-from shoal.store.script import Row, Script, query, text
 from shoal.store.sqlite import SqliteDriver
 
 KEYS = [f"{number:03}" for number in range(120)]

@@ -14,13 +14,13 @@ from shoal.domain.errors import Conflict, HomeLocked, StoreCorrupt
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, CallId, TurnId
 from shoal.domain.messages import Author, Usage
-from shoal.domain.records import AuditEntry, Commit, NewApproval, NewTrigger, Spend
-from shoal.domain.store import Store
+from shoal.domain.records import AuditEntry, Commit, NewApproval, Spend
+from shoal.domain.triggers import NewTrigger
 from shoal.store.lock import HomeLock
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.store.postgres import open_postgres
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, closed, leased, opened, opening, post, prompt, steer
 
@@ -39,7 +39,7 @@ async def home(tmp_path: Path) -> Home:
     """A home that was lived in: finished and open turns, queues, an approval, a trigger, money spent."""
     home = Home(tmp_path)
     clock = ManualClock()
-    store = DatabaseStore(SqliteDriver(home.database_file, synchronous="OFF"), clock)
+    store = Store(SqliteDriver(home.database_file, synchronous="OFF"), clock)
     lease = await opened(store, "T0", OTHER)
     for number in range(3):
         audit = (AuditEntry("action", f"tool:bash:{number}", "allow"),)
@@ -90,8 +90,8 @@ async def test_everything_arrives_and_work_goes_on(home: Home, target: str) -> N
     moved = await migrate_sqlite_to_postgres(home, target)
     assert (moved["threads"], moved["inbox"], moved["audit"], moved["chains"]) == (2, 4, 4, 2)
     clock = ManualClock()
-    before = DatabaseStore(SqliteDriver(home.database_file), clock)
-    after = DatabaseStore(await open_postgres(target), clock)
+    before = Store(SqliteDriver(home.database_file), clock)
+    after = Store(await open_postgres(target), clock)
     assert await contents(after) == await contents(before)
     lease = await leased(after)
     assert lease.steers

@@ -17,10 +17,9 @@ import psycopg
 import pytest
 from tests.postgres import database
 
-from shoal.store.postgres import address
-from shoal.store.postgres_schema import SCHEMA, migrate
+from shoal.store.driver import PARAMETER, statements
+from shoal.store.postgres import SCHEMA, address, migrate
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.statements import PARAMETER, statements
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

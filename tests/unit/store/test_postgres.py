@@ -15,20 +15,27 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import PoolTimeout
 from tests.postgres import SCRIPT, database, empty, private_server
 
-from shoal.domain.budget import Ceiling, Reservation
 from shoal.domain.errors import Conflict, InvalidInput, StaleEpoch, StoreCorrupt, StoreError, StoreUnavailable
 from shoal.domain.events import AssistantSaid, TurnFinished, UserSaid
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Abort, Author, Usage
-from shoal.domain.records import Commit, NewTrigger, Report, Spend, Step
+from shoal.domain.records import Ceiling, Commit, Report, Reservation, Spend, Step
+from shoal.domain.triggers import NewTrigger
 from shoal.store import postgres
-from shoal.store.postgres import IDLE_SECONDS, PoolSettings, PostgresDriver, address, make_pool, open_postgres
-from shoal.store.postgres_pipeline import Call, Pipeline
-from shoal.store.postgres_schema import tables
-from shoal.store.script import Batch, Query, Row, Script, query, text
+from shoal.store.driver import Batch, Query, Row, Script, migrations, query, text
+from shoal.store.postgres import (
+    IDLE_SECONDS,
+    Call,
+    Pipeline,
+    PoolSettings,
+    PostgresDriver,
+    address,
+    make_pool,
+    open_postgres,
+    tables,
+)
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.statements import migrations
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, leased, opened, opening, post, prompt, steer
 from shoal.testing.contracts.store_children import called
@@ -48,9 +55,9 @@ async def driver(postgres_database: str) -> AsyncIterator[PostgresDriver]:
 
 
 @pytest.fixture
-async def store(driver: PostgresDriver) -> DatabaseStore:
+async def store(driver: PostgresDriver) -> Store:
     """A store on it."""
-    return DatabaseStore(driver, ManualClock())
+    return Store(driver, ManualClock())
 
 
 @pytest.fixture
@@ -98,20 +105,20 @@ async def until_someone_waits(connection: AsyncConnection, count: int = 1) -> No
 # ---- waking ----
 
 
-async def test_accepting_defers_one_job_a_thread(store: DatabaseStore, other: AsyncConnection) -> None:
+async def test_accepting_defers_one_job_a_thread(store: Store, other: AsyncConnection) -> None:
     await store.inbox.accept(prompt("a"), 5)
     await store.inbox.accept(prompt("b"), 5)
     await store.inbox.accept(prompt("c", OTHER), 5)
     assert await jobs(other) == [(THREAD, "todo"), (OTHER, "todo")]
 
 
-async def test_what_was_refused_defers_nothing(store: DatabaseStore, other: AsyncConnection) -> None:
+async def test_what_was_refused_defers_nothing(store: Store, other: AsyncConnection) -> None:
     await store.inbox.accept(prompt("a"), 0)
     await store.inbox.accept_now(steer("s"))
     assert await jobs(other) == []
 
 
-async def test_a_wake_while_the_job_runs_defers_another(store: DatabaseStore, other: AsyncConnection) -> None:
+async def test_a_wake_while_the_job_runs_defers_another(store: Store, other: AsyncConnection) -> None:
     await store.inbox.accept(prompt("a"), 5)
     await other.execute(
         "select procrastinate_fetch_job_v2(null, (select worker_id from procrastinate_register_worker_v1()))"
@@ -123,7 +130,7 @@ async def test_a_wake_while_the_job_runs_defers_another(store: DatabaseStore, ot
 # ---- who waits for whom ----
 
 
-async def test_a_lease_sees_what_is_accepted_in_that_moment(store: DatabaseStore, other: AsyncConnection) -> None:
+async def test_a_lease_sees_what_is_accepted_in_that_moment(store: Store, other: AsyncConnection) -> None:
     """The job that runs the lease may be the last one: a wake beside it made none."""
     await closed(store, await opened(store))
     async with other.transaction():
@@ -157,7 +164,7 @@ async def test_writers_take_turns_whatever_the_databases_default_isolation(
     await strict.close()
 
 
-async def test_a_steer_that_meets_the_end_of_the_turn_is_taken(store: DatabaseStore, other: AsyncConnection) -> None:
+async def test_a_steer_that_meets_the_end_of_the_turn_is_taken(store: Store, other: AsyncConnection) -> None:
     lease = await opened(store)
     await store.inbox.accept_now(steer("s0"))
     await store.journal.take_steers(lease, TurnId("T1"))
@@ -196,14 +203,14 @@ class Held:
 
 @pytest.mark.parametrize("ends", ["by itself", "stopped before it began"])
 async def test_a_parent_that_is_woken_already_sees_its_childs_end(
-    store: DatabaseStore, driver: PostgresDriver, other: AsyncConnection, ends: str
+    store: Store, driver: PostgresDriver, other: AsyncConnection, ends: str
 ) -> None:
     """The job that wakes it may begin while the child's end is on its way: a wake beside it makes no other."""
     await opened(store)
     child = called()
     await store.children.begin(child, 2)
     await driver.write(put("held"))
-    slow = DatabaseStore(Held(driver), ManualClock())
+    slow = Store(Held(driver), ManualClock())
     if ends == "by itself":
         lease = await leased(store, child.thread)
         await store.journal.open_turn(lease, child, opening("C1", child))
@@ -226,7 +233,7 @@ NOTE = UserSaid("seven", PERSON, message_id="child", origin="system")
 
 @pytest.mark.parametrize("report", [Report(THREAD), Report(THREAD, NOTE), Report(THREAD, NOTE, starts_turn=True)])
 async def test_a_childs_end_waits_for_its_parent_before_it_touches_what_both_spend(
-    store: DatabaseStore, other: AsyncConnection, report: Report
+    store: Store, other: AsyncConnection, report: Report
 ) -> None:
     """Else each would wait for the other: the child for the thread, and the parent for the budget."""
     await opened(store)
@@ -268,7 +275,7 @@ class Counting(Pipeline):
         return await super().run(connection, calls)
 
 
-async def test_what_a_turn_writes_takes_few_round_trips(store: DatabaseStore, driver: PostgresDriver) -> None:
+async def test_what_a_turn_writes_takes_few_round_trips(store: Store, driver: PostgresDriver) -> None:
     """Each wakes the server and this process; most of a turn's cost is that."""
     pipeline = driver._pipeline = Counting()
     trips: list[int] = []
@@ -294,7 +301,7 @@ async def test_what_a_turn_writes_takes_few_round_trips(store: DatabaseStore, dr
     assert trips == [2, 1, 2, 1, 4, 1]
 
 
-async def test_what_goes_along_with_a_stale_commit_is_undone(store: DatabaseStore) -> None:
+async def test_what_goes_along_with_a_stale_commit_is_undone(store: Store) -> None:
     stale = await opened(store)
     await store.journal.lease(THREAD)
     step = Step(1, "model", ManualClock().now(), 7)
@@ -549,7 +556,7 @@ async def test_ids_are_ordered_by_their_bytes(driver: PostgresDriver, other: Asy
     assert {"threads.thread", "audit.chain", "spend.day", "triggers.id"} <= {row[0] for row in await cursor.fetchall()}
 
 
-async def test_posts_and_triggers_are_told_to_other_processes(store: DatabaseStore, other: AsyncConnection) -> None:
+async def test_posts_and_triggers_are_told_to_other_processes(store: Store, other: AsyncConnection) -> None:
     await other.execute("listen shoal_due")
     assert await store.outbox.put(post("a"))
     assert not await store.outbox.put(post("a"))

@@ -10,8 +10,8 @@ from psycopg.conninfo import make_conninfo
 from tests.postgres import database, server
 
 from shoal.domain.errors import StoreError, StoreNewer, StoreReadOnly
+from shoal.store.driver import query
 from shoal.store.postgres import answering, open_postgres
-from shoal.store.script import query
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

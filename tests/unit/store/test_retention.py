@@ -13,10 +13,16 @@ from shoal.domain.clock import to_micros
 from shoal.domain.errors import Conflict
 from shoal.domain.ids import ApprovalId
 from shoal.domain.messages import Edit
+from shoal.store.driver import (
+    Batch,
+    Query,
+    Script,
+    number,
+    query,
+)
 from shoal.store.retention import FIRST_SECONDS, RowRetention
-from shoal.store.script import Batch, Query, Script, number, query
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import PERSON, THREAD, closed, post, prompt
 from shoal.testing.contracts.store_approvals import asked
@@ -68,7 +74,7 @@ class Stand:
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock()
         self.driver = Meddled(SqliteDriver(path, synchronous="OFF"))
-        self.store = DatabaseStore(self.driver, self.clock)
+        self.store = Store(self.driver, self.clock)
 
     def forgets(self, what: str, *, after: str, upto: str | int) -> None:
         """Have another process forget rows up to this key right after a query of that name."""

@@ -26,11 +26,17 @@ from shoal.domain.errors import (
 from shoal.domain.events import TurnStarted, UserSaid, encode_data
 from shoal.domain.ids import TurnId
 from shoal.domain.records import Commit
-from shoal.store.script import Row, Script, query, text
+from shoal.store.driver import (
+    Row,
+    Script,
+    migrations,
+    query,
+    statements,
+    text,
+)
 from shoal.store.search import spread
 from shoal.store.sqlite import BATCH_SCRIPTS_MAX, SqliteDriver
-from shoal.store.statements import migrations, statements
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import PERSON, THREAD, leased, prompt
 
@@ -272,7 +278,7 @@ import os, sys
 from pathlib import Path
 from shoal.store.search import spread
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.statements import migrations, statements
+from shoal.store.driver import migrations, statements
 migrations("sqlite"), statements("sqlite")
 if os.geteuid() == 0:
     os.setuid(65534)
@@ -338,7 +344,7 @@ async def damaged_use(path: Path) -> None:
 def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     asyncio.run(SqliteDriver(path).close())
-    newer = len(migrations("sqlite")) + 1
+    newer = migrations("sqlite")[-1][0] + 1
     with sqlite3.connect(path) as connection:
         connection.execute(f"pragma user_version = {newer}")
     with pytest.raises(StoreNewer, match="newer"):
@@ -368,12 +374,12 @@ import asyncio, sys
 from pathlib import Path
 from shoal.store.search import spread
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import prompt
 
 async def accept_for_ever():
-    store = DatabaseStore(SqliteDriver(Path(sys.argv[1])), ManualClock())
+    store = Store(SqliteDriver(Path(sys.argv[1])), ManualClock())
     number = 0
     while True:
         await store.inbox.accept(prompt(f"k{number}"), 10**9)
@@ -398,7 +404,7 @@ def killed_while_accepting(path: Path) -> list[str]:
 async def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     told = killed_while_accepting(path)
-    store = DatabaseStore(SqliteDriver(path), ManualClock())
+    store = Store(SqliteDriver(path), ManualClock())
     lease = await leased(store)
     assert lease.prompt == prompt("k0")
     for key in told:
@@ -421,7 +427,7 @@ async def test_what_an_older_database_found_is_still_found_once(tmp_path: Path) 
     older.execute("update threads set last_seq = 1")
     older.commit()
     older.close()
-    store = DatabaseStore(SqliteDriver(path), ManualClock())
+    store = Store(SqliteDriver(path), ManualClock())
     await store.inbox.accept(prompt("k0"), 5)
     lease = await leased(store)
     said_now = Commit(TurnId("t"), (TurnStarted("main", "none"), UserSaid("herring sleep", PERSON)))

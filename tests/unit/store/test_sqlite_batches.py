@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.errors import Conflict, InvalidInput, StoreError, StoreFull
-from shoal.store.script import Script, query, text
+from shoal.store.driver import Script, query, text
 from shoal.store.sqlite import SqliteDriver
 
 Ending: TypeAlias = Literal["well", "refused", "known", "unstorable", "broken"]

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput, StoreCorrupt
 from shoal.domain.files import digest_of
 from shoal.domain.home import Home
-from shoal.store import tree
+from shoal.store import workspaces as tree
 from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.tree import Entry
-from shoal.store.views import DatabaseStore
-from shoal.store.workspaces import SCOPE, WorkspaceSync
+from shoal.store.store import Store
+from shoal.store.workspaces import SCOPE, ManifestEntry, WorkspaceSync
 from shoal.testing.clock import ManualClock
-from shoal.tools.marked import MarkedFiles
+from shoal.tools.tainted_files import MarkedFiles
 
 NAME = "agents/main"
 
@@ -30,7 +29,7 @@ NAME = "agents/main"
 class Machine:
     """A machine with a workspace of its own."""
 
-    def __init__(self, folder: Path, files: LocalFiles, store: DatabaseStore) -> None:
+    def __init__(self, folder: Path, files: LocalFiles, store: Store) -> None:
         self.root = folder / "workspace"
         self.root.mkdir(parents=True)
         self.files = files.below("agents%2Fmain")
@@ -71,7 +70,7 @@ class Machine:
         """Every path and what it is."""
         return {path: f"{entry.kind} {entry.value} {entry.mode:o}" for path, entry in self.entries().items()}
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, ManifestEntry]:
         """Every path and its entry."""
         return tree.scan(self.root, {}, 0).entries
 
@@ -83,7 +82,7 @@ class Machine:
 @pytest.fixture
 async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
     """Two machines on one store."""
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), ManualClock())
     files = LocalFiles(tmp_path / "files")
     yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)
     await store.close()
@@ -278,7 +277,7 @@ async def test_nothing_is_written_through_a_link(machines: tuple[Machine, Machin
 async def test_a_manifest_that_leads_out_is_refused(machines: tuple[Machine, Machine], path: str) -> None:
     a, b = machines
     content = a.files.keep(b"bad")
-    manifest = a.files.keep(msgspec.json.encode({"entries": {path: Entry("file", content, 0o644)}}))
+    manifest = a.files.keep(msgspec.json.encode({"entries": {path: ManifestEntry("file", content, 0o644)}}))
     await a.store.settings.put(SCOPE, NAME, manifest)
     with pytest.raises(InvalidInput, match="out of its directory"):
         await b.pull()
@@ -349,7 +348,7 @@ async def agree(done: list[tuple[int, str, str, int]]) -> None:
     """Do things on two machines in any order, then sync both; they must show the same."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        store = DatabaseStore(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
+        store = Store(SqliteDriver(folder / "shoal.db", synchronous="OFF"), ManualClock())
         files = LocalFiles(folder / "files")
         machines = Machine(folder / "a", files, store), Machine(folder / "b", files, store)
         for which, what, path, value in done:
@@ -394,7 +393,7 @@ def test_no_step_follows_a_link(tmp_path: Path) -> None:
     content.write_text("theirs")
     for name in ("made", "removed", "kept"):
         (root / name).symlink_to(outside)
-    tree.make(root, "made/f", Entry("file", "", 0o644), content)
+    tree.make(root, "made/f", ManifestEntry("file", "", 0o644), content)
     tree.remove(root, "removed/f")
     tree.keep_beside(root, "kept/f")
     assert (root / "made/f").read_text() == "theirs"

@@ -4,12 +4,12 @@ import asyncio
 import signal
 import sys
 
-import msgspec
 import pytest
 
 from shoal.domain.ids import CallId
 from shoal.domain.messages import AssistantMessage, ModelRequest, ToolCall, ToolMessage, ToolSpec, UserMessage
-from shoal.providers.build import ProviderSettings, build_provider
+from shoal.domain.settings import ProviderSettings
+from shoal.providers.catalog import build_provider
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer, collect, failure, request
 from shoal.testing.model import FakeModel, FakeSettings, Gate, Reply, Seen, SeenMessage, follow_directive
@@ -131,9 +131,7 @@ async def test_the_command_serves_until_it_is_told_to_stop() -> None:
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     url = (await process.stdout.readline()).decode().strip()
-    provider = build_provider(
-        msgspec.structs.replace(ProviderSettings("p", "openai", f"{url}/v1"), headers=()), ManualClock(), {}
-    )
+    provider = build_provider("p", ProviderSettings(kind="openai", base_url=f"{url}/v1"), ManualClock(), {})
     assert (await failure(provider, request(UserMessage("hi")))).kind == "auth"
     await provider.close()
     process.send_signal(signal.SIGTERM)

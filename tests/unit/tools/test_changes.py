@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal.domain.errors import ToolError
-from shoal.tools.changes import Change, replace_text
+from shoal.tools.builtin.files import Change, replace_text
 
 TEXT = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\ntwo again\n"
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shoal.domain.permissions import Action, Coverage, CoveredFile
 from shoal.domain.ports import Mount
-from shoal.tools.content import BOUND_BYTES_MAX, NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
-from shoal.tools.resolve import resolve
+from shoal.tools.coverage import BOUND_BYTES_MAX, NOTHING, Content, ContentReader, CoverLimits, coverage_key, swapped_of
+from shoal.tools.jail import resolve
 
 RUN = Action("tool:bash:bash x.sh", runs=("/workspace/x.sh",))
 MAKE = Action("tool:bash:make", runs=("/workspace/Makefile",), runs_more=True, reads=None)

@@ -8,8 +8,7 @@ from tests.tidy.source import ROOT
 
 from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.engine import decide_all
-from shoal.permissions.rules import Profiles
+from shoal.permissions.profiles import Profiles, decide_all
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 

@@ -9,18 +9,17 @@ import msgspec
 import pytest
 
 from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.memory import memory_path, note_path
+from shoal.domain.home import memory_path, note_path
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.domain.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
-from shoal.domain.records import NewTrigger, Trigger
+from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.testing.clock import START
 from shoal.testing.contracts.tool import THREAD, FakeSandbox, FakeServices, tool_context
-from shoal.tools.builtin.channel import UploadTool
-from shoal.tools.builtin.clock import TimeTool
-from shoal.tools.builtin.memory import NoteTool, RememberTool
-from shoal.tools.builtin.reminders import RemindTool
-from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, BashTool, ShellBounds, command_environment
+from shoal.tools.builtin.memory import note_today, remember
+from shoal.tools.builtin.message import upload
+from shoal.tools.builtin.schedule import remind, time
+from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, ShellBounds, bash_tool, command_environment
 
 WRITERS = 30
 
@@ -48,30 +47,28 @@ async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutp
 
 
 async def test_time_is_told_in_a_zone(context: ToolContext) -> None:
-    assert (await run(TimeTool(), context)).text == "2026-01-05T09:00:00+00:00 (Monday, UTC)"
-    assert (
-        await run(TimeTool(), context, timezone="Asia/Tokyo")
-    ).text == "2026-01-05T18:00:00+09:00 (Monday, Asia/Tokyo)"
+    assert (await run(time, context)).text == "2026-01-05T09:00:00+00:00 (Monday, UTC)"
+    assert (await run(time, context, timezone="Asia/Tokyo")).text == "2026-01-05T18:00:00+09:00 (Monday, Asia/Tokyo)"
     for name in ("Mars/Base", "../../etc/passwd", "", "\0"):
         with pytest.raises(ToolError, match="is not known"):
-            prepared(TimeTool(), context, timezone=name)
+            prepared(time, context, timezone=name)
 
 
 async def test_remember_adds_a_line_to_the_scope(context: ToolContext) -> None:
     for scope in ("global", "platform", "channel"):
-        await run(RememberTool(), context, text=f" likes\n{scope} tea ", scope=scope)
+        await run(remember, context, text=f" likes\n{scope} tea ", scope=scope)
         assert memory_path(context.home, scope, THREAD).read_text() == f"- likes {scope} tea\n"
-    assert prepared(RememberTool(), context, text="a\nb").actions == (Action("tool:remember:channel a b"),)
+    assert prepared(remember, context, text="a\nb").actions == (Action("tool:remember:channel a b"),)
 
 
 async def test_what_is_known_is_not_added_again(context: ToolContext) -> None:
-    await run(RememberTool(), context, text="Likes tea.")
-    assert "has that already" in (await run(RememberTool(), context, text="likes  tea")).text
+    await run(remember, context, text="Likes tea.")
+    assert "has that already" in (await run(remember, context, text="likes  tea")).text
     assert memory_path(context.home, "channel", THREAD).read_text() == "- Likes tea.\n"
 
 
 async def test_writers_at_once_lose_no_line(context: ToolContext) -> None:
-    await asyncio.gather(*(run(RememberTool(), context, text=f"fact {number}") for number in range(WRITERS)))
+    await asyncio.gather(*(run(remember, context, text=f"fact {number}") for number in range(WRITERS)))
     lines = memory_path(context.home, "channel", THREAD).read_text().splitlines()
     assert sorted(lines) == sorted(f"- fact {number}" for number in range(WRITERS))
 
@@ -79,12 +76,12 @@ async def test_writers_at_once_lose_no_line(context: ToolContext) -> None:
 async def test_nothing_or_too_much_is_not_remembered(context: ToolContext) -> None:
     for text in ("", " \n ", "x" * 5000):
         with pytest.raises(ToolError):
-            prepared(RememberTool(), context, text=text)
+            prepared(remember, context, text=text)
 
 
 async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None:
     for _ in range(2):
-        await run(NoteTool(), context, text="met at noon")
+        await run(note_today, context, text="met at noon")
     path = note_path(context.home, START.date())
     assert path.read_text() == "- 09:00 met at noon\n- 09:00 met at noon\n"
 
@@ -92,11 +89,11 @@ async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None
 async def test_memory_that_cannot_be_written_is_told(context: ToolContext) -> None:
     memory_path(context.home, "global", THREAD).mkdir(parents=True)
     with pytest.raises(ToolError, match="could not be written"):
-        await run(RememberTool(), context, text="x", scope="global")
+        await run(remember, context, text="x", scope="global")
 
 
 async def test_a_reminder_is_a_trigger_for_the_thread(context: ToolContext) -> None:
-    output = await run(RemindTool(), context, when="in 10 minutes", text=" tea ", timezone="Europe/Berlin")
+    output = await run(remind, context, when="in 10 minutes", text=" tea ", timezone="Europe/Berlin")
     assert services(context).triggers == [
         NewTrigger(
             kind="one-shot",
@@ -113,7 +110,7 @@ async def test_a_reminder_is_a_trigger_for_the_thread(context: ToolContext) -> N
 
 
 async def test_a_cron_line_repeats(context: ToolContext) -> None:
-    await run(RemindTool(), context, when="0 9 * * 1-5", text="stand up", timezone="Europe/Berlin")
+    await run(remind, context, when="0 9 * * 1-5", text="stand up", timezone="Europe/Berlin")
     trigger = services(context).triggers[0]
     assert (trigger.kind, trigger.schedule, trigger.timezone) == ("periodic", "0 9 * * 1-5", "Europe/Berlin")
 
@@ -137,7 +134,7 @@ async def test_a_cron_line_repeats(context: ToolContext) -> None:
 async def test_times_have_the_forms_of_all_schedules(
     context: ToolContext, when: str, timezone: str, schedule: str
 ) -> None:
-    await run(RemindTool(), context, when=when, text="x", timezone=timezone)
+    await run(remind, context, when=when, text="x", timezone=timezone)
     assert services(context).triggers[0].schedule == schedule
 
 
@@ -147,16 +144,16 @@ async def test_times_have_the_forms_of_all_schedules(
 )
 def test_what_is_no_time_is_refused_with_the_forms(context: ToolContext, when: str) -> None:
     with pytest.raises(ToolError, match="an ISO time"):
-        prepared(RemindTool(), context, when=when, text="x")
+        prepared(remind, context, when=when, text="x")
 
 
 def test_the_past_and_an_empty_text_are_refused(context: ToolContext) -> None:
     with pytest.raises(ToolError, match="is past: it is 2026-01-05T09:00:00"):
-        prepared(RemindTool(), context, when="2026-01-05T08:59", text="x")
+        prepared(remind, context, when="2026-01-05T08:59", text="x")
     with pytest.raises(ToolError, match="text is empty"):
-        prepared(RemindTool(), context, when="in 5 minutes", text=" ")
+        prepared(remind, context, when="in 5 minutes", text=" ")
     with pytest.raises(ToolError, match="too far away"):
-        prepared(RemindTool(), context, when="in 999999 weeks", text="x")
+        prepared(remind, context, when="in 999999 weeks", text="x")
 
 
 async def test_a_schedule_that_never_comes_is_told(tmp_path: Path) -> None:
@@ -167,13 +164,13 @@ async def test_a_schedule_that_never_comes_is_told(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     context = msgspec.structs.replace(context, services=Refusing(context.clock, context.services.artifacts))
     with pytest.raises(ToolError, match=r"0 0 29 2 \* never comes"):
-        await run(RemindTool(), context, when="0 0 29 2 *", text="x")
+        await run(remind, context, when="0 0 29 2 *", text="x")
 
 
 async def test_an_upload_posts_the_file_as_it_is_now(context: ToolContext) -> None:
     path = context.agent.workspace / "report.txt"
     path.write_text("first")
-    call = prepared(UploadTool(), context, path="report.txt", comment="here it is")
+    call = prepared(upload, context, path="report.txt", comment="here it is")
     assert call.shown == "upload /workspace/report.txt (5 bytes)\n\nhere it is"
     await call.run()
     path.unlink()
@@ -182,13 +179,13 @@ async def test_an_upload_posts_the_file_as_it_is_now(context: ToolContext) -> No
     assert (post.thread, post.kind, post.text, Path(post.file).name) == (THREAD, "file", "here it is", "report.txt")
     assert Path(post.file).read_text() == "first"
     with pytest.raises(ToolError):
-        prepared(UploadTool(), context, path="report.txt")
+        prepared(upload, context, path="report.txt")
 
 
 async def test_the_same_upload_has_the_same_key(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("x")
     for _ in range(2):
-        await run(UploadTool(), context, path="f")
+        await run(upload, context, path="f")
     first, second = services(context).posts
     assert first == second
 
@@ -197,7 +194,7 @@ async def test_an_upload_of_what_is_no_file_is_refused(context: ToolContext) -> 
     os.mkfifo(context.agent.workspace / "pipe")
     for path in ("missing", "pipe", ".", "/etc/passwd"):
         with pytest.raises(ToolError):
-            prepared(UploadTool(), context, path=path)
+            prepared(upload, context, path=path)
 
 
 def shell_actions(name: str, command: str, _: ToolContext) -> tuple[Action, ...]:
@@ -205,9 +202,9 @@ def shell_actions(name: str, command: str, _: ToolContext) -> tuple[Action, ...]
     return (Action(f"tool:{name}:{command}"),)
 
 
-def bash(**bounds: float) -> BashTool:
+def bash(**bounds: float) -> Tool:
     """The tool with these bounds."""
-    return BashTool(shell_actions, ShellBounds(**bounds))  # pyright: ignore[reportArgumentType]
+    return bash_tool(shell_actions, ShellBounds(**bounds))  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shoal.domain.addresses import networks
 from shoal.domain.errors import FetchError
-from shoal.domain.web import FetchRequest
+from shoal.domain.web import FetchRequest, networks
 from shoal.tools.fetch import GuardedFetcher
 
 LOOPBACK = networks(["127.0.0.0/8"])

@@ -11,8 +11,7 @@ from PIL import Image as Picture
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.builtin.edit import EditTool, StrReplaceTool
-from shoal.tools.builtin.files import CreateFileTool, ListTool, ReadTool, ViewTool, WriteTool
+from shoal.tools.builtin.files import edit_tool, list_directory, read_tool, str_replace_tool, write_tool
 from shoal.tools.locks import PathLocks
 
 PNG = base64.b64decode(
@@ -47,16 +46,16 @@ async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutp
 
 async def test_read_numbers_the_lines(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("one\n\nthree\n")
-    assert (await run(ReadTool(), context, path="f")).text == "     1\tone\n     2\t\n     3\tthree"
+    assert (await run(read_tool(), context, path="f")).text == "     1\tone\n     2\t\n     3\tthree"
 
 
 async def test_read_shows_a_part_and_how_to_go_on(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("".join(f"line {number}\n" for number in range(1, 11)))
-    output = await run(ViewTool(), context, path="f", offset=3, limit=2)
+    output = await run(read_tool("view"), context, path="f", offset=3, limit=2)
     assert output.text == "     3\tline 3\n     4\tline 4\n[Lines 3 to 4 of 10. Go on with offset 5.]"
-    assert (await run(ReadTool(), context, path="f", offset=10)).text.endswith("[Lines 10 to 10 of 10.]")
+    assert (await run(read_tool(), context, path="f", offset=10)).text.endswith("[Lines 10 to 10 of 10.]")
     with pytest.raises(ToolError, match="has 10 lines, so there is no line 11"):
-        await run(ReadTool(), context, path="f", offset=11)
+        await run(read_tool(), context, path="f", offset=11)
 
 
 async def test_read_tells_of_empty_binary_long_and_crlf_content(context: ToolContext) -> None:
@@ -65,17 +64,17 @@ async def test_read_tells_of_empty_binary_long_and_crlf_content(context: ToolCon
     (folder / "binary").write_bytes(b"\x7fELF\0\0")
     (folder / "crlf").write_bytes(b"one\r\ntwo\r\n")
     (folder / "wide").write_text("x" * 2500)
-    assert (await run(ReadTool(), context, path="empty")).text == "[/workspace/empty is empty.]"
+    assert (await run(read_tool(), context, path="empty")).text == "[/workspace/empty is empty.]"
     with pytest.raises(ToolError, match=r"is binary \(6 bytes\)"):
-        await run(ReadTool(), context, path="binary")
-    assert "CRLF" in (await run(ReadTool(), context, path="crlf")).text
-    assert (await run(ReadTool(), context, path="wide")).text.endswith("[… 500 more characters in this line]")
+        await run(read_tool(), context, path="binary")
+    assert "CRLF" in (await run(read_tool(), context, path="crlf")).text
+    assert (await run(read_tool(), context, path="wide")).text.endswith("[… 500 more characters in this line]")
 
 
 async def test_an_image_is_handed_over_as_it_was(context: ToolContext) -> None:
     path = context.agent.workspace / "picture.png"
     path.write_bytes(PNG)
-    output = await run(ReadTool(), context, path="picture.png")
+    output = await run(read_tool(), context, path="picture.png")
     path.write_bytes(b"something else")
     assert [image.media_type for image in output.images] == ["image/png"]
     kept = Path(output.images[0].path)
@@ -86,24 +85,24 @@ async def test_an_image_is_handed_over_as_it_was(context: ToolContext) -> None:
 async def test_an_image_that_is_damaged_is_refused(context: ToolContext) -> None:
     (context.agent.workspace / "picture.png").write_bytes(PNG[:40])
     with pytest.raises(ToolError, match=r"picture\.png cannot be shown: it is damaged"):
-        await run(ReadTool(), context, path="picture.png")
+        await run(read_tool(), context, path="picture.png")
 
 
 async def test_a_wide_image_is_shown_smaller(context: ToolContext) -> None:
     Picture.new("RGB", (2000, 10)).save(context.agent.workspace / "picture.png")
-    output = await run(ReadTool(), context, path="picture.png")
+    output = await run(read_tool(), context, path="picture.png")
     with Picture.open(output.images[0].path) as shown:
         assert shown.size[0] == 1568
     assert [image.media_type for image in output.images] == ["image/jpeg"]
 
 
 async def test_write_shows_and_writes_the_content(context: ToolContext, locks: PathLocks) -> None:
-    call = prepared(WriteTool(locks), context, path="a/b.txt", content="text\n")
+    call = prepared(write_tool(locks), context, path="a/b.txt", content="text\n")
     assert [action.text for action in call.actions] == ["tool:write:/workspace/a/b.txt"]
     assert call.shown == "write /workspace/a/b.txt (5 bytes, new file)\n\ntext\n"
     assert (await call.run()).text == "Wrote /workspace/a/b.txt: 5 bytes, 1 lines."
     assert (context.agent.workspace / "a/b.txt").read_text() == "text\n"
-    again = prepared(CreateFileTool(locks), context, path="a/b.txt", content="")
+    again = prepared(write_tool(locks, "create_file"), context, path="a/b.txt", content="")
     assert "replaces 5 bytes" in again.shown
     assert again.canonical != call.canonical
 
@@ -111,29 +110,29 @@ async def test_write_shows_and_writes_the_content(context: ToolContext, locks: P
 async def test_write_refuses_what_it_may_not(context: ToolContext, locks: PathLocks) -> None:
     for path in ("/skills/x", "/etc/x", "../x", str(context.home.token_file)):
         with pytest.raises(ToolError):
-            prepared(WriteTool(locks), context, path=path, content="x")
+            prepared(write_tool(locks), context, path=path, content="x")
 
 
 async def test_the_action_names_where_a_link_leads(context: ToolContext, locks: PathLocks) -> None:
     (context.agent.workspace / "secrets").mkdir()
     (context.agent.workspace / "harmless").symlink_to("secrets")
-    call = prepared(WriteTool(locks), context, path="harmless/key", content="x")
+    call = prepared(write_tool(locks), context, path="harmless/key", content="x")
     assert call.actions[0].text == "tool:write:/workspace/secrets/key"
 
 
 async def test_list_shows_kinds_and_sizes(context: ToolContext) -> None:
     (context.agent.workspace / "b").mkdir()
     (context.agent.workspace / "a.txt").write_text("x" * 1234)
-    assert (await run(ListTool(), context)).text == "a.txt\t1,234 bytes\nb/"
-    assert (await run(ListTool(), context, path="b")).text == "[/workspace/b is empty.]"
+    assert (await run(list_directory, context)).text == "a.txt\t1,234 bytes\nb/"
+    assert (await run(list_directory, context, path="b")).text == "[/workspace/b is empty.]"
     with pytest.raises(ToolError, match="does not exist"):
-        await run(ListTool(), context, path="c")
+        await run(list_directory, context, path="c")
 
 
 async def test_edit_shows_the_diff_and_applies_it(context: ToolContext, locks: PathLocks) -> None:
     path = context.agent.workspace / "f"
     path.write_text("one\ntwo\nthree\n")
-    call = prepared(EditTool(locks), context, path="f", old_string="two", new_string="2")
+    call = prepared(edit_tool(locks), context, path="f", old_string="two", new_string="2")
     assert (
         call.shown
         == "edit /workspace/f\n\n--- /workspace/f\n+++ /workspace/f\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
@@ -146,7 +145,7 @@ async def test_edit_shows_the_diff_and_applies_it(context: ToolContext, locks: P
 async def test_an_edit_of_what_has_changed_since_is_refused(context: ToolContext, locks: PathLocks) -> None:
     path = context.agent.workspace / "f"
     path.write_text("one\ntwo\nthree\n")
-    call = prepared(StrReplaceTool(locks), context, path="f", old_str="two", new_str="2")
+    call = prepared(str_replace_tool(locks), context, path="f", old_str="two", new_str="2")
     path.write_text("zero\ntwo\nthree\n")
     with pytest.raises(ToolError, match="has changed since"):
         await call.run()
@@ -157,7 +156,7 @@ async def test_an_edit_still_applies_when_only_its_lines_have_moved(context: Too
     path = context.agent.workspace / "f"
     text = "a\nb\nc\ntwo\nd\ne\nf\ng\n"
     path.write_text(text)
-    call = prepared(EditTool(locks), context, path="f", old_string="two", new_string="2")
+    call = prepared(edit_tool(locks), context, path="f", old_string="two", new_string="2")
     path.write_text(f"new first line\n{text}new last line\n")
     await call.run()
     assert path.read_text() == f"new first line\n{text}new last line\n".replace("two", "2")
@@ -167,17 +166,17 @@ async def test_an_edit_is_approved_for_the_content_it_was_shown_for(context: Too
     path = context.agent.workspace / "f"
     path.write_text("one two\n")
     arguments = {"path": "f", "old_string": "two", "new_string": "2"}
-    before = prepared(EditTool(locks), context, **arguments).canonical
-    assert prepared(EditTool(locks), context, **arguments).canonical == before
+    before = prepared(edit_tool(locks), context, **arguments).canonical
+    assert prepared(edit_tool(locks), context, **arguments).canonical == before
     path.write_text("one two three\n")
-    assert prepared(EditTool(locks), context, **arguments).canonical != before
+    assert prepared(edit_tool(locks), context, **arguments).canonical != before
 
 
 async def test_nothing_of_the_content_is_told_before_the_call_is_allowed(
     context: ToolContext, locks: PathLocks
 ) -> None:
     (context.agent.workspace / "f").write_text("the secret word\n")
-    call = prepared(EditTool(locks), context, path="f", old_string="the secret ward", new_string="x")
+    call = prepared(edit_tool(locks), context, path="f", old_string="the secret ward", new_string="x")
     assert "word" not in call.shown + call.canonical
     with pytest.raises(ToolError, match="nearest line is 1: the secret word"):
         await call.run()
@@ -186,7 +185,7 @@ async def test_nothing_of_the_content_is_told_before_the_call_is_allowed(
 async def test_an_edit_of_binary_content_is_refused(context: ToolContext, locks: PathLocks) -> None:
     (context.agent.workspace / "f").write_bytes(b"\xff\xfe one")
     with pytest.raises(ToolError, match="not UTF-8"):
-        await run(EditTool(locks), context, path="f", old_string="one", new_string="1")
+        await run(edit_tool(locks), context, path="f", old_string="one", new_string="1")
 
 
 async def test_many_threads_that_edit_the_same_files_lose_no_edit(context: ToolContext, locks: PathLocks) -> None:
@@ -194,7 +193,7 @@ async def test_many_threads_that_edit_the_same_files_lose_no_edit(context: ToolC
     apart = "\n".join(f"{mark}\n{'.' * 5}\n\n\n\n\n\n" for mark in marks)
     for number in range(FILES):
         (context.agent.workspace / f"f{number}").write_text(apart)
-    tool = EditTool(locks)
+    tool = edit_tool(locks)
     calls = [
         prepared(tool, context, path=f"f{number}", old_string=f"{mark}\n", new_string=f"{mark} done\n")
         for mark in marks

@@ -65,7 +65,7 @@ class FakeBus:
 
 
 def prepare(folder: Path, name: str, hardware: FakeBus | LinuxHardware, **arguments: object) -> Invocation:
-    tools = {tool.name: tool for tool in hardware_tools(hardware)}
+    tools = {tool.spec.name: tool for tool in hardware_tools(hardware)}
     return tools[name].prepare(json.dumps(arguments), tool_context(folder))
 
 

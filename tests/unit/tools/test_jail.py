@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shoal.domain.errors import ToolError
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.beneath import KernelOpener, WalkingOpener, best_opener
 from shoal.tools.jail import ENTRIES_MAX, Jail, Root, jail_of
+from shoal.tools.openat import KernelOpener, WalkingOpener, best_opener
 
 OPENERS = [KernelOpener(), WalkingOpener()]
 SECRET = "secret outside"

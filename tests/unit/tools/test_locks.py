@@ -35,11 +35,11 @@ import asyncio, json, sys
 from pathlib import Path
 from shoal.domain.errors import ToolError
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.builtin.edit import EditTool
+from shoal.tools.builtin.files import edit_tool
 from shoal.tools.locks import PathLocks
 
 async def main(folder, first, last, names):
-    tool, context = EditTool(PathLocks()), tool_context(Path(folder))
+    tool, context = edit_tool(PathLocks()), tool_context(Path(folder))
 
     async def thread(number):
         for name in names:

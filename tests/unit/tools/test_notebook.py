@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.home import Home
+from shoal.domain.home import ENTRY_CHARS_MAX, MEMORY_BYTES_MAX, Home, entry_line, is_known, memory_path, note_path
 from shoal.domain.ids import ThreadId
-from shoal.domain.memory import ENTRY_CHARS_MAX, MEMORY_BYTES_MAX, entry_line, is_known, memory_path, note_path
-from shoal.tools.notebook import append_entry
+from shoal.tools.builtin.memory import append_entry
 
 WRITER = """
 import sys
 from pathlib import Path
-from shoal.tools.notebook import append_entry
+from shoal.tools.builtin.memory import append_entry
 for number in range(200):
     append_entry(Path(sys.argv[1]), f"- {sys.argv[2]} {number}")
 """

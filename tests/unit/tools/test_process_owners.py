@@ -9,17 +9,22 @@ from pathlib import Path
 import anyio
 import pytest
 
+from shoal.domain.agents import (
+    Hook,
+    Process,
+    ProcessEnd,
+    ProcessSpec,
+)
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
 from shoal.domain.ports import Command
-from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
-from shoal.sandbox.found import identity_of
 from shoal.sandbox.host import HostSandbox
+from shoal.sandbox.processes import identity_of
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.tools.processes.service import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings
+from shoal.tools.processes import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings, ProcessTable
 
 THREAD = ThreadId("web:lobby:a")
 SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),), author=Author("u1", trusted=True), tainted_by="")
@@ -45,7 +50,7 @@ class Machine:
         """Unless it is dead."""
         return identity not in self.dead
 
-    def end_found(self, identity: str) -> None:
+    def kill_leftovers(self, identity: str) -> None:
         """Noted."""
         self.ended.append(identity)
 
@@ -56,7 +61,7 @@ class Stand:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.home = Home(folder)
-        self.store = DatabaseStore(SqliteDriver(folder / "shoal.db", synchronous="OFF"), self.clock)
+        self.store = Store(SqliteDriver(folder / "shoal.db", synchronous="OFF"), self.clock)
         self.machine = Machine()
         self.sent: list[Prompt] = []
         self.full = False
@@ -74,7 +79,8 @@ class Stand:
     def service(self, owner: str) -> ProcessService:
         """One of the Shoals."""
         settings = ProcessSettings(owner, alone=False)
-        return ProcessService(self.store.processes, self.home, self.clock, self.send, str, self.machine, settings)
+        table = ProcessTable(self.machine.identity_of, self.machine.is_alive, self.machine.kill_leftovers)
+        return ProcessService(self.store.processes, self.home, self.clock, self.send, str, table, settings)
 
     async def left_behind(self, owner: str) -> Process:
         """A row of a process that `owner` has started."""
@@ -136,7 +142,7 @@ async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_pa
     service = stand.service("here 8 1 1")
     async with running(service):
         process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)
-        await stand.store.processes.end(process.id, Ending("lost", reason="silent"))
+        await stand.store.processes.end(process.id, ProcessEnd("lost", reason="silent"))
         await stand.until(process.id, lambda one: one.told and not identity_of(process.pid))
     assert len(stand.sent) == 1
 
@@ -165,7 +171,7 @@ async def test_a_full_mailbox_is_tried_again(stand: Stand) -> None:
 
 async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: Stand) -> None:
     old, young = [await stand.left_behind("gone 7 1 1") for _ in range(2)]
-    await stand.store.processes.end(old.id, Ending("exited", told=True))
+    await stand.store.processes.end(old.id, ProcessEnd("exited", told=True))
     async with running(stand.service("here 8 1 1")):
         await stand.clock.sleepers()
         await stand.clock.leap_to(stand.clock.now() + timedelta(days=KEEP_DAYS))

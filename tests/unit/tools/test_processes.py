@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
-from shoal.permissions.engine import decide_all
-from shoal.permissions.rules import Profiles, ProfileSource
-from shoal.sandbox import found
+from shoal.permissions.profiles import Profiles, ProfileSource, decide_all
+from shoal.sandbox import processes as host
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.builtin.process import StartTool
-from shoal.tools.processes.logs import FILE_BYTES_MAX, FILES_MAX, ProcessLog, read_log, remove_log, tail
-from shoal.tools.processes.matching import LINE_BYTES_MAX, LineMatcher
-from shoal.tools.processes.service import ProcessService, ProcessSettings
-from shoal.tools.standard import command_actions
+from shoal.tools.process_logs import FILE_BYTES_MAX, FILES_MAX, ProcessLog, read_log, remove_log, tail
+from shoal.tools.process_tools import process_tools
+from shoal.tools.processes import LINE_BYTES_MAX, LineMatcher, ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.registry import command_actions
 
 
 def written(path: Path, *pieces: bytes) -> Path:
@@ -98,9 +96,10 @@ def test_a_pattern_that_cannot_be_used_is_named(pattern: str) -> None:
 
 async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
-    service = ProcessService(store.processes, context.home, context.clock, None, str, found, ProcessSettings("h 1 2 3"))  # pyright: ignore[reportArgumentType]
-    tool = StartTool(service, command_actions, nothing)
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
+    table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
+    service = ProcessService(store.processes, context.home, context.clock, None, str, table, ProcessSettings("h 1 2 3"))  # pyright: ignore[reportArgumentType]
+    tool, *_ = process_tools(service, command_actions, nothing)
     profiles = Profiles(
         {
             "mine": ProfileSource(deny=("tool:bash:rm .*",), allow=("tool:process_start:make .*",)),

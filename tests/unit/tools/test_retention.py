@@ -9,14 +9,13 @@ import pytest
 from shoal.domain.files import STILL_FOLDERS
 from shoal.domain.home import Home
 from shoal.domain.ids import make_thread_id
-from shoal.permissions.marks import Marks, Span, encode_marks
 from shoal.store.files import LocalFiles
-from shoal.store.folders import SyncedFolders
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
+from shoal.store.workspaces import SyncedFolders
 from shoal.testing.clock import ManualClock
-from shoal.tools.marked import ENTRIES_MAX, SCOPE, MarkedFiles
 from shoal.tools.retention import Retention
+from shoal.tools.tainted_files import ENTRIES_MAX, SCOPE, MarkedFiles, Marks, Span, encode_marks
 
 THREAD = make_thread_id("web", "lobby", "sea")
 LONG_AGO = Span(1, 2, "a page")
@@ -36,7 +35,7 @@ class Rooms:
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
         self.clock = ManualClock()
-        self.store = DatabaseStore(SqliteDriver(root / "shoal.db", synchronous="OFF"), self.clock)
+        self.store = Store(SqliteDriver(root / "shoal.db", synchronous="OFF"), self.clock)
         self.marked = MarkedFiles(self.store.settings, self.home)
         self.scratch = self.home.scratch(THREAD)
         self.workspace = self.home.agent("main") / "workspace"
@@ -65,7 +64,7 @@ async def rooms(tmp_path: Path) -> AsyncIterator[Rooms]:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans that ended just now are as those that ended long ago."""
-    monkeypatch.setattr("shoal.tools.marked.SETTLED_NS", -1_000_000_000)
+    monkeypatch.setattr("shoal.tools.tainted_files.SETTLED_NS", -1_000_000_000)
 
 
 @pytest.mark.usefixtures("settled")
@@ -105,7 +104,7 @@ async def test_what_a_call_may_still_write_stays_marked(rooms: Rooms) -> None:
 
 async def test_a_folder_with_too_many_files_keeps_its_marks(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ENTRIES_MAX > 2
-    monkeypatch.setattr("shoal.tools.marked.ENTRIES_MAX", 2)
+    monkeypatch.setattr("shoal.tools.tainted_files.ENTRIES_MAX", 2)
     for number in range(3):
         (rooms.workspace / f"{number}").touch()
     await rooms.store.settings.put(SCOPE, "agents/main/workspace", encode_marks(Marks((LONG_AGO,))))

@@ -15,7 +15,7 @@ from shoal.domain.errors import FetchError, ToolError
 from shoal.domain.ports import ToolOutput
 from shoal.domain.web import Fetched, FetchRequest
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.builtin.web import ReadUrlTool, WebSearchTool, duckduckgo_results, untrusted
+from shoal.tools.builtin.web import duckduckgo_results, read_url_tool, untrusted, web_search_tool
 
 RESULTS = b"""<div class="result results_links"><h2><a class="result__a"
 href="//duckduckgo.com/l/?uddg=https%3A%2F%2Fexample.org%2Fa%3Fb%3Dc&amp;rut=1">Tides <b>of</b> May</a></h2>
@@ -64,12 +64,12 @@ def pdf(*pages: str, packed: bytes = b"") -> bytes:
 
 
 async def read(tmp_path: Path, pages: Pages, url: str = "https://example.org/a#part") -> ToolOutput:
-    call = ReadUrlTool(pages).prepare(json.dumps({"url": url}), tool_context(tmp_path))
+    call = read_url_tool(pages).prepare(json.dumps({"url": url}), tool_context(tmp_path))
     return await call.run()
 
 
 async def search(tmp_path: Path, pages: Pages, key: str = "", **arguments: object) -> ToolOutput:
-    call = WebSearchTool(pages, lambda: key).prepare(
+    call = web_search_tool(pages, lambda: key).prepare(
         json.dumps({"query": "tides", **arguments}), tool_context(tmp_path)
     )
     return await call.run()

@@ -13,7 +13,7 @@ from tests.unit.triggers.test_service import START, Inbox, Stand
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Inbound, Receipt
-from shoal.triggers.event_files import FILES_MAX, RETRY_SECONDS, EventFiles
+from shoal.triggers.files import FILES_MAX, RETRY_SECONDS, EventFiles
 
 IMMEDIATE = {"type": "immediate", "threadId": "slack:C1:17.5", "text": "Look"}
 WEEKDAYS = {

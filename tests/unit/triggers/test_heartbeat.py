@@ -9,7 +9,7 @@ from tests.unit.triggers.test_service import Inbox
 
 from shoal.domain.ids import ThreadId
 from shoal.testing.clock import ManualClock
-from shoal.triggers.heartbeat import TEXT_BYTES_MAX, Heartbeat, tasks
+from shoal.triggers.files import TEXT_BYTES_MAX, Heartbeat, tasks
 
 THREAD = ThreadId("system:heartbeat:main")
 

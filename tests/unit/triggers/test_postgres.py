@@ -7,9 +7,9 @@ from tests.postgres import empty
 from tests.unit.triggers.test_service import START, THREAD, Inbox
 
 from shoal.domain.messages import Author
-from shoal.domain.records import NewTrigger
+from shoal.domain.triggers import NewTrigger
 from shoal.store.postgres import PoolSettings, open_postgres
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.triggers.service import TriggerService
 
@@ -21,7 +21,7 @@ async def test_two_services_send_each_occurrence_once(postgres_database: str) ->
     empty(postgres_database)
     clock = ManualClock(START)
     drivers = [await open_postgres(postgres_database, PoolSettings(connections_max=2)) for _ in range(2)]
-    stores = [DatabaseStore(driver, clock) for driver in drivers]
+    stores = [Store(driver, clock) for driver in drivers]
     inboxes = [Inbox(clock), Inbox(clock)]
 
     async def judge(_: NewTrigger) -> Author:

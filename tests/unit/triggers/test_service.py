@@ -13,14 +13,21 @@ from msgspec.structs import replace
 from shoal.domain.errors import InvalidInput, StoreUnavailable
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.outbox import Outbox
-from shoal.domain.records import Fate, NewPost, NewTrigger, Opening, Trigger
-from shoal.domain.schedule import next_after
+from shoal.domain.records import DeliveryStatus, NewPost, Opening
+from shoal.domain.triggers import NewTrigger, Trigger, next_after
+from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.triggers.alarm import Alarm
-from shoal.triggers.service import FAILURES_MAX, POLL_SECONDS, RETRY_SECONDS, TriggerService, key_of
+from shoal.triggers.service import (
+    FAILURES_MAX,
+    POLL_SECONDS,
+    RETRY_SECONDS,
+    Alarm,
+    TriggerService,
+    key_of,
+    tell_switched_off,
+)
 
 THREAD = ThreadId("web:lobby:a")
 START = datetime(2026, 10, 25, tzinfo=UTC)
@@ -89,7 +96,7 @@ class Inbox:
                 where = thread_address(row.thread)
                 self.posts.append((self.clock.now(), where.platform, where.channel, row.post.text))
 
-    async def fate(self, key: str) -> Fate | None:
+    async def fate(self, key: str) -> DeliveryStatus | None:
         """What became of a post."""
         assert self.outbox is not None
         return await self.outbox.fate(key)
@@ -105,7 +112,7 @@ class Stand:
 
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock(START)
-        self.store = DatabaseStore(SqliteDriver(path / "shoal.db", synchronous="OFF"), self.clock)
+        self.store = Store(SqliteDriver(path / "shoal.db", synchronous="OFF"), self.clock)
         self.inbox = Inbox(self.clock, self.store.outbox)
         self.told: list[str] = []
         self.trusted_now: set[str] = set()
@@ -357,7 +364,7 @@ async def test_a_single_time_that_the_platform_refuses_is_switched_off_and_told(
     async with stand.running(service):
         await stand.let_pass(3600)
     assert stand.inbox.gave_up == [trigger.id]
-    await service.gave_up(trigger.id)
+    await tell_switched_off(stand.store.triggers, stand.tell, trigger.id)
     assert (await stand.one()).state == "failed"
     assert stand.told[0].endswith("was switched off, since it failed: No such channel.")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.errors import InvalidInput
-from shoal.domain.signing import proofs, signature
+from shoal.domain.webhooks import proofs, signature
 from shoal.triggers.webhook import BODY_CHARS_MAX, VALUE_CHARS_MAX, render
 
 SECRET = "0123456789abcdef-secret"

@@ -21,18 +21,24 @@ from shoal.domain.messages import (
     ToolSpec,
     UserMessage,
 )
+from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import Transcript
-from shoal.turn.budget import ROOM_UNITS_MIN, BudgetLimits, Fitted, Room, Tally, fit, room_for
-from shoal.turn.shorten import shorten
-from shoal.turn.tokens import (
+from shoal.turn.budget import (
     IMAGE_UNITS,
     MESSAGE_UNITS,
+    ROOM_UNITS_MIN,
     Calibration,
+    Fitted,
     Meter,
+    Tally,
+    TokenRoom,
     can_count_exactly,
     encoding_of,
     estimate,
     exact,
+    fit,
+    room_for,
+    shorten,
 )
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
@@ -88,17 +94,17 @@ class Journal:
             case _:
                 self.put(Compacted(max(0, self.seq - size % 5), "summary " * (size % 50)))
 
-    def fit(self, room: Room) -> Fitted:
+    def fit(self, room: TokenRoom) -> Fitted:
         """What a request would carry."""
         return fit(self.tally, self.transcript.entries, room)
 
-    def texts(self, room: Room) -> list[str]:
+    def texts(self, room: TokenRoom) -> list[str]:
         """The texts of that."""
         return [message.text for message in self.fit(room).messages]
 
 
-def room(events: int, artifacts: int = 100) -> Room:
-    return Room(10_000, 10, events, artifacts)
+def room(events: int, artifacts: int = 100) -> TokenRoom:
+    return TokenRoom(10_000, 10, events, artifacts)
 
 
 def words(units: int) -> str:
@@ -147,7 +153,7 @@ def is_paired(messages: Sequence[ModelMessage]) -> bool:
 @given(STEPS, st.integers(ROOM_UNITS_MIN, 3000))
 def test_a_request_keeps_its_promises(steps: list[tuple[str, int, int, bool]], left: int) -> None:
     journal = journal_of(steps)
-    space = Room(left + 50, 50, int(left * 0.7), int(left * 0.2))
+    space = TokenRoom(left + 50, 50, int(left * 0.7), int(left * 0.2))
     fitted = journal.fit(space)
     whole = journal.transcript.messages()
     assert fitted.units <= space.prefix + space.events + space.artifacts
@@ -167,7 +173,7 @@ def test_a_request_keeps_its_promises(steps: list[tuple[str, int, int, bool]], l
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(ROOM_UNITS_MIN, 3000))
 def test_keeping_sums_gives_what_counting_anew_gives(steps: list[tuple[str, int, int, bool]], left: int) -> None:
-    space = Room(left, 0, int(left * 0.7), int(left * 0.2))
+    space = TokenRoom(left, 0, int(left * 0.7), int(left * 0.2))
     grown = Journal().user("the first")
     for step in steps:
         grown.grow(*step)
@@ -316,8 +322,8 @@ def test_a_turn_counts_only_what_is_new() -> None:
 
 
 def test_the_room_is_the_window_less_reserve_and_prefix_by_shares() -> None:
-    limits = BudgetLimits()
-    assert room_for(limits, window_tokens=128_000, output_tokens=4096, prefix_units=11_616) == Room(
+    limits = ContextSettings()
+    assert room_for(limits, window_tokens=128_000, output_tokens=4096, prefix_units=11_616) == TokenRoom(
         111_616, 11_616, 70_000, 20_000
     )
     assert room_for(limits, window_tokens=8192, output_tokens=1024, prefix_units=0).total == 8192 - 2048
@@ -326,7 +332,7 @@ def test_the_room_is_the_window_less_reserve_and_prefix_by_shares() -> None:
 
 def test_instructions_that_fill_the_window_are_an_error() -> None:
     with pytest.raises(InvalidInput, match="take about 8000 tokens of a window of 8192 with 4096 kept"):
-        room_for(BudgetLimits(), window_tokens=8192, output_tokens=4096, prefix_units=8000)
+        room_for(ContextSettings(), window_tokens=8192, output_tokens=4096, prefix_units=8000)
 
 
 # ---- counting ----
@@ -337,7 +343,7 @@ def test_units_are_a_quarter_of_the_bytes() -> None:
 
 
 def test_system_texts_are_counted_once_and_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.turn.tokens._TEXTS_CHARS_MAX", 1000)
+    monkeypatch.setattr("shoal.turn.budget._TEXTS_CHARS_MAX", 1000)
     counted: list[str] = []
 
     def count(text: str) -> int:

@@ -8,8 +8,9 @@ from tests.unit.turn.test_budget import ANA, Journal, is_paired, words
 from shoal.domain.events import AssistantSaid, Compacted, Steered, ToolFinished
 from shoal.domain.ids import CallId
 from shoal.domain.messages import ToolCall
+from shoal.domain.settings import ContextSettings
 from shoal.domain.transcript import CUT_OFF, SUMMARY_HEAD, Transcript
-from shoal.turn.budget import BudgetLimits, Room
+from shoal.turn.budget import TokenRoom
 from shoal.turn.compaction import (
     FILES_MAX,
     HEADINGS,
@@ -24,14 +25,14 @@ from shoal.turn.compaction import (
     urgency,
 )
 
-ROOM = Room(4000, 100, 2000, 500)
+ROOM = TokenRoom(4000, 100, 2000, 500)
 
 
-def plan_of(journal: Journal, keep: int = 100, room: Room = ROOM) -> Plan | None:
-    return plan_compaction(journal.transcript.entries, journal.tally, room, BudgetLimits(keep_recent_tokens=keep))
+def plan_of(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Plan | None:
+    return plan_compaction(journal.transcript.entries, journal.tally, room, ContextSettings(keep_recent_tokens=keep))
 
 
-def needed_plan(journal: Journal, keep: int = 100, room: Room = ROOM) -> Plan:
+def needed_plan(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Plan:
     plan = plan_of(journal, keep, room)
     assert plan is not None
     return plan

@@ -13,19 +13,20 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolSpec
 from shoal.testing.clock import ManualClock
-from shoal.turn.files import FileCache
-from shoal.turn.prompt import PromptBuilder, PromptLimits
-from shoal.turn.sections import (
+from shoal.turn.context import LINE_CHARS_MAX, LINES_MAX, volatile
+from shoal.turn.prompt import (
     CHANGES_CHARS_MAX,
-    Section,
+    PromptBuilder,
+    PromptLimits,
+    PromptSection,
     SystemPrompt,
     assemble,
+    choose_prompts,
     decode_prompt,
     difference,
     encode_prompt,
-    settle,
 )
-from shoal.turn.volatile import LINE_CHARS_MAX, LINES_MAX, volatile
+from shoal.turn.text_files import FileCache
 
 THREAD = ThreadId("slack:C1:17.5")
 TOOLS = (
@@ -174,10 +175,10 @@ def test_documents_beyond_their_room_are_named_and_left_out(tmp_path: Path) -> N
 def test_the_name_of_a_marked_document_taints_where_it_is_left_out(tmp_path: Path) -> None:
     place = Place(tmp_path, PromptLimits(docs_bytes_max=10))
     place.marked = {place.write("agents/main/docs/obey.md", "B" * 50): "a page"}
-    settled = settle(None, None, place.system())
-    assert settled.tainted_by == "docs/obey.md, written after a page"
+    chosen = choose_prompts(None, None, place.system())
+    assert chosen.tainted_by == "docs/obey.md, written after a page"
     assert "obey" not in re.sub(
-        r"<untrusted source='[^'>]*'>\n.*?\n</untrusted>", "", settled.system.text, flags=re.DOTALL
+        r"<untrusted source='[^'>]*'>\n.*?\n</untrusted>", "", chosen.system.text, flags=re.DOTALL
     )
 
 
@@ -207,10 +208,10 @@ def settled_after(place: Place, *changes: str) -> list[str]:
         if change:
             path = place.home.channel(THREAD) / "MEMORY.md"
             place.write("data/slack/C1/MEMORY.md", (path.read_text("utf-8") if path.exists() else "") + f"- {change}\n")
-        settled = settle(base, told, place.system())
-        assert settled.system is base
-        base, told = settled.system, settled.told
-        texts.append(settled.changes)
+        chosen = choose_prompts(base, told, place.system())
+        assert chosen.system is base
+        base, told = chosen.system, chosen.announced
+        texts.append(chosen.changes)
     return texts
 
 
@@ -227,16 +228,16 @@ def test_lines_that_go_are_told(place: Place) -> None:
     place.write("data/MEMORY.md", "- tea\n- cake\n")
     base = place.system()
     place.write("data/MEMORY.md", "- cake\n- beer and buns\n")
-    changes = settle(base, None, place.system()).changes
+    changes = choose_prompts(base, None, place.system()).changes
     assert changes == "Global memory now also says:\n- beer and buns\nGlobal memory no longer says:\n- tea"
 
 
 def test_a_new_skill_is_told(place: Place) -> None:
     base = place.system()
     place.write("data/skills/moor/SKILL.md", "---\nname: moor\ndescription: Moor\n---\n")
-    settled = settle(base, base, place.system())
-    assert settled.system is base
-    assert settled.changes.startswith("The list of skills now also says:\n- moor: Moor (")
+    chosen = choose_prompts(base, base, place.system())
+    assert chosen.system is base
+    assert chosen.changes.startswith("The list of skills now also says:\n- moor: Moor (")
 
 
 @pytest.mark.parametrize("path", ["agents/main/AGENTS.md", "data/IDENTITY.md", "agents/main/docs/new.md"])
@@ -244,15 +245,15 @@ def test_changed_instructions_take_effect_at_once(place: Place, path: str) -> No
     base = place.system()
     place.write(path, "Do otherwise.")
     now = place.system()
-    settled = settle(base, base, now)
-    assert (settled.system, settled.told, settled.changes) == (now, now, "")
+    chosen = choose_prompts(base, base, now)
+    assert (chosen.system, chosen.announced, chosen.changes) == (now, now, "")
 
 
 def test_a_change_too_long_to_tell_renews_the_base(place: Place) -> None:
     base = place.system()
     place.write("data/MEMORY.md", "- more\n" * CHANGES_CHARS_MAX)
     now = place.system()
-    assert settle(base, base, now).system is now
+    assert choose_prompts(base, base, now).system is now
 
 
 def test_a_note_that_passes_out_of_its_days_is_not_told(place: Place) -> None:
@@ -260,9 +261,9 @@ def test_a_note_that_passes_out_of_its_days_is_not_told(place: Place) -> None:
     base = place.system()
     place.clock.jump(timedelta(days=1).total_seconds())
     place.write("data/memory/202601/20260106.md", "- new")
-    settled = settle(base, base, place.system())
-    assert settled.system is base
-    assert settled.changes == "Notes of 2026-01-06 now also says:\n- new"
+    chosen = choose_prompts(base, base, place.system())
+    assert chosen.system is base
+    assert chosen.changes == "Notes of 2026-01-06 now also says:\n- new"
 
 
 def test_a_prompt_survives_storage(place: Place) -> None:
@@ -270,11 +271,11 @@ def test_a_prompt_survives_storage(place: Place) -> None:
     prompt = place.system()
     again = decode_prompt(encode_prompt(prompt))
     assert (again.text, again.digest, again.sections) == (prompt.text, prompt.digest, prompt.sections)
-    assert settle(again, again, place.system()).system is again
+    assert choose_prompts(again, again, place.system()).system is again
 
 
 def test_digests_tell_sections_apart_that_read_alike() -> None:
-    live, frozen = assemble([Section("a", "x", live=True)]), assemble([Section("a", "x")])
+    live, frozen = assemble([PromptSection("a", "x", live=True)]), assemble([PromptSection("a", "x")])
     assert live.text == frozen.text
     assert live.digest != frozen.digest
     assert difference(live, live) == ""
@@ -326,9 +327,9 @@ def test_a_marked_file_stands_in_an_untrusted_block(place: Place, file: str, *, 
     place.marked = {path: "a page"}
     marked = place.system()
     named = f"{MARKED[file]}, written after a page"
-    settled = settle(None, None, marked)
-    assert settled.tainted_by == named
-    assert settle(None, None, clean).tainted_by == ""
+    chosen = choose_prompts(None, None, marked)
+    assert chosen.tainted_by == named
+    assert choose_prompts(None, None, clean).tainted_by == ""
     block = marked.text.split(f"<untrusted source='{named}'>\n")[1].split("</untrusted>")[0]
     assert ("obey" if inline or not file.endswith("SKILL.md") else "Moor") in block
     assert "<untrusted source=" not in clean.text
@@ -340,11 +341,11 @@ def test_a_line_that_a_marked_file_gains_is_told_in_an_untrusted_block(place: Pl
     place.marked = {path: "a page"}
     first = place.system()
     place.write("data/MEMORY.md", "- one\n- two")
-    changed = settle(base, base, place.system())
-    again = settle(base, first, place.system())
-    for settled in (changed, again):
-        assert settled.tainted_by == "memory global, written after a page"
-        assert settled.changes == (
+    changed = choose_prompts(base, base, place.system())
+    again = choose_prompts(base, first, place.system())
+    for chosen in (changed, again):
+        assert chosen.tainted_by == "memory global, written after a page"
+        assert chosen.changes == (
             "<untrusted source='memory global, written after a page'>\n"
             "Global memory now also says:\n- two\n</untrusted>"
         )

@@ -7,20 +7,21 @@ import pytest
 
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.turn.files import FileCache
-from shoal.turn.frontmatter import Problem, parse_document
 from shoal.turn.skills import (
     BUILTIN_SKILLS,
     SKILLS_MAX,
+    FrontMatterError,
     Skill,
     SkillProblem,
     SkillReader,
     SkillRoot,
+    parse_document,
     parse_skill,
     skill_mounts,
     skill_places,
     skill_roots,
 )
+from shoal.turn.text_files import FileCache
 
 THREAD = ThreadId("slack:C1:17.5")
 
@@ -108,7 +109,7 @@ def test_every_form_of_value_is_read() -> None:
     ],
 )
 def test_bad_front_matter_is_named_with_its_line(text: str, what: str) -> None:
-    with pytest.raises(Problem, match=what):
+    with pytest.raises(FrontMatterError, match=what):
         parse_document(text)
 
 

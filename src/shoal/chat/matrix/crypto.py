@@ -1,7 +1,7 @@
-"""Encrypted rooms, by matrix-nio's machine without its network: it keeps the keys, and our calls carry them.
+"""Encrypted rooms, by matrix-nio's state machine without its network code: it holds the keys, and our calls carry them.
 
-Everybody's devices get the keys of what is written, verified or not, as other bots do it; who may speak is decided by
-the person, not by the device. Keys are kept in the home directory.
+Everybody's devices get the keys of what is written, verified or not, as with other bots; who may speak is decided by
+the person, not by the device. Keys are stored in the home directory.
 """
 
 import logging
@@ -24,45 +24,43 @@ from nio import (
     SyncResponse,
     ToDeviceResponse,
 )
-from nio import (
-    Event as NioEvent,
-)
+from nio import Event as NioEvent
 from nio.client.base_client import Client, ClientConfig
 from nio.crypto.attachments import decrypt_attachment, encrypt_attachment
 from nio.store.database import SqliteStore
 
-from shoal.chat.matrix.api import MatrixApi, Value, path_of
-from shoal.chat.matrix.inbound import Event
+from shoal.chat.http import Json
+from shoal.chat.matrix.wire import Encryption, JsonObject, MatrixApi, MatrixEvent, path_of
 from shoal.domain.errors import PlatformError
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.untrusted import UNREADABLE
 
-logging.getLogger("nio").setLevel(logging.WARNING)  # it tells of every event
+logging.getLogger("nio").setLevel(logging.WARNING)  # it logs every event
 
 R = TypeVar("R", bound=Response)
 
-_Json = dict[str, Value]
 
-
-class _Hash(msgspec.Struct, frozen=True):
+class _FileHash(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class _Key(msgspec.Struct, frozen=True):
+class _FileKey(msgspec.Struct, frozen=True):
     k: str
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    key: _Key
+class _FileEncryption(msgspec.Struct, frozen=True):
+    key: _FileKey
     iv: str
-    hashes: _Hash
+    hashes: _FileHash
 
 
-class _File(msgspec.Struct, frozen=True):
-    file: _Sealed
+class _EncryptedMessage(msgspec.Struct, frozen=True):
+    file: _FileEncryption
 
 
-class Crypto:
-    """Implements `Sealing` for the account's device; `folder` holds its keys."""
+class MegolmEncryption(Encryption):
+    """Encrypts and decrypts for the account's device; `folder` holds its keys."""
+
+    works = True
 
     def __init__(self, api: MatrixApi, folder: Path) -> None:
         self._api = api
@@ -70,29 +68,23 @@ class Crypto:
         self._client: Client | None = None
         self._calling = anyio.Lock()
 
-    @property
-    def works(self) -> bool:
-        """It does."""
-        return True
-
     def close(self) -> None:
-        """Give the key store back; it is opened again when it is used."""
         client, self._client = self._client, None
         if client is not None and client.store is not None:
             client.store.database.close()
 
     async def take(self, synced: bytes) -> None:
-        """Learn keys, devices and members from the answer of a sync. Raises PlatformError."""
+        """Learn keys, devices and members, and exchange keys with the homeserver. Raises PlatformError."""
         client = await self._machine()
         found = SyncResponse.from_dict(_object(synced))
         if not isinstance(found, SyncResponse):
-            raise PlatformError("The homeserver's sync has another form than is known.")
+            raise PlatformError("The homeserver's sync has an unknown form.")
         client.receive_response(found)
         async with self._calling:
             await self._exchange(client)
 
-    def opened(self, room: str, event: Event) -> Event | None:
-        """The event that is inside an encrypted one; None when its key is not known."""
+    def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
+        """The event inside an encrypted one; None when its key is not known."""
         client = self._client
         raw = {
             "type": event.type, "sender": event.sender, "event_id": event.event_id,
@@ -103,17 +95,19 @@ class Crypto:
             return None
         found.room_id = room
         try:
-            inner: _Json = client.decrypt_event(found).source
+            inner: JsonObject = client.decrypt_event(found).source
         except EncryptionError:
             return None
         kind, content = inner.get("type"), inner.get("content")
         if not isinstance(kind, str) or not isinstance(content, dict):
             return None
-        whole: _Json = {**_relation(_object(event.content)), **content}
+        outside = _object(event.content)  # has the relation, so that the homeserver can keep threads together
+        relation = {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}
+        whole: JsonObject = {**relation, **content}
         return msgspec.structs.replace(event, type=kind, content=msgspec.Raw(msgspec.json.encode(whole)))
 
-    async def seal(self, room: str, kind: str, content: _Json) -> _Json:
-        """The content of an encrypted event for everybody in the room. Raises PlatformError."""
+    async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
+        """The content of an encrypted event, whose key every device in the room gets. Raises PlatformError."""
         client = await self._machine()
         async with self._calling:
             try:
@@ -123,15 +117,14 @@ class Crypto:
                 raise PlatformError(f"The message could not be encrypted: {error}") from error
         return {**sealed}
 
-    def seal_file(self, content: bytes) -> tuple[bytes, _Json]:
-        """A file encrypted, and what its readers need."""
+    def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
+        """A file encrypted with a key of its own, and what its readers need."""
         hidden, keys = encrypt_attachment(content)
         return hidden, keys
 
-    def open_file(self, content: bytes, sealed: bytes) -> bytes:
-        """A file decrypted; `sealed` is its message's content as JSON. Raises PlatformError."""
+    def decrypt_file(self, content: bytes, message: bytes) -> bytes:
         try:
-            file = msgspec.json.decode(sealed, type=_File).file
+            file = msgspec.json.decode(message, type=_EncryptedMessage).file
             return decrypt_attachment(content, file.key.k, file.hashes.sha256, file.iv)
         except (EncryptionError, *UNREADABLE) as error:
             raise PlatformError(f"The file could not be decrypted: {error}", permanent=True) from error
@@ -141,13 +134,13 @@ class Crypto:
     async def _machine(self) -> Client:
         """The account's device with its keys, made when there is none."""
         if self._client is None:
-            session = await self._api.session()
-            if not session.device_id:
+            login = await self._api.login()
+            if not login.device_id:
                 raise PlatformError("The access token belongs to no device, so nothing can be encrypted with it.")
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             config = ClientConfig(store=SqliteStore, store_name="keys.db", encryption_enabled=True)
-            client = Client(session.user_id, session.device_id, str(self._folder), config)
-            client.restore_login(session.user_id, session.device_id, "unused")
+            client = Client(login.user_id, login.device_id, str(self._folder), config)
+            client.restore_login(login.user_id, login.device_id, "unused")
             self._client = client
         return self._client
 
@@ -161,20 +154,20 @@ class Crypto:
         if client.should_claim_keys:
             await self._claim(client, client.get_users_for_key_claiming())
         for message in tuple(client.outgoing_to_device_messages):
-            content: _Json = message.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            body: _Json = {"messages": {message.recipient: {message.recipient_device: content}}}
+            content: JsonObject = message.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            body: JsonObject = {"messages": {message.recipient: {message.recipient_device: content}}}
             await self._api.call("PUT", path_of("sendToDevice", message.type, uuid4().hex), msgspec.Raw, body)
             client.receive_response(ToDeviceResponse(message))
 
     async def _query(self, client: Client) -> None:
         if client.should_query_keys:
-            users: _Json = {user: list[Value]() for user in client.users_for_key_query}
+            users: JsonObject = {user: list[Json]() for user in client.users_for_key_query}
             found = await self._call("query", {"device_keys": users})
             client.receive_response(_read(KeysQueryResponse.from_dict(found), KeysQueryResponse))
 
     async def _claim(self, client: Client, wanted: dict[str, list[str]]) -> None:
-        keys: _Json = {
-            user: dict[str, Value].fromkeys(devices, "signed_curve25519") for user, devices in wanted.items()
+        keys: JsonObject = {
+            user: dict[str, Json].fromkeys(devices, "signed_curve25519") for user, devices in wanted.items()
         }
         found = await self._call("claim", {"one_time_keys": keys})
         client.receive_response(_read(KeysClaimResponse.from_dict(found), KeysClaimResponse))
@@ -201,22 +194,17 @@ class Crypto:
             olm.outbound_group_sessions[room].users_shared_with.update(shared_with)
         olm.outbound_group_sessions[room].shared = True
 
-    async def _call(self, what: str, body: _Json) -> _Json:
+    async def _call(self, what: str, body: JsonObject) -> JsonObject:
         return _object(await self._api.call("POST", path_of("keys", what), msgspec.Raw, body))
 
 
 def _read(found: Response, kind: type[R]) -> R:
     if not isinstance(found, kind):
-        raise PlatformError("The homeserver told of keys in another form than is known.")
+        raise PlatformError("The homeserver answered about keys in an unknown form.")
     return found
 
 
-def _object(encoded: bytes | msgspec.Raw) -> _Json:
+def _object(encoded: bytes | msgspec.Raw) -> JsonObject:
     """An object of JSON that was read once already."""
-    found: _Json = msgspec.json.decode(bytes(encoded))
+    found: JsonObject = msgspec.json.decode(bytes(encoded))
     return found
-
-
-def _relation(outside: _Json) -> _Json:
-    """What an encrypted event belongs to; it stands outside, so that the homeserver can keep threads together."""
-    return {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}

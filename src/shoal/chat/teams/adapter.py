@@ -1,185 +1,170 @@
-"""The Teams adapter: takes activities in over HTTP, posts and edits by the service that each conversation has."""
+"""The Teams adapter: what comes in, and posts, cards and files by the service that each conversation has.
+
+Sources: learn.microsoft.com, Teams platform: message size, rate limits, Adaptive Cards, files for bots.
+"""
 
 import asyncio
-import logging
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
+import base64
+import html
+import re
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount
-from shoal.chat.connection import Fields
-from shoal.chat.kept import read_file
-from shoal.chat.teams.files import Files
-from shoal.chat.teams.inbound import CHAT, Activity
-from shoal.chat.teams.intake import Intake
-from shoal.chat.teams.outbound import (
-    IMAGE_BYTES_MAX,
-    IMAGES,
-    LIMITS,
-    UPLOAD_BYTES_MAX,
-    message_of,
-    offer_of,
-    picture_of,
-)
-from shoal.chat.teams.service import Service, TeamsSettings
-from shoal.chat.tokens import BadToken, check_package
-from shoal.domain.calls import HttpAnswer
+from shoal.chat.http import Fields, Json
+from shoal.chat.inbox import Recent, read_file
+from shoal.chat.teams.receive import UPLOAD_BYTES_MAX, OfferedFile, TeamsReceiver
+from shoal.chat.teams.wire import CHAT
+from shoal.chat.tokens import check_package
 from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidId, PlatformError, StoreError
-from shoal.domain.foreign import UNREADABLE
+from shoal.domain.errors import PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Prompt
-from shoal.domain.ports import InboxPort
-from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.domain.store import Settings
-
-log = logging.getLogger(__name__)
+from shoal.domain.markup import (
+    MARKDOWN_MARKS,
+    Dialect,
+    escaped_markdown,
+    is_link,
+    joined,
+    markdown_code,
+    plain_link,
+    render_markup,
+)
+from shoal.domain.ports import Settings
+from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
+from shoal.domain.settings import TeamsSettings
 
 TYPING_SECONDS = 4.0
-"""A sign of typing so recent is not given again; each counts as a message, and is seen a few seconds."""
+"""`typing` shown so recently is not shown again; each counts as a message, and is seen for a few seconds."""
 TYPED_MAX = 1000
-NO_ACTIVITY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is no activity."}')
+TEXT_UNITS_MAX = 6_000
+"""A message may have 28 KB in UTF-16, all of its JSON counted: that holds even if every character is escaped."""
+BUTTONS_MAX = 6
+LABEL_CHARS_MAX = 75
+VALUE_BYTES_MAX = 512
+IMAGE_BYTES_MAX = 1_048_576
+"""Teams shows pictures of at most this size inside a message."""
+IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif"}
+CARD = "application/vnd.microsoft.card.adaptive"
+CONSENT = "application/vnd.microsoft.teams.card.file.consent"
+EMPTY = "…"
+
+_NAMED = re.compile(r"&lt;at&gt;(.{1,100}?)&lt;/at&gt;")
+_BREAK = re.compile(r" *\n(?=[^\n])")
 
 
-class TeamsAdapter:
+def _text(text: str) -> str:
+    return escaped_markdown(html.escape(text, quote=False))
+
+
+def _link(label: str, url: str) -> str:
+    if not is_link(url):
+        return plain_link(label, _text(url))
+    return f"[{label}]({url})" if ")" not in url else plain_link(label, html.escape(url))
+
+
+def _blocks(blocks: Sequence[str], tight: bool) -> str:
+    """Teams runs lines together unless two spaces end them; what is in fences it leaves."""
+    return joined([part if "```" in part else _BREAK.sub("  \n", part) for part in blocks], tight)
+
+
+TEAMS_MARKDOWN = Dialect(
+    text=_text,
+    styles=MARKDOWN_MARKS,
+    code=markdown_code,
+    link=_link,
+    heading=lambda text, level: f"**{text}**" if text.strip() else text,
+    blocks=_blocks,
+)
+LIMITS = ChatLimits(
+    text_chars_max=TEXT_UNITS_MAX,
+    markup=TEAMS_MARKDOWN,
+    text_unit="utf16",
+    edit_seconds_min=2.0,
+    windows=(Window(6, 1.0), Window(8, 2.0), Window(60, 30.0), Window(1800, 3600.0), Window(40, 1.0, "account")),
+    can_edit=True,
+    can_upload=True,
+    has_preview=True,
+    has_buttons=True,
+)
+
+
+class TeamsAdapter(TeamsReceiver):
     """Implements `ChatAdapter` and `HttpInbound`."""
 
-    limits: ChatLimits = LIMITS
+    limits = LIMITS
 
     def __init__(self, platform: str, settings: TeamsSettings, home: Home, store: Settings, clock: Clock) -> None:
         check_package("teams")
-        self.platform = platform
-        self._settings = settings
-        self._store = store
-        self._clock = clock
-        self._account = ChatAccount(platform, clock, self.post, whispers=True)
-        self._service = Service(platform, settings, store, clock)
-        self._files = Files(platform, self._service, home, store, clock)
-        self._intake = Intake(self._account, settings.agent, self._files, store, clock)
-        self._inbox: InboxPort | None = None
-        self._typed: OrderedDict[ThreadId, float] = OrderedDict()
-        self.connected = self._account.connected
-
-    # ---- in ----
-
-    async def run(self, inbox: InboxPort) -> None:
-        """Take activities in until cancelled, and see meanwhile that there is an access token to answer with."""
-        self._inbox = inbox
-        self.connected.set()
-        try:
-            if self._settings.emulator:
-                log.warning("platforms.teams.emulator is on: whoever reaches this server can speak as anybody in Teams")
-            await self._account.keep_connected(self._stay)
-        finally:
-            self._inbox = None
-            self.connected.clear()
-            await self._service.rest.close()
-
-    async def _stay(self) -> None:
-        if not self._settings.emulator:
-            await self._service.rest.token()
-        log.info("connected", extra={"platform": self.platform})
-        await asyncio.Event().wait()
-
-    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """An activity of Teams'. Answers 401 without its token, 503 when it has to come again."""
-        try:
-            activity = msgspec.json.decode(body, type=Activity)
-        except UNREADABLE:
-            return NO_ACTIVITY
-        try:
-            await self._service.check(headers, activity)
-        except BadToken as error:
-            log.info("an activity was refused", extra={"platform": self.platform, "why": str(error)})
-            return UNAUTHORIZED
-        except PlatformError as error:
-            log.warning("activities cannot be checked: %s", error, extra={"platform": self.platform})
-            return NOT_READY
-        if self._inbox is None:
-            return NOT_READY
-        try:
-            await self._service.learn(activity)
-            return await self._intake.take(activity, self._inbox)
-        except InvalidId:
-            return NO_ACTIVITY
-        except StoreError:
-            log.exception("an activity was not stored", extra={"platform": self.platform})
-            return NOT_STORED
+        super().__init__(platform, settings, home, store, clock)
+        self._typed: Recent[float] = Recent(TYPED_MAX)
 
     async def close(self) -> None:
-        """Give connections back; for who posts without `run`."""
-        await self._service.rest.close()
-
-    # ---- out ----
+        await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id. Raises PlatformError."""
         if post.kind == "ephemeral" and post.user:
             post = msgspec.structs.replace(post, thread=await self._aside(post.thread, post.user), reply_to="")
-        if post.file is None:
+        path = post.file
+        if path is None:
             return await self._send(post, self._message(post))
         if post.buttons:  # a file has none
             await self._send(post, self._message(post))
             post = msgspec.structs.replace(post, markdown="", buttons=(), reply_to="")
-        return await self._send_file(post)
-
-    def _message(self, post: OutboundPost) -> Fields:
-        return message_of(post.markdown, self._intake.people(thread_address(post.thread).channel), post.buttons)
-
-    async def _send(self, post: OutboundPost, content: Fields) -> str:
-        """In channels it stands in its thread; in chats it may answer a message."""
-        answers = post.reply_to if thread_address(post.thread).thread == CHAT else ""
-        made = await self._service.tell("POST", post.thread, content, answers)
-        return made.id or post.key
-
-    async def _send_file(self, post: OutboundPost) -> str:
-        """A small picture is shown; another file is offered to whom it is for, which works in direct chats alone."""
-        assert post.file is not None
-        path = post.file
         content = await asyncio.to_thread(read_file, path, UPLOAD_BYTES_MAX)
-        if path.suffix.lower() in IMAGES and len(content) <= IMAGE_BYTES_MAX:
-            people = self._intake.people(thread_address(post.thread).channel)
-            return await self._send(post, picture_of(post, content, people))
-        if content and await self._service.is_direct(post.thread):
+        media_type = IMAGES.get(path.suffix.lower(), "")
+        if media_type and len(content) <= IMAGE_BYTES_MAX:
+            address = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+            picture: Json = {"contentType": media_type, "contentUrl": address, "name": path.name}
+            text = message_of(post.markdown or path.name, self._people_in(post.thread))
+            return await self._send(post, {**text, "attachments": [picture]})
+        if content and await self._api.is_direct(post.thread):  # files can be offered in direct chats alone
             if post.markdown:
                 await self._send(post, self._message(post))
-            offer = await self._files.offer(post.thread, path)
-            return await self._send(post, offer_of(path.name, path.name, len(content), offer))
+            offer = self._clock.new_id()
+            offered = msgspec.json.encode(OfferedFile(post.thread, str(path))).decode()
+            await self._store.put(self._offers, offer, offered)
+            return await self._send(post, offer_of(path.name, len(content), offer))
         note = f"The file {path.name} ({len(content):,} bytes) cannot be sent here: write to me directly to get it."
         post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
         return await self._send(post, self._message(post))
 
+    def _people_in(self, thread: ThreadId) -> Mapping[str, str]:
+        return self._people.get(thread_address(thread).channel) or {}
+
+    def _message(self, post: OutboundPost) -> Fields:
+        return message_of(post.markdown, self._people_in(post.thread), post.buttons)
+
+    async def _send(self, post: OutboundPost, content: Fields) -> str:
+        """In channels it is in its thread; in chats it may answer a message."""
+        answers = post.reply_to if thread_address(post.thread).thread == CHAT else ""
+        made = await self._api.call_thread("POST", post.thread, content, answers)
+        return made.id or post.key
+
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a posted message. Raises PlatformError."""
-        content = message_of(markdown, self._intake.people(thread_address(thread).channel), buttons)
-        await self._service.tell("PUT", thread, {**content, "id": message_id}, message_id)
+        content = message_of(markdown, self._people_in(thread), buttons)
+        await self._api.call_thread("PUT", thread, {**content, "id": message_id}, message_id)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
         """Delete a message of ours. Raises PlatformError."""
-        await self._service.tell("DELETE", thread, None, message_id)
+        await self._api.call_thread("DELETE", thread, None, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show that it types; it ends by itself. Raises PlatformError."""
+        """Show `typing`; it ends by itself. Raises PlatformError."""
         now = self._clock.monotonic()
-        if not status or now - self._typed.get(thread, -TYPING_SECONDS) < TYPING_SECONDS:
-            return
-        self._typed[thread] = now
-        self._typed.move_to_end(thread)
-        while len(self._typed) > TYPED_MAX:
-            self._typed.popitem(last=False)
-        await self._service.tell("POST", thread, {"type": "typing"})
+        typed_at = self._typed.get(thread)
+        if status and (typed_at is None or now - typed_at >= TYPING_SECONDS):
+            self._typed.put(thread, now)
+            await self._api.call_thread("POST", thread, {"type": "typing"})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a team's channel, which opens a thread there, or to a chat. Raises PlatformError."""
-        content = message_of(text, self._intake.people(channel))
+        content = message_of(text, self._people.get(channel) or {})
         if not channel.endswith(("@thread.tacv2", "@thread.skype")):
             thread = make_thread_id(self.platform, channel, CHAT)
-            await self._service.tell("POST", thread, content)
+            await self._api.call_thread("POST", thread, content)
             return thread
-        opened = await self._service.open(
+        opened = await self._api.open_conversation(
             {"isGroup": True, "channelData": {"channel": {"id": channel}}, "activity": content}
         )
         root = opened.id.partition(";messageid=")[2] or opened.activity_id
@@ -187,7 +172,7 @@ class TeamsAdapter:
 
     async def _aside(self, thread: ThreadId, user: str) -> ThreadId:
         """The chat with one person alone; the thread itself where there is none. Raises PlatformError."""
-        if await self._service.is_direct(thread):
+        if await self._api.is_direct(thread):
             return thread
         scope = f"direct:{self.platform}"
         channel = await self._store.get(scope, user)
@@ -196,7 +181,7 @@ class TeamsAdapter:
             tenant = {"tenant": {"id": self._settings.tenant}} if self._settings.tenant else {}
             wanted: Fields = {"isGroup": False, "bot": bot, "members": [{"id": user}], "channelData": tenant}
             try:
-                channel = (await self._service.open(wanted)).id
+                channel = (await self._api.open_conversation(wanted)).id
             except PlatformError as error:
                 if not error.permanent:
                     raise
@@ -204,7 +189,54 @@ class TeamsAdapter:
             await self._store.put(scope, user, channel)
         return make_thread_id(self.platform, channel, CHAT)
 
-    async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Nothing: a bot cannot read back what was written."""
-        for prompt in tuple[Prompt, ...]():
-            yield prompt
+
+def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:
+    """A message; `<at>NAME</at>` mentions somebody whose id `people` has. With buttons it is a card, and all in it."""
+    text = render_markup(markdown, TEAMS_MARKDOWN) or EMPTY
+    if buttons:
+        card: Json = {"contentType": CARD, "content": card_of(text, buttons)}
+        return {"type": "message", "attachments": [card]}
+    entities: list[Json] = []
+
+    def mention(found: re.Match[str]) -> str:
+        shown = found[1].replace("\\", "")
+        if shown not in people:
+            return found[0]
+        entities.append(
+            {"type": "mention", "text": f"<at>{shown}</at>", "mentioned": {"id": people[shown], "name": shown}}
+        )
+        return f"<at>{shown}</at>"
+
+    text = _NAMED.sub(mention, text)
+    message: dict[str, Json] = {"type": "message", "textFormat": "markdown", "text": text}
+    return {**message, "entities": entities} if entities else message
+
+
+def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
+    """An Adaptive Card with the text and buttons under it. Raises PlatformError for what Teams would refuse."""
+    if len(buttons) > BUTTONS_MAX:
+        raise PlatformError(f"A card may have {BUTTONS_MAX} buttons.", permanent=True)
+    actions: list[Json] = []
+    for button in buttons:
+        if len(button.value.encode()) > VALUE_BYTES_MAX or len(button.label) > LABEL_CHARS_MAX:
+            reason = f"A button may have {LABEL_CHARS_MAX} characters, its value {VALUE_BYTES_MAX} bytes."
+            raise PlatformError(reason, permanent=True)
+        data: Json = {"shoal": button.value}
+        submit: Json = {"type": "Action.Submit", "title": button.label, "data": data}
+        actions.append(
+            {"type": "Action.Execute", "verb": "shoal", "title": button.label, "data": data, "fallback": submit}
+        )
+    return {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [{"type": "TextBlock", "text": text, "wrap": True}],
+        "actions": actions,
+    }
+
+
+def offer_of(name: str, size: int, offer: str) -> Fields:
+    """A card that asks whether to take a file; the answer brings `offer` back."""
+    context: Json = {"shoal": offer}
+    content: Json = {"description": name, "sizeInBytes": size, "acceptContext": context, "declineContext": context}
+    return {"type": "message", "attachments": [{"contentType": CONSENT, "name": name, "content": content}]}

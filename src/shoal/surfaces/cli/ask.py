@@ -24,14 +24,14 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
 from shoal.domain.messages import Usage
+from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import print_json, printable
-from shoal.surfaces.cli.place import Place
 
 if TYPE_CHECKING:
     from shoal.surfaces.cli.link import Link
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingApproval(msgspec.Struct, frozen=True):
     """A question to a person that a turn waits for."""
 
     id: str
@@ -39,7 +39,7 @@ class Waiting(msgspec.Struct, frozen=True):
     shown: str
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+class AskResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of it, as `--json` prints it. `waiting` is the outcome of a turn that waits for a person."""
 
     thread: ThreadId
@@ -48,7 +48,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: int
     usage: Usage
     outcome: Outcome | Literal["waiting"]
-    approvals: tuple[Waiting, ...] = ()
+    approvals: tuple[WaitingApproval, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """Every field of the contract, empty ones too."""
@@ -71,7 +71,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.option("--agent", default="", help="Who answers; without it the default agent.")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 @click.pass_obj
-def ask(place: Place, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
+def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
     """Ask one thing and print the reply. With - the question is read from standard input.
 
     Ctrl-C stops the turn. Exit 1 when the turn failed, was stopped, came to a limit, or waits for a permission nobody
@@ -81,18 +81,20 @@ def ask(place: Place, text: tuple[str, ...], thread: str | None, agent: str, as_
     if not question.strip():
         raise InvalidInput("There is nothing to ask: give a text.")
     chosen = parse_thread_id(thread) if thread else None
-    if not place.debug:  # the journal tells what goes wrong, in one line
+    if not context.debug:  # the journal tells what goes wrong, in one line
         logging.getLogger().addHandler(logging.NullHandler())
-    asked = asyncio.run(_ask(place, question, chosen, agent, as_json=as_json))
+    asked = asyncio.run(_ask(context, question, chosen, agent, as_json=as_json))
     if as_json:
         print_json(asked.as_json())
     return 0 if asked.outcome == "done" else 1
 
 
-async def _ask(place: Place, question: str, thread: ThreadId | None, agent: str, *, as_json: bool) -> Asked:
+async def _ask(
+    context: CommandContext, question: str, thread: ThreadId | None, agent: str, *, as_json: bool
+) -> AskResult:
     from shoal.surfaces.cli.link import open_link
 
-    async with open_link(place, thread, channel="ask") as (link, chosen):
+    async with open_link(context, thread, channel="ask") as (link, chosen):
         standing = await link.standing()
         sent = await link.send(question, agent)
         if not sent.accepted:
@@ -101,7 +103,7 @@ async def _ask(place: Place, question: str, thread: ThreadId | None, agent: str,
         asked = await turn.follow(standing.last_seq if standing else 0)
     if asked is not None:
         return asked
-    raise ShoalError(f"Shoal stopped before {chosen} was answered. `shoal chat --thread {chosen}` goes on there.")
+    raise ShoalError(f"Shoal stopped before {chosen} was answered. `shoal chat --thread {chosen}` continues there.")
 
 
 class _Turn:
@@ -120,8 +122,8 @@ class _Turn:
         self.steps = 0
         self.usage = Usage()
 
-    async def follow(self, after: int) -> Asked | None:
-        """What comes of it; None when Shoal stops first. Being interrupted ends the turn, as Ctrl-C in a chat does."""
+    async def follow(self, after: int) -> AskResult | None:
+        """The result; None when Shoal stops first. An interrupt ends the turn, as Ctrl-C in a chat does."""
         try:
             async for item in self.link.watch(after):
                 asked = await self.take(item)
@@ -133,22 +135,18 @@ class _Turn:
             raise
         return None
 
-    async def take(self, item: object) -> Asked | None:
-        """Take in what happens in the thread; the answer when it is complete."""
-        match item:
-            case Event(turn=turn, data=UserSaid(message_id=self.message_id)) if not self.turn:
-                self.turn = turn
-            case Event(turn=self.turn) if self.turn:
-                return await self._take_event(item)
-            case LiveEvent(turn=self.turn, data=TextStreamed(text=text)) if self.streams and self.turn:
-                self.streamed += text
-                print(printable(text), end="", flush=True)
-            case _:
-                pass
-        return None
-
-    async def _take_event(self, event: Event) -> Asked | None:
-        match event.data:
+    async def take(self, item: Event | LiveEvent) -> AskResult | None:
+        """Take in what happens in the thread; the result when it is complete."""
+        if isinstance(item, LiveEvent):
+            if item.turn == self.turn and self.turn and self.streams and isinstance(item.data, TextStreamed):
+                self.streamed += item.data.text
+                print(printable(item.data.text), end="", flush=True)
+            return None
+        if not self.turn and isinstance(item.data, UserSaid) and item.data.message_id == self.message_id:
+            self.turn = item.turn
+        if not self.turn or item.turn != self.turn:
+            return None
+        match item.data:
             case AssistantSaid() as said:
                 self.steps += 1
                 self.usage = self.usage + said.usage
@@ -161,39 +159,44 @@ class _Turn:
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
                 await self.link.abort(all_queued=False)
                 print(printable(f"shoal: {message} ({detail})"), file=sys.stderr)
-                return Asked(self.thread, self.turn, "", self.steps, self.usage, "failed")
+                return AskResult(self.thread, self.turn, "", self.steps, self.usage, "failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = f"{limit} ({detail})" if detail else limit
             case ApprovalRequested() as request:
-                return await self._settle(request)
+                return await self._decide(request)
             case TurnFinished() as finished:
                 return self._finish(finished)
             case _:
                 pass
         return None
 
-    async def _settle(self, request: ApprovalRequested) -> Asked | None:
+    async def _decide(self, request: ApprovalRequested) -> AskResult | None:
         """Ask the person at the terminal; without one the turn is left waiting."""
         shown = printable(request.shown)
         asks = f"{shown}\n{printable(request.reason)}" if request.reason else shown
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
             print(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", file=sys.stderr)
-            waiting = Waiting(request.approval_id, request.tool, shown)
-            return Asked(self.thread, self.turn, "", self.steps, self.usage, "waiting", (waiting,))
+            waiting = WaitingApproval(request.approval_id, request.tool, shown)
+            return AskResult(self.thread, self.turn, "", self.steps, self.usage, "waiting", (waiting,))
         print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
         answer = (await read_line()).strip().lower()
         scope = "thread" if answer in ("t", "thread") else "once"
         try:
             await self.link.decide(request.approval_id, allow=answer in ("y", "yes", "t", "thread"), scope=scope)
-        except (Conflict, Gone) as settled:
-            print(f"shoal: {settled}", file=sys.stderr)
+        except (Conflict, Gone) as error:
+            print(f"shoal: {error}", file=sys.stderr)
         return None
 
-    def _finish(self, finished: TurnFinished) -> Asked:
+    def _finish(self, finished: TurnFinished) -> AskResult:
         if not self.as_json and finished.outcome in ("done", "limit"):
-            self._print_reply(finished.reply)
+            if not finished.reply:
+                print("shoal: the agent chose to say nothing.", file=sys.stderr)
+            elif self.streamed.strip() == finished.reply.strip():
+                print()
+            else:
+                print(f"{chr(10) if self.streamed else ''}{printable(finished.reply)}")
         match finished.outcome:
             case "failed":
                 print(f"shoal: {printable(self.failure or finished.reply)}", file=sys.stderr)
@@ -204,15 +207,7 @@ class _Turn:
                 print(f"shoal: {what}", file=sys.stderr)
             case _:
                 pass
-        return Asked(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
-
-    def _print_reply(self, reply: str) -> None:
-        if not reply:
-            print("shoal: the agent chose to say nothing.", file=sys.stderr)
-        elif self.streamed.strip() == reply.strip():
-            print()
-        else:
-            print(f"{chr(10) if self.streamed else ''}{printable(reply)}")
+        return AskResult(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)
 
 
 async def read_line() -> str:

@@ -6,21 +6,19 @@ import shutil
 import sqlite3
 import tarfile
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
 from shoal.backups import CHANGED_AT, CONFIGURATION, DATABASE, DUMP, FOLDERS, check_database, write_archive
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
-from shoal.domain.home import Home
 from shoal.store.lock import is_held
-from shoal.surfaces.cli.place import Place
+from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
-    from shoal.backups import Backup
-    from shoal.domain.store import Store
+    from shoal.backups import Backup, BackupPlace
+    from shoal.store.store import Store
 
 
 @click.command()
@@ -29,23 +27,28 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
 @click.option("--list", "lists", is_flag=True, help="Show the backups that are kept in backup.to.")
 @click.pass_obj
-def backup(place: Place, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
+def backup(context: CommandContext, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
     """Write database, data, agents and configuration into FILE (tar.gz), also while a server runs.
 
     Without FILE it goes to backup.to, is checked there, and those beyond backup.keep are deleted. A FILE that is there
     already stays as it is unless --force is given. Secrets written in shoal.toml and the HTTP token are left out unless
     asked for.
     """
-    if not place.root.is_dir():
-        raise InvalidInput(f"There is no home directory {place.root} to back up. --home names another.")
+    if not context.root.is_dir():
+        raise InvalidInput(f"There is no home directory {context.root} to back up. --home names another.")
     if lists:
-        for kept in _kept(place):
+        for kept in _kept(context):
             print(_line(kept))
         return
     if file is None:
         if with_secrets or force:
             raise InvalidInput("--with-secrets and --force are for a backup into a FILE. Name one.")
-        made = _make(place)
+        from shoal.backups import make_backup
+        from shoal.domain.clock import SystemClock
+
+        config = context.config()
+        url = config.database.url.reveal() if config.database.url else ""
+        made = make_backup(context.home, _configured_place(context), SystemClock().now(), config.backup.keep, url)
         print(f"Made and checked {_line(made)}.")
         return
     if file.exists() and not force:
@@ -54,41 +57,35 @@ def backup(place: Place, file: Path | None, with_secrets: bool, force: bool, lis
     partial = file.with_name(f".{file.name}.partial")
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
-            write_archive(place.home, target, notes, with_secrets=with_secrets)
+            write_archive(context.home, target, notes, with_secrets=with_secrets)
             target.flush()
             os.fsync(target.fileno())
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
-    if place.config().database.url:
+    if context.config().database.url:
         notes.append("The database is on a server and not in it: keep that with pg_dump.")
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
         print(note)
 
 
-def _make(place: Place) -> "Backup":
-    from shoal.backups import NOT_SET, make_backup
-    from shoal.domain.clock import SystemClock
+def _configured_place(context: CommandContext) -> "BackupPlace":
+    """Where backup.to says. Raises Conflict where there is none."""
+    from shoal.backups import NOT_SET
     from shoal.factories import backup_place
 
-    config = place.config()
-    where = backup_place(config, place.home)
+    where = backup_place(context.config(), context.home)
     if where is None:
         raise Conflict(NOT_SET)
-    url = config.database.url.reveal() if config.database.url else ""
-    return make_backup(place.home, where, SystemClock().now(), config.backup.keep, url)
+    return where
 
 
-def _kept(place: Place) -> "list[Backup]":
-    """The backups of the configuration's place, newest first. Raises Conflict where there is none, StoreError."""
-    from shoal.backups import NOT_SET, listed_in
-    from shoal.factories import backup_place
+def _kept(context: CommandContext) -> "list[Backup]":
+    """The backups that are kept, newest first. Raises Conflict where there is no place for them, StoreError."""
+    from shoal.backups import listed_in
 
-    where = backup_place(place.config(), place.home)
-    if where is None:
-        raise Conflict(NOT_SET)
-    return listed_in(where)
+    return listed_in(_configured_place(context))
 
 
 def _line(kept: "Backup") -> str:
@@ -102,7 +99,7 @@ def _line(kept: "Backup") -> str:
 )
 @click.option("--accept-loss", is_flag=True, help="Go on with the database without what its -wal file should hold.")
 @click.pass_obj
-def restore(place: Place, file: str | None, into: Path | None, accept_loss: bool) -> None:
+def restore(context: CommandContext, file: str | None, into: Path | None, accept_loss: bool) -> None:
     """Make the home directory from FILE, or from the backup of that name in backup.to. An existing one is never
     overwritten.
 
@@ -111,27 +108,23 @@ def restore(place: Place, file: str | None, into: Path | None, accept_loss: bool
     if accept_loss:
         if file or into:
             raise InvalidInput("--accept-loss keeps the database that is there. Leave FILE and --into out.")
-        place.write(_nothing, accept_loss=True)
-        print(f"{place.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
+        context.write(_nothing, accept_loss=True)
+        print(f"{context.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
     elif not file:
-        _advise(place)
+        kept = _kept(context)
+        if not kept:
+            print("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
+            return
+        root, fresh = context.root, context.root.with_name(f"{context.root.name}.restored")
+        print(f"The newest backup is {_line(kept[0])}. To restore it:")
+        print(f"  1. shoal --home {root} restore {kept[0].name} --into {fresh}")
+        print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
+        print("  3. Set the secrets that were left out, and start again. `shoal backup --list` shows older ones.")
     else:
-        _restore(place, file, Place(into) if into else place)
+        _restore(context, file, CommandContext(into) if into else context)
 
 
-def _advise(place: Place) -> None:
-    kept = _kept(place)
-    if not kept:
-        print("There is no backup in backup.to. Restore a file of your own with `shoal restore FILE`.")
-        return
-    root, fresh = place.root, place.root.with_name(f"{place.root.name}.restored")
-    print(f"The newest backup is {_line(kept[0])}. To restore it:")
-    print(f"  1. shoal --home {root} restore {kept[0].name} --into {fresh}")
-    print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
-    print("  3. Set the secrets that were left out, and start again. `shoal backup --list` shows older ones.")
-
-
-def _restore(place: Place, file: str, target: Place) -> None:
+def _restore(context: CommandContext, file: str, target: CommandContext) -> None:
     root = target.root
     if is_held(target.home.lock_file):
         raise HomeLocked(f"A Shoal runs on {root}. Stop it first, or restore --into another directory.")
@@ -142,7 +135,7 @@ def _restore(place: Place, file: str, target: Place) -> None:
         return
     from shoal.factories import backup_place
 
-    where = backup_place(place.config(), place.home) if place.root.is_dir() else None
+    where = backup_place(context.config(), context.home) if context.root.is_dir() else None
     if where is None or file not in where.sizes():
         raise NotFound(f"There is no file {file}, and no backup of that name. `shoal backup --list` shows them.")
     with tempfile.TemporaryDirectory(prefix="shoal-restore-") as folder:
@@ -151,10 +144,10 @@ def _restore(place: Place, file: str, target: Place) -> None:
         _make_from(fetched, target)
 
 
-def _make_from(file: Path, place: Place) -> None:
+def _make_from(file: Path, context: CommandContext) -> None:
     from shoal.surfaces.cli.init import make_home
 
-    root = place.root
+    root = context.root
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".shoal-restore-", dir=root.parent) as folder:
         fresh = Path(folder) / "home"
@@ -166,13 +159,20 @@ def _make_from(file: Path, place: Place) -> None:
         if root.exists():
             root.rmdir()
         fresh.rename(root)
-    make_home(place.home)
+    make_home(context.home)
     if (root / DUMP).exists():
         print(f"Made {root} from {file}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database ")
         print(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
+
+    async def mark_again(store: "Store") -> None:
+        """Mark the files that were changed while untrusted content steered an agent: making them cleared the marks."""
+        from shoal.tools.tainted_files import MarkedFiles
+
+        await MarkedFiles(store.settings, context.home).renew({root / name: at for name, at in changed_at.items()})
+
     try:
-        place.write(lambda store: _mark_again(store, place.home, changed_at))
+        context.write(mark_again)
     except StoreError as error:
         raise StoreError(
             f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "
@@ -184,41 +184,32 @@ def _make_from(file: Path, place: Place) -> None:
 @click.command()
 @click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
 @click.pass_obj
-def migrate(place: Place, url: str | None) -> None:
+def migrate(context: CommandContext, url: str | None) -> None:
     """Bring the database to this version's schema. Starting does that too; this is for doing it beforehand.
 
     With --to, move the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
     """
     if url:
-        _move(place, url)
-    elif place.config().database.url:
-        place.write(_nothing)
+        from shoal.store.moving import migrate_sqlite_to_postgres
+
+        moved = asyncio.run(migrate_sqlite_to_postgres(context.home, url))
+        shown = ", ".join(f"{count:,} {table}" for table, count in moved.items() if count)
+        file = context.home.database_file
+        print(f"Moved {shown or 'an empty database'}.")
+        print(f"Set database.url in {context.home.config_file}, or DATABASE_URL; {file} is not used then.")
+    elif context.config().database.url:
+        context.write(_nothing)
         print("The database on the server has this version's schema.")
     else:
-        _lift(place)
+        file = context.home.database_file
+        before = schema_version(file) if file.exists() else 0
+        context.write(_nothing)
+        after = schema_version(file)
+        print(f"{file} has schema {after}." if before == after else f"{file}: schema {before} → {after}.")
 
 
 async def _nothing(_: "Store") -> None:
     """Opening is what migrates."""
-
-
-def _move(place: Place, url: str) -> None:
-    from shoal.store.moving import migrate_sqlite_to_postgres
-
-    moved = asyncio.run(migrate_sqlite_to_postgres(place.home, url))
-    shown = ", ".join(f"{count:,} {table}" for table, count in moved.items() if count)
-    print(f"Moved {shown or 'an empty database'}.")
-    print(
-        f"Set database.url in {place.home.config_file}, or DATABASE_URL; {place.home.database_file} is not used then."
-    )
-
-
-def _lift(place: Place) -> None:
-    file = place.home.database_file
-    before = schema_version(file) if file.exists() else 0
-    place.write(_nothing)
-    after = schema_version(file)
-    print(f"{file} has schema {after}." if before == after else f"{file}: schema {before} → {after}.")
 
 
 def schema_version(database: Path) -> int:
@@ -235,16 +226,28 @@ def schema_version(database: Path) -> int:
 def _extract(file: Path, target: Path) -> dict[str, int]:
     """Take an archive apart below `target`, and return when each file had been changed, in nanoseconds since 1970.
 
-    Nothing can land outside, whatever the archive says.
+    Nothing can land outside, whatever the archive says; anything but files, folders and links is left out.
     """
     links: list[tuple[Path, str]] = []
     changed_at: dict[str, int] = {}
     try:
         with tarfile.open(file, mode="r:gz") as archive:
             for entry in archive:
-                path = target / _safe_name(entry.name, file)
+                name = PurePosixPath(entry.name)
+                if name.is_absolute() or ".." in name.parts or not name.parts:
+                    raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {entry.name!r}.")
+                if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token"):
+                    raise InvalidInput(f"{file} is not a backup of Shoal: it holds {entry.name!r}.")
+                path = target / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _extract_entry(archive, entry, path, links)
+                if entry.issym():
+                    links.append((path, entry.linkname))
+                elif entry.isdir():
+                    path.mkdir(exist_ok=True)
+                elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
+                    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
+                        shutil.copyfileobj(content, made)
+                    path.chmod(entry.mode & 0o777)
                 changed = entry.pax_headers.get(CHANGED_AT, "")
                 changed_at |= {entry.name: int(changed)} if changed.isdecimal() else {}
         # Links come last, so that no file is written through one.
@@ -253,35 +256,3 @@ def _extract(file: Path, target: Path) -> dict[str, int]:
     except (tarfile.TarError, EOFError, OSError) as error:
         raise InvalidInput(f"{file} is not a whole backup: {error}.") from error
     return changed_at
-
-
-async def _mark_again(store: "Store", home: Home, changed_at: Mapping[str, int]) -> None:
-    """Mark the files that had been changed while untrusted content steered an agent: to be made again cleared them."""
-    from shoal.tools.marked import MarkedFiles
-
-    await MarkedFiles(store.settings, home).renew({home.root / name: at for name, at in changed_at.items()})
-
-
-def _extract_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path, links: list[tuple[Path, str]]) -> None:
-    """Make a file or folder; a link is only noted, and anything else is left out."""
-    if entry.issym():
-        links.append((path, entry.linkname))
-    elif entry.isdir():
-        path.mkdir(exist_ok=True)
-    elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
-        _write_file(path, content, entry.mode & 0o777)
-
-
-def _write_file(path: Path, content: IO[bytes], mode: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
-        shutil.copyfileobj(content, target)
-    path.chmod(mode)
-
-
-def _safe_name(name: str, file: Path) -> PurePosixPath:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {name!r}.")
-    if path.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token"):
-        raise InvalidInput(f"{file} is not a backup of Shoal: it holds {name!r}.")
-    return path

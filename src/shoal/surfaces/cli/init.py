@@ -7,7 +7,7 @@ import click
 
 from shoal.agents.folder import make_directory, make_folder, make_template, write_new
 from shoal.domain.home import Home
-from shoal.surfaces.cli.place import Place
+from shoal.surfaces.cli.context import CommandContext
 
 TEMPLATE = Path(__file__).with_name("template")
 """The files a home directory starts with."""
@@ -18,16 +18,16 @@ DATA_FOLDERS = ("events", "skills")
 
 @click.command()
 @click.pass_obj
-def init(place: Place) -> None:
+def init(context: CommandContext) -> None:
     """Make the home directory: configuration, token, the agent `main`, memory.
 
     What is there already is never changed, so that it can be run again at any time.
     """
-    made = make_home(place.home)
+    made = make_home(context.home)
     if not made:
-        print(f"{place.root} is complete already.")
+        print(f"{context.root} is complete already.")
         return
-    print(f"Made {place.root}:")
+    print(f"Made {context.root}:")
     for path in made:
         print(f"  {path}")
     print("Next: `shoal run` starts everything, `shoal ask TEXT` asks once, `shoal doctor` checks the setup.")
@@ -46,7 +46,9 @@ def make_home(home: Home) -> list[str]:
     made: list[str] = []
     write_new(home, home.config_file, _template("shoal.toml"), made, mode=0o600)
     if not home.token_file.exists():
-        write_new(home, home.token_file, _new_token(), made, mode=0o600)
+        import secrets
+
+        write_new(home, home.token_file, f"{secrets.token_urlsafe(32)}\n".encode(), made, mode=0o600)
     made += [*make_template(home), *make_folder(home, "main")]
     home.data.mkdir(exist_ok=True)
     for name in DATA_FILES:
@@ -58,9 +60,3 @@ def make_home(home: Home) -> list[str]:
 
 def _template(name: str) -> bytes:
     return (TEMPLATE / name).read_bytes()
-
-
-def _new_token() -> bytes:
-    import secrets
-
-    return f"{secrets.token_urlsafe(32)}\n".encode()

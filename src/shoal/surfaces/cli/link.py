@@ -1,35 +1,41 @@
-"""A conversation from the command line: with a Shoal in this process, or through the one that runs already.
+"""A thread from the command line: of a Shoal in this process, or over the API of the one that runs already.
 
 `shoal ask` and `shoal chat` know only the `Link`; both kinds enter where every platform's messages enter.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from shoal.domain.events import Event, LiveEvent, Scope
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId
+import msgspec
+
+from shoal.domain.errors import InvalidInput, NotFound, ShoalError
+from shoal.domain.events import Event, LiveEvent, Scope, StatusChanged, TextStreamed, decode_data
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Abort, Author, Prompt, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.posts import OutboundPost
-from shoal.surfaces.cli.place import Place
+from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
     from shoal.app import App
+    from shoal.surfaces.cli.client import ServerClient
 
 OWNER = Author("owner", trusted=True)
 ASKER = Asker(trust="owner", user="owner", platform="terminal")
 
 
-class Sent(NamedTuple):
-    """Whether a prompt was taken, and the id by which its turn can be told."""
+class SentPrompt(NamedTuple):
+    """Whether a prompt was accepted, and the id by which its turn is recognised."""
 
     accepted: bool
     message_id: str
 
 
-class Standing(NamedTuple):
-    """How a thread stands."""
+class ThreadState(NamedTuple):
+    """The state of a thread."""
 
     agent: str
     last_seq: int
@@ -45,11 +51,11 @@ class Link(Protocol):
         """Where it runs, for a person."""
         ...
 
-    async def standing(self) -> Standing | None:
-        """How the thread stands; None before its first message."""
+    async def standing(self) -> ThreadState | None:
+        """The thread's state; None before its first message."""
         ...
 
-    async def send(self, text: str, agent: str) -> Sent:
+    async def send(self, text: str, agent: str) -> SentPrompt:
         """Send a prompt. Raises InvalidInput for an unknown agent."""
         ...
 
@@ -83,7 +89,9 @@ class Link(Protocol):
 
 
 @asynccontextmanager
-async def open_link(place: Place, thread: ThreadId | None, *, channel: str) -> AsyncGenerator[tuple[Link, ThreadId]]:
+async def open_link(
+    context: CommandContext, thread: ThreadId | None, *, channel: str
+) -> AsyncGenerator[tuple[Link, ThreadId]]:
     """Open a thread, or a new one of a terminal channel when none is named.
 
     Starts Shoal in this process unless one serves this home directory. Raises what starting raises.
@@ -92,24 +100,21 @@ async def open_link(place: Place, thread: ThreadId | None, *, channel: str) -> A
     from shoal.domain.ids import make_thread_id
 
     chosen = thread or make_thread_id("terminal", channel, SystemClock().new_id())
-    if place.home.lock_file.exists():
-        from shoal.surfaces.cli.remote import find_remote
+    if context.home.lock_file.exists():
+        from shoal.surfaces.cli.client import find_server
 
-        remote = find_remote(place)
-        if remote is not None:
-            from shoal.surfaces.cli.remote_link import RemoteLink
-
-            yield RemoteLink(remote, chosen), chosen
+        server = find_server(context)
+        if server is not None:
+            yield RemoteLink(server, chosen), chosen
             return
     from shoal.app import open_app
+    from shoal.maintenance import collect_seldom
     from shoal.surfaces.cli.init import make_home
-    from shoal.upkeep import collect_seldom
 
-    make_home(place.home)
-    async with AsyncExitStack() as stack:
-        config = place.config()
-        place.guard()
-        app = await stack.enter_async_context(open_app(config))
+    make_home(context.home)
+    config = context.config()
+    context.guard()
+    async with open_app(config) as app:
         collect_seldom(stays=False)
         yield LocalLink(app, chosen), chosen
 
@@ -123,15 +128,13 @@ class LocalLink:
         self._app = app
         self._thread = thread
 
-    async def standing(self) -> Standing | None:
-        """How the thread stands."""
+    async def standing(self) -> ThreadState | None:
+        """The thread's state."""
         info = await self._app.store.journal.thread(self._thread)
-        return Standing(info.agent, info.last_seq, bool(info.open_turn), info.queued) if info else None
+        return ThreadState(info.agent, info.last_seq, bool(info.open_turn), info.queued) if info else None
 
-    async def send(self, text: str, agent: str) -> Sent:
+    async def send(self, text: str, agent: str) -> SentPrompt:
         """Send a prompt."""
-        from shoal.domain.errors import InvalidInput
-
         app = self._app
         if agent and not app.agents.exists(agent):
             raise InvalidInput(f"There is no agent {agent!r}. There are: {', '.join(app.agents.names())}.")
@@ -139,7 +142,7 @@ class LocalLink:
         alone = self._thread.partition(":")[0] in OWN_PLATFORMS
         prompt = Prompt(self._thread, key, text, OWNER, app.clock.now(), agent=agent, message_id=key, direct=alone)
         receipt = await app.orchestrator.send(prompt)
-        return Sent(receipt.status != "busy", key)
+        return SentPrompt(receipt.status != "busy", key)
 
     async def steer(self, text: str) -> bool:
         """Hand a message to the running turn."""
@@ -148,73 +151,158 @@ class LocalLink:
         return receipt.delivered
 
     async def abort(self, *, all_queued: bool) -> bool:
-        """End the running turn."""
         return (await self._app.orchestrator.send(Abort(self._thread, OWNER, all_queued))).delivered
 
     async def clear(self) -> None:
-        """Start the model's window anew."""
         await self._app.orchestrator.clear(self._thread, OWNER.id)
 
     async def command(self, text: str) -> str:
         """Do what a slash command of the chats does."""
-        from shoal.chat.commands import parse_command
-        from shoal.domain.commands import Asked
+        from shoal.chat.inbox import parse_command
+        from shoal.domain.commands import CommandRequest
 
         clock, spoken = self._app.clock, parse_command(text)
         if spoken is None:
             return f"There is no command {text.split(maxsplit=1)[0]}. /help lists them."
         key, at = clock.new_id(), clock.now()
-        asked = Asked(self._thread, OWNER, spoken.name, spoken.argument, key, at, direct=True, by=ASKER)
-        return await self._app.orchestrator.command(asked)
+        asked = CommandRequest(self._thread, OWNER, spoken.name, spoken.argument, key, at, direct=True, by=ASKER)
+        return await self._app.commands.command(asked)
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        """Settle an approval."""
         return await self._app.orchestrator.decide(approval, allow, ASKER, scope)
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
         """The terminal's own posts."""
-        from shoal.chat.terminal import TerminalAdapter
+        from shoal.chat.local import TerminalAdapter
 
         adapter = self._app.adapters.get("terminal")
         return adapter.attach(self._thread, show) if isinstance(adapter, TerminalAdapter) else nullcontext()
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
         """Journal, then live; from the journal again where this reader fell behind or events were not shown."""
-        reader = _Reader(after)
-        while not reader.has_ended:
-            async with aclosing(self._read(reader)) as items:
-                async for item in items:
+        seq, has_ended = after, False
+        while not has_ended:
+            with self._app.hub.subscribe(self._thread) as subscription:
+                for event in await self._app.store.journal.events(self._thread, seq):
+                    seq = event.seq
+                    yield event
+                async for item in subscription:
+                    if isinstance(item, LiveEvent):
+                        yield item
+                    elif item.seq > seq + 1:
+                        break
+                    elif item.seq > seq:
+                        seq = item.seq
+                        yield item
+                else:
+                    has_ended = not subscription.lost
+
+
+RECONNECT_SECONDS = 1.0
+RECONNECTS_MAX = 30
+"""How often a server that went away is looked for, once every RECONNECT_SECONDS, before giving up."""
+
+
+class _RemoteThread(msgspec.Struct):
+    agent: str
+    last_seq: int
+    open_turn: str
+    queued: int
+
+
+class _AcceptedMessage(msgspec.Struct):
+    message_id: str
+
+
+class _WireEvent(msgspec.Struct):
+    type: str
+    thread: ThreadId
+    turn: TurnId
+    data: msgspec.Raw
+    seq: int = 0
+    at: str = ""
+
+
+class RemoteLink:
+    """A thread of the Shoal that runs already."""
+
+    def __init__(self, server: "ServerClient", thread: ThreadId) -> None:
+        from shoal.surfaces.cli.client import path_part
+
+        self._server = server
+        self._path = f"/api/threads/{path_part(thread)}"
+        self.place = f"the Shoal at {server.address}"
+
+    async def standing(self) -> ThreadState | None:
+        """The thread's state."""
+        try:
+            found = await self._server.call("GET", self._path, into=_RemoteThread)
+        except NotFound:
+            return None
+        return ThreadState(found.agent, found.last_seq, bool(found.open_turn), found.queued)
+
+    async def send(self, text: str, agent: str) -> SentPrompt:
+        """Send a prompt."""
+        from shoal.surfaces.cli.client import Busy
+
+        try:
+            body = {"text": text, "agent": agent}
+            answer = await self._server.call("POST", f"{self._path}/messages", body, into=_AcceptedMessage)
+        except Busy:
+            return SentPrompt(accepted=False, message_id="")
+        return SentPrompt(accepted=True, message_id=answer.message_id)
+
+    async def steer(self, text: str) -> bool:
+        return await self._deliver("steer", {"text": text})
+
+    async def abort(self, *, all_queued: bool) -> bool:
+        return await self._deliver("abort", {"all_queued": all_queued})
+
+    async def clear(self) -> None:
+        await self._server.call("POST", f"{self._path}/clear")
+
+    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
+        """Settle an approval."""
+        from shoal.surfaces.cli.client import path_part
+
+        body = {"decision": "allow" if allow else "deny", "scope": scope}
+        return (await self._server.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str]))[
+            "state"
+        ]
+
+    async def command(self, text: str) -> str:
+        return (await self._server.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]
+
+    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        """The live stream, taken up where it broke off when the server was restarted."""
+        seq, failures = after, 0
+        while True:
+            try:
+                async for line in self._server.stream(f"{self._path}/events?after={seq}"):
+                    item = _decode(line)
+                    failures = 0
+                    seq = item.seq if isinstance(item, Event) else seq
                     yield item
+            except ShoalError:
+                if failures >= RECONNECTS_MAX:
+                    raise
+            failures += 1
+            await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def _read(self, reader: "_Reader") -> AsyncGenerator[Event | LiveEvent]:
-        """One turn of it, up to a gap."""
-        with self._app.hub.subscribe(self._thread) as subscription:
-            for event in await self._app.store.journal.events(self._thread, reader.seq):
-                reader.seq = event.seq
-                yield event
-            async for item in subscription:
-                if reader.misses(item):
-                    return
-                if reader.takes(item):
-                    yield item
-            reader.has_ended = not subscription.lost
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def _deliver(self, call: str, body: object) -> bool:
+        return (await self._server.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
 
 
-class _Reader:
-    """How far a reader of the thread is."""
-
-    def __init__(self, seq: int) -> None:
-        self.seq = seq
-        self.has_ended = False
-
-    def misses(self, item: Event | LiveEvent) -> bool:
-        """Whether events stand between what was read and this one."""
-        return isinstance(item, Event) and item.seq > self.seq + 1
-
-    def takes(self, item: Event | LiveEvent) -> bool:
-        """Whether it is new; then it counts as read."""
-        if isinstance(item, LiveEvent):
-            return True
-        is_new = item.seq > self.seq
-        self.seq = max(self.seq, item.seq)
-        return is_new
+def _decode(line: bytes) -> Event | LiveEvent:
+    item = msgspec.json.decode(line, type=_WireEvent)
+    match item.type:
+        case TextStreamed.type:
+            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=TextStreamed))
+        case StatusChanged.type:
+            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=StatusChanged))
+        case _:
+            data = decode_data(item.type, bytes(item.data))
+            return Event(item.seq, item.thread, item.turn, datetime.fromisoformat(item.at), data)

@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 import click
 
 from shoal.domain.errors import ConfigError, ShoalError
-from shoal.surfaces.cli.place import Place
+from shoal.surfaces.cli.context import CommandContext
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -30,7 +30,7 @@ REMEDIES = {
 """What to do about failures of the operating system that are no matter of rights."""
 
 
-class _Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A subcommand: where it is (module below shoal.surfaces.cli, name in it), and its line in the help."""
 
     module: str
@@ -39,32 +39,34 @@ class _Entry(NamedTuple):
 
 
 COMMANDS = {
-    "init": _Entry("init", "init", "Make the home directory."),
-    "run": _Entry("run", "run", "Run everything: agents, platforms, triggers, page and API."),
-    "serve": _Entry("run", "serve", "The half with platforms, page and triggers, on PostgreSQL."),
-    "worker": _Entry("run", "worker", "The half that runs turns, on PostgreSQL."),
-    "ask": _Entry("ask", "ask", "Ask one thing and print the reply."),
-    "chat": _Entry("chat", "chat", "Chat in the terminal."),
-    "doctor": _Entry("doctor", "doctor", "Check configuration, database, models, sandbox, platforms, skills."),
-    "threads": _Entry("threads", "threads", "Conversations: list, show, log, export, rebuild."),
-    "agents": _Entry("agents", "agents", "Agents: list, create, config, destroy."),
-    "permissions": _Entry("permissions", "permissions", "What a permission profile decides."),
-    "approvals": _Entry("approvals", "approvals", "Questions that wait for a person: list, allow, deny."),
-    "pair": _Entry("pair", "pair", "Let strangers in who have a code: CODE, list, remove."),
-    "token": _Entry("tokens", "token", "Tokens that can do less: create, list, revoke."),
-    "mcp": _Entry("mcp", "mcp", "Tools of MCP servers: list, show, allow, deny."),
-    "audit": _Entry("audit", "audit", "The audit log: tail, verify."),
-    "triggers": _Entry(
-        "triggers", "triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."
+    "init": CommandEntry("init", "init", "Make the home directory."),
+    "run": CommandEntry("run", "run", "Run everything: agents, platforms, triggers, page and API."),
+    "serve": CommandEntry("run", "serve", "The half with platforms, page and triggers, on PostgreSQL."),
+    "worker": CommandEntry("run", "worker", "The half that runs turns, on PostgreSQL."),
+    "ask": CommandEntry("ask", "ask", "Ask one thing and print the reply."),
+    "chat": CommandEntry("chat", "chat", "Chat in the terminal."),
+    "doctor": CommandEntry("doctor", "doctor", "Check configuration, database, models, sandbox, platforms, skills."),
+    "threads": CommandEntry("threads", "threads", "Conversations: list, show, log, export, rebuild."),
+    "agents": CommandEntry("agents", "agents", "Agents: list, create, config, destroy."),
+    "permissions": CommandEntry("access", "permissions", "What a permission profile decides."),
+    "approvals": CommandEntry("control", "approvals", "Questions that wait for a person: list, allow, deny."),
+    "pair": CommandEntry("access", "pair", "Let strangers in who have a code: CODE, list, remove."),
+    "token": CommandEntry("access", "token", "Tokens that can do less: create, list, revoke."),
+    "mcp": CommandEntry("control", "mcp", "Tools of MCP servers: list, show, allow, deny."),
+    "audit": CommandEntry("reports", "audit", "The audit log: tail, verify."),
+    "triggers": CommandEntry(
+        "control", "triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."
     ),
-    "processes": _Entry("processes", "processes", "What agents run beside their turns: list, logs, kill."),
-    "models": _Entry("models", "models", "Models of the configured providers: list, refresh."),
-    "skills": _Entry("skills", "skills", "Skills: list, check."),
-    "memory": _Entry("memory", "memory", "What the agents remember."),
-    "usage": _Entry("usage", "usage", "Tokens and money by day, agent and model."),
-    "backup": _Entry("backup", "backup", "Write everything into one file."),
-    "restore": _Entry("backup", "restore", "Make a home directory from a backup."),
-    "migrate": _Entry("backup", "migrate", "Bring the database to this version's schema."),
+    "processes": CommandEntry(
+        "control", "processes", "Processes that agents run alongside their turns: list, logs, kill."
+    ),
+    "models": CommandEntry("reports", "models", "Models of the configured providers: list, refresh."),
+    "skills": CommandEntry("reports", "skills", "Skills: list, check."),
+    "memory": CommandEntry("reports", "memory", "What the agents remember."),
+    "usage": CommandEntry("reports", "usage", "Tokens and money by day, agent and model."),
+    "backup": CommandEntry("backup", "backup", "Write everything into one file."),
+    "restore": CommandEntry("backup", "restore", "Make a home directory from a backup."),
+    "migrate": CommandEntry("backup", "migrate", "Bring the database to this version's schema."),
 }
 
 
@@ -94,7 +96,7 @@ class Subcommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand; an unknown one is told with the nearest."""
+        """Find the subcommand; an unknown one is reported with the nearest name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
@@ -117,19 +119,19 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.pass_context
-def shoal(context: click.Context, home: Path | None, debug: bool) -> None:
+def shoal(click_context: click.Context, home: Path | None, debug: bool) -> None:
     """A self-hosted runtime for AI agents that live in chats."""
     chosen = home or Path(os.environ.get("SHOAL_HOME") or "~/.shoal")
-    place = context.ensure_object(Place)
-    place.root, place.debug = Path(os.path.abspath(chosen.expanduser())), debug
+    context = click_context.ensure_object(CommandContext)
+    context.root, context.debug = Path(os.path.abspath(chosen.expanduser())), debug
 
 
-def run(arguments: list[str], place: Place | None = None) -> int:
+def run(arguments: list[str], context: CommandContext | None = None) -> int:
     """Run the command line and return the exit code: 0 done, 1 failed, 2 usage, 130 interrupted."""
-    place = place or Place(Path())
+    context = context or CommandContext(Path())
     debug = "--debug" in arguments
     try:
-        code: object = shoal.main(arguments, prog_name="shoal", standalone_mode=False, obj=place)
+        code: object = shoal.main(arguments, prog_name="shoal", standalone_mode=False, obj=context)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -141,14 +143,14 @@ def run(arguments: list[str], place: Place | None = None) -> int:
     except (ShoalError, OSError) as error:
         if debug:
             raise
-        _complain(place, error)
+        _complain(context, error)
         return EXIT_FAILED
     except ExceptionGroup as group:  # a service of the running system failed and took the others along
         errors = _leaves(group)
         if debug or not all(isinstance(error, (ShoalError, OSError)) for error in errors):
             raise
         for error in errors:
-            _complain(place, error)
+            _complain(context, error)
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
 
@@ -161,7 +163,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [leaf for one in inner for leaf in _leaves(one)]
 
 
-def _complain(place: Place, error: BaseException) -> None:
+def _complain(context: CommandContext, error: BaseException) -> None:
     """One line on stderr, without secrets; a configuration has one for each problem."""
     match error:
         case ConfigError():
@@ -172,26 +174,28 @@ def _complain(place: Place, error: BaseException) -> None:
             lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:
             lines = [" ".join(str(error).split())]
-    redactor = place.redactor()
+    redactor = context.redactor()
     for line in lines:
         print(f"shoal: {redactor.redact(line)}", file=sys.stderr)
 
 
-def _crashed(place: Place, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _crashed(
+    context: CommandContext, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """Print the traceback of an error that nobody foresaw, without secrets."""
     from shoal.permissions.redact import print_crash
 
-    print_crash(place.redactor(), kind, error, trace)
+    print_crash(context.redactor(), kind, error, trace)
 
 
 def main() -> None:
-    """The entry point of the distribution. What a start makes is no garbage: whoever stays collects it, see upkeep."""
+    """The entry point of the distribution. What a start makes is no garbage; whoever stays calls `collect_seldom`."""
     gc.disable()
     ended: list[int] = []
     atexit.register(_leave, ended)  # and so called after whatever a command registers
-    place = Place(Path())
-    sys.excepthook = partial(_crashed, place)
-    ended.append(run(sys.argv[1:], place))
+    context = CommandContext(Path())
+    sys.excepthook = partial(_crashed, context)
+    ended.append(run(sys.argv[1:], context))
     sys.exit(ended[0])
 
 

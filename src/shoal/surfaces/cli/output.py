@@ -1,13 +1,38 @@
-"""How commands print: tables for people, JSON for programs, times and durations in words."""
+"""How commands print: tables for people, JSON for programs, times and durations in words, events as lines."""
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import click
 
+from shoal.domain.cards import coverage_text
+from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    Failed,
+    LimitReached,
+    RetryRequested,
+    RetryScheduled,
+    Steered,
+    ToolFinished,
+    TurnFinished,
+    UserSaid,
+)
+from shoal.domain.messages import Author, ToolCall
+
 CELL_CHARS_MAX = 60
+RESULT_LINES_MAX = 12
+CALL_CHARS_MAX = 200
+
+_VERDICTS = {"allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled"}
+_OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -24,7 +49,12 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) 
     if not rows:
         print(empty)
         return
-    cells = [[_cell(text, last=number == len(row) - 1) for number, text in enumerate(row)] for row in rows]
+
+    def cell(text: str, *, last: bool) -> str:
+        flat = " ".join(text.split())
+        return flat if last or len(flat) <= CELL_CHARS_MAX else flat[: CELL_CHARS_MAX - 1] + "…"
+
+    cells = [[cell(text, last=number == len(row) - 1) for number, text in enumerate(row)] for row in rows]
     widths = [max(len(line[column]) for line in [list(head), *cells]) for column in range(len(head))]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in [[name.upper() for name in head], *cells]:
@@ -32,9 +62,14 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) 
         print(text[: room - 1] + "…" if room and len(text) > room else text)
 
 
-def _cell(text: str, *, last: bool) -> str:
-    flat = " ".join(text.split())
-    return flat if last or len(flat) <= CELL_CHARS_MAX else flat[: CELL_CHARS_MAX - 1] + "…"
+def print_records(
+    records: object, as_json: bool, head: Sequence[str], rows: Sequence[Sequence[str]], empty: str
+) -> None:
+    """Print records as JSON, or their rows as a table."""
+    if as_json:
+        print_json(records)
+    else:
+        print_table(head, rows, empty)
 
 
 def printable(text: str) -> str:
@@ -53,3 +88,69 @@ def when(at: datetime | None) -> str:
 def usd(amount: float | None) -> str:
     """US dollars; `unknown` when there is no price."""
     return "unknown" if amount is None else f"{amount:.4f}"
+
+
+def event_lines(event: Event) -> Iterator[str]:
+    """An event as lines; nothing for those that only concern the machinery."""
+    match event.data:
+        case UserSaid(text=text, author=author):
+            yield f"\n{when(event.at)}  {_name(author)}:"
+            yield from _indented(text)
+        case Steered(text=text, author=author):
+            yield f"  {_name(author)}, into the turn:"
+            yield from _indented(text)
+        case AssistantSaid(text=text, tool_calls=calls):
+            if text.strip():
+                yield "  agent:"
+                yield from _indented(text)
+            yield from (f"  → {call_line(call)}" for call in calls)
+        case ToolFinished() as result:
+            yield from result_lines(result)
+        case ApprovalRequested(approval_id=approval, shown=shown, reason=reason, covers=covers):
+            yield f"  ? asks to run (approval {approval}):"
+            yield from _indented("\n".join(part for part in (shown, coverage_text(covers), reason) if part))
+        case ApprovalSettled(decision=decision, by=by):
+            yield f"  {_VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
+        case Compacted(summary=summary):
+            yield "  [older messages were summarised]" if summary else "  [older messages left the window]"
+        case Cleared():
+            yield "  [the model's window starts anew here]"
+        case LimitReached(limit=limit, detail=detail):
+            yield f"  ! limit reached: {limit}{f' ({detail})' if detail else ''}"
+        case Failed(message=message):
+            yield f"  ! {printable(message)}"
+        case RetryScheduled(message=message, attempt=1):
+            yield f"  ! {printable(message)} I try again by myself; /retry tries now, /stop gives up."
+        case RetryRequested(model=model):
+            yield f"  [asks {printable(model) or 'the model'} again]"
+        case TurnFinished(outcome=outcome) if outcome != "done":
+            yield f"  {_OUTCOMES[outcome]}"
+        case _:
+            pass
+
+
+def call_line(call: ToolCall) -> str:
+    """A tool call on one line: its name and the start of its arguments."""
+    arguments = " ".join(printable(call.arguments).split())
+    if len(arguments) > CALL_CHARS_MAX:
+        arguments = arguments[: CALL_CHARS_MAX - 1] + "…"
+    return f"{printable(call.name)} {arguments}".rstrip()
+
+
+def result_lines(result: ToolFinished) -> Iterator[str]:
+    """The start of a tool's result."""
+    lines = printable(result.text).rstrip().splitlines()
+    took = f", {result.duration_ms} ms" if result.duration_ms else ""
+    yield f"  {'✗' if result.is_error else '✓'} {printable(result.name)}{took}"
+    yield from (f"      {line}" for line in lines[:RESULT_LINES_MAX])
+    if len(lines) > RESULT_LINES_MAX:
+        yield f"      … {len(lines) - RESULT_LINES_MAX} more lines"
+
+
+def _indented(text: str) -> Iterator[str]:
+    for line in printable(text).splitlines():
+        yield f"    {line}"
+
+
+def _name(author: Author) -> str:
+    return printable(author.name or author.id)

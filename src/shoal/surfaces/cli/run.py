@@ -1,22 +1,24 @@
-"""`shoal run`, `shoal serve` and `shoal worker`: the whole, or one half of it, until a signal ends it."""
+"""`shoal run`, `serve` and `worker`: the whole, or one half of it, until a signal ends it; and their log."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, cast
 
 import click
+import msgspec
 
+from shoal.domain.clock import from_micros, iso
 from shoal.domain.errors import ConfigError
-from shoal.surfaces.cli.place import Place
+from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
     from shoal.app import App
     from shoal.backend import Role
     from shoal.config import Config
-    from shoal.surfaces.http.core import WebOptions
 
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -26,26 +28,26 @@ EXIT_TERMINATED = 143
 @click.option("--host", help="Address to listen on; without it web.host.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 takes a free one; else web.port.")
 @click.pass_obj
-def run(place: Place, host: str | None, port: int | None) -> int:
+def run(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
 
     When it serves, it prints `ready http://HOST:PORT/?token=…` on a terminal; elsewhere `ready http://HOST:PORT/`, and
     on the next line where the token is. SIGTERM and Ctrl-C stop it: running turns get
-    engine.drain_seconds, the rest goes on at the next start. A second signal stops it at once.
+    engine.drain_seconds, the rest continues at the next start. A second signal stops it at once.
     """
-    return asyncio.run(_run(place, _prepare(place, host, port), "all"))
+    return asyncio.run(_run(context, _prepare(context, host, port), "all"))
 
 
 @click.command()
 @click.option("--host", help="Address to listen on; without it web.host.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 takes a free one; else web.port.")
 @click.pass_obj
-def serve(place: Place, host: str | None, port: int | None) -> int:
+def serve(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run platforms, page, API and triggers; turns run in `shoal worker` processes on the same PostgreSQL.
 
     Any number of these may run; each platform account is served by one of them at a time.
     """
-    return asyncio.run(_run(place, _shared(_prepare(place, host, port)), "serve"))
+    return asyncio.run(_run(context, _shared(_prepare(context, host, port)), "serve"))
 
 
 @click.command()
@@ -55,21 +57,20 @@ def serve(place: Place, host: str | None, port: int | None) -> int:
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Threads to advance at once; else engine.concurrency.")
 @click.pass_obj
-def worker(place: Place, host: str | None, port: int | None, concurrency: int | None) -> int:
+def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
     """Run turns for `shoal serve` processes on the same PostgreSQL; any number of these may run."""
-    config = _shared(_prepare(place, host, port, concurrency))
-    return asyncio.run(_run(place, config, "worker", listens=port is not None))
+    config = _shared(_prepare(context, host, port, concurrency))
+    return asyncio.run(_run(context, config, "worker", listens=port is not None))
 
 
-def _prepare(place: Place, host: str | None, port: int | None, concurrency: int | None = None) -> "Config":
+def _prepare(context: CommandContext, host: str | None, port: int | None, concurrency: int | None = None) -> "Config":
     from shoal.surfaces.cli.init import make_home
-    from shoal.surfaces.cli.logs import start_logging
 
     given = {"web.host": host, "web.port": port, "engine.concurrency": concurrency}
-    make_home(place.home)
-    config = place.config({key: value for key, value in given.items() if value is not None})
+    make_home(context.home)
+    config = context.config({key: value for key, value in given.items() if value is not None})
     start_logging(config.logging.level, as_json=config.logging.json)
-    place.guard()
+    context.guard()
     return config
 
 
@@ -79,24 +80,47 @@ def _shared(config: "Config") -> "Config":
     return config
 
 
-async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = True) -> int:
+async def _run(context: CommandContext, config: "Config", role: "Role", *, listens: bool = True) -> int:
     import anyio
 
     from shoal.app import open_app
-    from shoal.upkeep import collect_seldom, discover_models
+    from shoal.maintenance import collect_seldom, discover_models
 
-    with _Signals() as signals:
+    with StopSignals() as signals:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
-            ready = await _listen(place, app, stack) if listens else "ready"
-            for line in start_up_lines(place, app):
+            ready = "ready"
+            if listens:
+                from shoal.factories import make_hooks
+                from shoal.surfaces.http.server import WebOptions
+                from shoal.surfaces.http.server import serve as serve_web
+
+                file = context.home.token_file
+                token = config.web.token.reveal() or file.read_text(encoding="utf-8").strip()
+                if not token:
+                    raise ConfigError([f"{file} is empty. Delete it, and a new token is made at the next start."])
+                options = WebOptions(
+                    token=token,
+                    host=config.web.host,
+                    port=config.web.port,
+                    allowed_origins=config.web.allowed_origins,
+                    hooks=make_hooks(config),
+                )
+                address = await stack.enter_async_context(serve_web(app, options))
+                app.backend.describe(address)
+                if sys.stdout.isatty():
+                    ready = f"ready {address}/?token={token}"
+                else:
+                    where = "web.token, as it is configured" if config.web.token.reveal() else file
+                    ready = f"ready {address}/\ntoken {where}"
+            for line in start_up_lines(context, app):
                 print(line, file=sys.stderr)
             collect_seldom(stays=True)
             print(ready, flush=True)
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(discover_models, app.models, app.clock)
+            async with anyio.create_task_group() as background:
+                background.start_soon(discover_models, app.models, app.clock)
                 await signals.wait()
-                beside.cancel_scope.cancel()
+                background.cancel_scope.cancel()
             stop = await signals.wait()
             print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",
                   file=sys.stderr)  # fmt: skip
@@ -104,25 +128,13 @@ async def _run(place: Place, config: "Config", role: "Role", *, listens: bool = 
         return EXIT_INTERRUPTED if stop == signal.SIGINT else 0
 
 
-async def _listen(place: Place, app: "App", stack: AsyncExitStack) -> str:
-    from shoal.surfaces.http.server import serve as serve_web
-
-    options = _web_options(place, app.config)
-    address = await stack.enter_async_context(serve_web(app, options))
-    app.backend.describe(address)
-    if sys.stdout.isatty():
-        return f"ready {address}/?token={options.token}"
-    where = "web.token, as it is configured" if app.config.web.token.reveal() else place.home.token_file
-    return f"ready {address}/\ntoken {where}"
-
-
-class _Signals:
+class StopSignals:
     """SIGINT and SIGTERM: the first is waited for, the second ends the process at once."""
 
     def __init__(self) -> None:
         self._first: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
 
-    def __enter__(self) -> "_Signals":
+    def __enter__(self) -> "StopSignals":
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._take, number)
@@ -144,24 +156,77 @@ class _Signals:
         os._exit(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
 
 
-def _web_options(place: Place, config: "Config") -> "WebOptions":
-    from shoal.factories import make_hooks
-    from shoal.surfaces.http.core import WebOptions
-
-    token = config.web.token.reveal() or place.home.token_file.read_text(encoding="utf-8").strip()
-    if not token:
-        raise ConfigError([f"{place.home.token_file} is empty. Delete it, and a new token is made at the next start."])
-    return WebOptions(
-        token=token,
-        host=config.web.host,
-        port=config.web.port,
-        allowed_origins=config.web.allowed_origins,
-        hooks=make_hooks(config),
-    )
-
-
-def start_up_lines(place: Place, app: "App") -> list[str]:
+def start_up_lines(context: CommandContext, app: "App") -> list[str]:
     """What is up, one line each, and last what the operator should know."""
-    from shoal.agents.info import info_lines
+    from shoal.agents.registry import info_lines
 
-    return [f"home      {place.root}", *info_lines(app.info())]
+    return [f"home      {context.root}", *info_lines(app.info())]
+
+
+# ---- the log on stderr: one line an event, for people or as JSON, with the fields that a message carries ----
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+QUIET = ("uvicorn", "httpx2", "httpcore2", "asyncio")
+"""Packages whose logs are of interest only when they warn."""
+QUIETER = ("psycopg", "procrastinate")
+"""Packages that warn of each connection an outage costs; what it means is said by those who use them."""
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what sys.stderr is now, so that a terminal chat can move it out of the way of its prompt."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Where lines go."""
+        return sys.stderr
+
+
+class TextFormatter(logging.Formatter):
+    """`TIME LEVEL logger: message key=value…`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback if there is one."""
+        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        line = f"{_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, the message's fields, and `trace` for an error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def start_logging(level: str, *, as_json: bool = False) -> None:
+    """Send the log of this process to stderr."""
+    handler = StderrHandler()
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in QUIETER:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return iso(from_micros(int(record.created * 1_000_000)))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    found = cast("dict[str, object]", vars(record))
+    return {name: value for name, value in found.items() if name not in _STANDARD}

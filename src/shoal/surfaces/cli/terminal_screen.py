@@ -1,4 +1,4 @@
-"""The screen of `shoal chat` in a real terminal: lines scroll, the answer in the making and a prompt stay below."""
+"""The screen of `shoal chat` in a terminal: lines scroll above the answer's unfinished line and a prompt."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,13 +12,13 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
 if TYPE_CHECKING:
-    from shoal.surfaces.cli.conversation import Conversation
+    from shoal.surfaces.cli.chat import TerminalChat
 
 KEYS = "[y] once  [t] in this thread  [n] no"
 
 
 class TerminalScreen:
-    """Implements `Screen` with prompt_toolkit."""
+    """Implements `ChatScreen` with prompt_toolkit."""
 
     def __init__(self) -> None:
         self._partial = ""
@@ -30,7 +30,7 @@ class TerminalScreen:
         )
 
     @contextmanager
-    def shown(self, conversation: "Conversation") -> Generator[None]:
+    def shown(self, conversation: "TerminalChat") -> Generator[None]:
         """Bind the keys to a conversation, and print above the prompt while inside."""
         self._bind(conversation)
         with patch_stdout(raw=True):
@@ -44,11 +44,10 @@ class TerminalScreen:
             return None
 
     def line(self, text: str) -> None:
-        """Print above the prompt."""
         print(text)
 
     def partial(self, text: str) -> None:
-        """Show the answer's last line in the making."""
+        """Show the answer's unfinished last line."""
         self._partial = text
         self._redraw()
 
@@ -74,7 +73,7 @@ class TerminalScreen:
     def _toolbar(self) -> str:
         return f" {self._status} · /stop ends it" if self._status else " /help"
 
-    def _bind(self, conversation: "Conversation") -> None:
+    def _bind(self, conversation: "TerminalChat") -> None:
         is_asked = Condition(lambda: bool(conversation.questions) and not get_app().current_buffer.text)
 
         def answer(event: KeyPressEvent) -> None:

@@ -1,6 +1,5 @@
-"""`shoal threads`: conversations, their journals, and the readable files made from them."""
+"""`shoal threads`: conversations, their journals, the readable files made from them, and saved conversations."""
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import click
@@ -10,19 +9,20 @@ from shoal.domain.clock import iso
 from shoal.domain.errors import NotFound
 from shoal.domain.events import Event, encode_event
 from shoal.domain.ids import ThreadId, parse_thread_id
-from shoal.domain.records import ThreadInfo
-from shoal.domain.store import Store
-from shoal.surfaces.cli.output import json_option, print_json, print_table, printable, when
-from shoal.surfaces.cli.place import Place
-from shoal.surfaces.cli.snapshots import snapshot
+from shoal.domain.records import Snapshot, ThreadInfo
+from shoal.surfaces.cli.client import call_api, path_part
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.output import json_option, print_json, print_records, printable, when
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shoal.store.store import Store
+
 EVENTS_A_READ = 5000
 
 
-class Journal(msgspec.Struct, frozen=True):
+class ThreadExport(msgspec.Struct, frozen=True):
     """A thread with its events, as `threads show --json` prints it."""
 
     thread: ThreadInfo
@@ -39,30 +39,29 @@ def threads() -> None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @json_option
 @click.pass_obj
-def list_(place: Place, agent: str, limit: int, as_json: bool) -> None:
+def list_threads(context: CommandContext, agent: str, limit: int, as_json: bool) -> None:
     """List threads, the last active first."""
-    found = place.read(lambda store: store.journal.threads(limit, agent=agent))
-    if as_json:
-        print_json(found)
-        return
+    found = context.read(lambda store: store.journal.threads(limit, agent=agent))
     rows = [
         (info.thread, info.agent, when(info.updated_at), str(info.last_seq), _doing(info), printable(info.title))
         for info in found
     ]
-    print_table(("thread", "agent", "active (UTC)", "events", "", "title"), rows, "There are no threads yet.")
+    print_records(
+        found, as_json, ("thread", "agent", "active (UTC)", "events", "", "title"), rows, "There are no threads yet."
+    )
 
 
 @threads.command()
 @click.argument("id")
 @json_option
 @click.pass_obj
-def show(place: Place, id: str, as_json: bool) -> None:
+def show(context: CommandContext, id: str, as_json: bool) -> None:
     """Show a conversation: what was said and done, turn by turn."""
-    from shoal.surfaces.cli.transcript import event_lines
+    from shoal.surfaces.cli.output import event_lines
 
-    info, events = place.read(lambda store: _whole(store, parse_thread_id(id)))
+    info, events = context.read(lambda store: _whole(store, parse_thread_id(id)))
     if as_json:
-        print_json(Journal(info, [msgspec.Raw(encode_event(event)) for event in events]))
+        print_json(ThreadExport(info, [msgspec.Raw(encode_event(event)) for event in events]))
         return
     agent = f"agent {info.agent}" if info.agent else "the default agent"
     print(f"{info.thread}, {agent}, {len(events)} events, {_doing(info) or 'at rest'}")
@@ -76,10 +75,10 @@ def show(place: Place, id: str, as_json: bool) -> None:
 @click.option("--after", default=0, help="Only events with a higher number.")
 @json_option
 @click.pass_obj
-def log(place: Place, id: str, after: int, as_json: bool) -> None:
+def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     """Print the journal's events, one a line."""
     thread = parse_thread_id(id)
-    _, events = place.read(lambda store: _whole(store, thread, after))
+    _, events = context.read(lambda store: _whole(store, thread, after))
     if as_json:
         print_json([msgspec.Raw(encode_event(event)) for event in events])
         return
@@ -92,9 +91,9 @@ def log(place: Place, id: str, after: int, as_json: bool) -> None:
 @click.argument("id")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; else standard output.")
 @click.pass_obj
-def export(place: Place, id: str, output: str | None) -> None:
+def export(context: CommandContext, id: str, output: str | None) -> None:
     """Write the whole journal as JSON lines, one event a line."""
-    _, events = place.read(lambda store: _whole(store, parse_thread_id(id)))
+    _, events = context.read(lambda store: _whole(store, parse_thread_id(id)))
     with click.open_file(output or "-", "wb") as file:
         for event in events:
             file.write(encode_event(event) + b"\n")
@@ -105,14 +104,14 @@ def export(place: Place, id: str, output: str | None) -> None:
 @threads.command()
 @click.argument("id")
 @click.pass_obj
-def rebuild(place: Place, id: str) -> None:
+def rebuild(context: CommandContext, id: str) -> None:
     """Make log.jsonl and context.jsonl anew from the journal."""
     from shoal.store.projections import Projections
 
     thread = parse_thread_id(id)
-    _, events = place.read(lambda store: _whole(store, thread))
-    Projections(place.home).rebuild(thread, events)
-    folder: Path = place.home.thread(thread)
+    _, events = context.read(lambda store: _whole(store, thread))
+    Projections(context.home).rebuild(thread, events)
+    folder: Path = context.home.thread(thread)
     print(f"Wrote log.jsonl and context.jsonl in {folder}.")
 
 
@@ -120,18 +119,52 @@ def rebuild(place: Place, id: str) -> None:
 @click.argument("id")
 @json_option
 @click.pass_obj
-def artifacts(place: Place, id: str, as_json: bool) -> None:
+def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
     """List the results that are stored whole, newest first."""
     thread = parse_thread_id(id)
-    found = place.read(lambda store: store.artifacts.of_thread(thread))
-    if as_json:
-        print_json(found)
-        return
+    found = context.read(lambda store: store.artifacts.of_thread(thread))
     rows = [(one.digest, printable(one.name), f"{one.size_bytes:,}", when(one.created_at)) for one in found]
-    print_table(("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
+    print_records(found, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
 
 
-threads.add_command(snapshot)
+@threads.group()
+def snapshot() -> None:
+    """Saved conversations. ID is the thread's."""
+
+
+@snapshot.command("list")
+@click.argument("id")
+@json_option
+@click.pass_obj
+def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
+    """List what was saved in the thread's channel, newest first."""
+    from shoal.surfaces.cli.offline import OfflineApp
+
+    thread, config = parse_thread_id(id), context.config()
+    found = context.read(lambda store: OfflineApp(config, store).snapshots.history(thread))
+    rows = [(one.id, when(one.created_at), str(one.messages), printable(one.description)) for one in found]
+    print_records(found, as_json, ("snapshot", "saved (UTC)", "messages", "about"), rows, "Nothing was saved here yet.")
+
+
+@snapshot.command()
+@click.argument("id")
+@click.option("--description", default="", help="What it is about; else the model says, or Shoal plainly.")
+@click.pass_obj
+def save(context: CommandContext, id: str, description: str) -> None:
+    """Save what the model sees now; nothing is cleared."""
+    path = f"/api/threads/{path_part(parse_thread_id(id))}/snapshots"
+    saved = call_api(context, "POST", path, {"description": description}, into=Snapshot)
+    print(f"Saved as {saved.id}: {printable(saved.description)}")
+
+
+@snapshot.command()
+@click.argument("id")
+@click.argument("snapshot")
+@click.pass_obj
+def restore(context: CommandContext, id: str, snapshot: str) -> None:
+    """Put a saved conversation in the place of what the model sees."""
+    path = f"/api/threads/{path_part(parse_thread_id(id))}/snapshots/{path_part(snapshot)}/restore"
+    print(f"Restored: {printable(call_api(context, 'POST', path, into=Snapshot).description)}")
 
 
 def _doing(info: ThreadInfo) -> str:
@@ -140,15 +173,11 @@ def _doing(info: ThreadInfo) -> str:
     return f"{info.queued} waiting" if info.queued else ""
 
 
-async def _whole(store: Store, thread: ThreadId, after: int = 0) -> tuple[ThreadInfo, list[Event]]:
+async def _whole(store: "Store", thread: ThreadId, after: int = 0) -> tuple[ThreadInfo, list[Event]]:
     info = await store.journal.thread(thread)
     if info is None:
         raise NotFound(f"There is no thread {thread}. `shoal threads list` shows them.")
-    return info, [event async for event in _events(store, thread, after)]
-
-
-async def _events(store: Store, thread: ThreadId, after: int) -> AsyncIterator[Event]:
-    while batch := await store.journal.events(thread, after, EVENTS_A_READ):
-        for event in batch:
-            yield event
-        after = batch[-1].seq
+    events: list[Event] = []
+    while batch := await store.journal.events(thread, events[-1].seq if events else after, EVENTS_A_READ):
+        events += batch
+    return info, events

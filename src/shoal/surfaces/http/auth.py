@@ -1,9 +1,20 @@
-"""Who may call: the home's token and those made from it, the page's cookie, and where a browser may call from.
+"""Who may call, and how far they may go: the one place where scopes, own threads and agents are compared.
 
-The cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another; the HMAC is keyed with the home's
-token and covers the other's digest. It proves that the token was shown once and carries nothing of it. It is only good
-for calls that a page of this server makes itself, and as long as its token. Hosts are checked, so that a foreign name
-that was pointed at this address (DNS rebinding) reaches nothing.
+    token          may use
+    ------------   --------------------------------------------------------------------------------------------
+    the home's     every call and thread, as the owner
+    admin          every call and thread, as its person
+    read, approve  calls that list its scope; every thread, with an agent only those of the agent
+    chat           calls that list its scope; threads of its person's own channel on the page and the API, and the
+                   subagents' that work for them; with an agent, only those of that agent
+
+A `chat` token, and any with an agent, is confined: of the calls that name no thread it gets only those that narrow
+their answer to what it may see. A thread that the caller may not see is answered like one that does not exist.
+
+The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another; the HMAC is keyed with
+the home's token and covers the other's digest. It proves that the token was shown once and reveals nothing of it. It is
+only good for calls that a page of this server makes itself, and as long as its token. Hosts are checked, so that a
+foreign name that was pointed at this address (DNS rebinding) reaches nothing.
 """
 
 import hashlib
@@ -11,16 +22,122 @@ import hmac
 import ipaddress
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.actors.access_tokens import AccessTokens
+from shoal.domain.agents import is_child
 from shoal.domain.clock import Clock
-from shoal.domain.tokens import AccessToken
-from shoal.surfaces.http.core import WebOptions
-from shoal.surfaces.http.errors import ApiError
-from shoal.surfaces.http.principal import HOME_TOKEN, OWNER, OWNER_ON_PAGE, Principal
+from shoal.domain.errors import NotFound, StoreError
+from shoal.domain.ids import ThreadId, encode_part, personal_channel
+from shoal.domain.messages import Author
+from shoal.domain.permissions import AccessToken, Asker, Trust
+from shoal.surfaces.http.errors import ApiError, answer_shoal_error, error_response
+
+HOME_TOKEN = AccessToken("", "", "admin", "web:owner", "", datetime.fromtimestamp(0, UTC))
+"""The one in the home's file `token` or in web.token; it is not stored and cannot be revoked."""
+ANCESTORS_MAX = 32
+"""How many callers above a subagent's thread are looked through for the conversation that it works for."""
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """A person with a token; `author` is who they are in what they write."""
+
+    token: AccessToken
+    author: Author
+    by_cookie: bool = False
+
+    @classmethod
+    def of(cls, token: AccessToken, author: Author, *, by_cookie: bool) -> "Principal":
+        """The bearer of a token. With `admin` as the owner they are the owner of the page, as with the home's own."""
+        if token.scope == "admin" and token.person == HOME_TOKEN.person:
+            author = OWNER.author
+        return cls(token, author, by_cookie)
+
+    @property
+    def person(self) -> str:
+        """PLATFORM:USER."""
+        return self.token.person
+
+    @property
+    def asker(self) -> Asker:
+        """Who asks, for the permission rules and approvals."""
+        by_name: Trust = "trusted" if self.author.trusted else "untrusted"
+        return Asker(
+            trust="owner" if self.author is OWNER.author else by_name,
+            user=self.author.id,
+            name=self.author.name,
+            roles=self.author.roles,
+            platform="web",
+            token=self.token.name,
+        )
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether there are threads that they may not read."""
+        return self.token.scope == "chat" or bool(self.token.agent)
+
+    @property
+    def channel(self) -> str:
+        """The channel of their own; empty for the owner, who needs none."""
+        return "" if self.author is OWNER.author else personal_channel(self.person)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """What the ids of a chat token's threads begin with; none for those who are not bound to a channel."""
+        if self.token.scope != "chat":
+            return ()
+        return tuple(f"{platform}:{encode_part(self.channel)}:" for platform in ("web", "openai"))
+
+    def owns(self, thread: ThreadId) -> bool:
+        """Whether the thread is one of their own conversations, or they are not bound to these."""
+        return self.token.scope != "chat" or thread.startswith(self.channels)
+
+
+OWNER = Principal(HOME_TOKEN, Author("owner", trusted=True))
+"""Whoever holds the home's token; it is the owner's, so there is nobody else."""
+OWNER_ON_PAGE = msgspec.structs.replace(OWNER, by_cookie=True)
+
+
+async def may_use(principal: Principal, journal: "Journal", thread: ThreadId) -> bool:
+    """Whether a thread is there for this caller, be it begun or not. Raises StoreError."""
+    if not principal.is_confined:
+        return True
+    root = thread
+    for _ in range(ANCESTORS_MAX):
+        if not is_child(root):
+            break
+        above = await journal.thread(root)
+        if above is None or not above.parent:
+            return False
+        root = ThreadId(above.parent)
+    if not principal.owns(root):
+        return False
+    agent = principal.token.agent
+    if not agent:
+        return True
+    info = await journal.thread(thread)
+    if info is None:
+        return principal.token.scope == "chat"
+    return info.agent == agent or (not info.agent and principal.token.scope == "chat")
+
+
+def no_such_thread(thread: ThreadId) -> NotFound:
+    """What is said of a thread that does not exist, and of one that the caller may not see."""
+    return NotFound(f"There is no thread {thread[:200]}. GET /api/threads lists them.")
+
+
+if TYPE_CHECKING:
+    from shoal.store.journal import Journal
+    from shoal.surfaces.http.server import WebOptions
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +150,6 @@ ADDRESSES_MAX = 4096
 UNGUESSABLE_CHARS_MIN = 32
 """A token this long cannot be guessed, so the right one passes even while its address has to wait."""
 
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 
 
@@ -62,7 +178,7 @@ class FailureLimit:
 class Gate:
     """Checks hosts, origins and credentials; raises ApiError 400, 401, 403 or 429."""
 
-    def __init__(self, options: WebOptions, clock: Clock, tokens: AccessTokens) -> None:
+    def __init__(self, options: "WebOptions", clock: Clock, tokens: AccessTokens) -> None:
         if not options.token:
             raise ValueError("The HTTP surface needs a token.")
         self._token = options.token.encode()
@@ -77,8 +193,14 @@ class Gate:
 
     def check_host(self, request: Request) -> None:
         """Refuse a Host that is neither loopback nor configured."""
-        name = _host_name(request.headers.get("host", ""))
-        if name in self._hosts or _is_loopback(name) or (self._any_address and _is_address(name)):
+        host = request.headers.get("host", "")
+        name = (host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]).lower()
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            address = None
+        is_loopback = name == "localhost" or (address is not None and address.is_loopback)
+        if name in self._hosts or is_loopback or (self._any_address and address is not None):
             return
         message = "This Host is not known here. Add its origin to web.allowed_origins, or use the printed address."
         raise ApiError(400, "unknown_host", message)
@@ -107,7 +229,17 @@ class Gate:
         found = await self.visitor(request)
         if found is None:
             raise _unauthorized("Send Authorization: Bearer TOKEN, or open the page and sign in.")
-        self._check_page_call(request)
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise ApiError(403, "foreign_page", "The page's cookie is only good for the page itself; use the token.")
+        if request.method not in ("GET", "HEAD", "OPTIONS"):
+            origin = request.headers.get("origin", "").lower()
+            if not self._is_own(request, origin) and origin not in self._origins:
+                raise ApiError(
+                    403, "no_origin", "A change by the page's cookie needs the page's Origin; use the token."
+                )
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json" and "x-shoal" not in request.headers:
+                raise ApiError(403, "no_header", "A change by the page's cookie needs JSON or the header X-Shoal: 1.")
         return found
 
     async def bearer(self, request: Request, given: str) -> Principal:
@@ -144,14 +276,15 @@ class Gate:
         await self._tokens.note_use(token)
         return Principal.of(token, author, by_cookie=by_cookie)
 
-    async def stands(self, principal: Principal) -> bool:
+    async def is_valid(self, principal: Principal) -> bool:
         """Whether the token is still good. Raises StoreError."""
         return principal.token is HOME_TOKEN or await self._tokens.stands(principal.token)
 
     def cookie_name(self, request: Request) -> str:
         """One name a port: browsers share cookies between the ports of a host."""
-        port = _host_port(request.headers.get("host", ""))
-        return f"shoal_{port}" if port else "shoal"
+        host = request.headers.get("host", "")
+        port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host else ""
+        return f"shoal_{port}" if port.isdecimal() and port.isascii() else "shoal"
 
     def make_cookie(self, principal: Principal) -> str:
         """A cookie value that is good for COOKIE_SECONDS, and no longer than its token."""
@@ -179,18 +312,6 @@ class Gate:
         covered = f"page cookie {expires}{token.digest and f' {token.digest}'}"
         return hmac.new(self._token, covered.encode(), hashlib.sha256).hexdigest()
 
-    def _check_page_call(self, request: Request) -> None:
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise ApiError(403, "foreign_page", "The page's cookie is only good for the page itself; use the token.")
-        if request.method in _SAFE_METHODS:
-            return
-        origin = request.headers.get("origin", "").lower()
-        if not self._is_own(request, origin) and origin not in self._origins:
-            raise ApiError(403, "no_origin", "A change by the page's cookie needs the page's Origin; use the token.")
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json" and "x-shoal" not in request.headers:
-            raise ApiError(403, "no_header", "A change by the page's cookie needs JSON or the header X-Shoal: 1.")
-
 
 def _unauthorized(message: str) -> ApiError:
     return ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
@@ -202,24 +323,67 @@ def _wait(seconds: float) -> ApiError:
     return ApiError(429, "too_many_failures", message, {"Retry-After": after})
 
 
-def _host_name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; sandbox")
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID, Idempotency-Key, X-Shoal",
+    "Access-Control-Max-Age": "600",
+}
+_UNCACHED = (b"cache-control", b"no-store")
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Open to everybody under any name, for whatever watches the process."""
 
 
-def _host_port(host: str) -> str:
-    port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host else ""
-    return port if port.isdecimal() and port.isascii() else ""
+class AccessMiddleware:
+    """Stands before every call: checks host, origin and credential, and gives every answer its headers.
 
+    `is_open(path)` tells paths that need no credential.
+    """
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    def __init__(self, app: ASGIApp, gate: Gate, clock: Clock, is_open: Callable[[str], bool]) -> None:
+        self._app = app
+        self._gate = gate
+        self._clock = clock
+        self._is_open = is_open
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; anything but HTTP is refused."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        request = Request(scope, receive)
+        path = request.scope["path"]
+        shared = ""
+        refused: Response | None = None
+        try:
+            if path not in PROBES:
+                self._gate.check_host(request)
+                shared = self._gate.foreign_origin(request)
+                if not (self._is_open(path) or (shared and request.method == "OPTIONS")):
+                    request.state.principal = await self._gate.principal(request)
+        except ApiError as error:
+            refused = error_response(path, error.status, error.code, str(error), error.headers)
+        except StoreError as error:
+            refused = await answer_shoal_error(request, error)
 
-def _is_loopback(name: str) -> bool:
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", []))
+                present = {name for name, _ in headers}
+                headers += [pair for pair in (*_HEADERS, _POLICY, _UNCACHED) if pair[0] not in present]
+                headers.append((b"date", format_datetime(self._clock.now(), usegmt=True).encode("ascii")))
+                if shared:
+                    headers += [(b"access-control-allow-origin", shared.encode("latin-1")), (b"vary", b"Origin")]
+                message["headers"] = headers
+            await send(message)
+
+        if refused is None and shared and request.method == "OPTIONS":
+            refused = Response(None, 204, _PREFLIGHT)
+        await (refused or self._app)(scope, receive, send_with_headers)

@@ -1,84 +1,193 @@
-"""The table form of the API: one `Endpoint` a call, from which routes and the OpenAPI document are made.
+"""Endpoints are typed functions with their route beside them:
 
-Whoever calls is looked at here, once for all calls: the scope has to be one that the endpoint lists, a thread in the
-path has to be one that the caller may see, and a confined caller gets no call that neither names a thread nor narrows.
+    @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
+    async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest) -> Decided:
+
+The annotations say what a call takes: `query` and `body` are structs, `thread` and any other name come from the path.
+What the function returns is sent as JSON in the shape of its annotation, or of `answer`, which picks fields from a
+record. Validation, errors and the OpenAPI document follow from that.
+
+The caller's token is checked here, once for all calls: it must have one of the endpoint's scopes and may use the thread
+in the path; a confined token gets no call that neither names a thread nor narrows.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+import inspect
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeVar, cast
 
+import anyio
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from shoal.actors.door import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
-from shoal.domain.ids import parse_thread_id
+from shoal.actors.access_gate import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
+from shoal.domain.errors import InvalidInput
+from shoal.domain.ids import ThreadId, parse_thread_id
+from shoal.domain.permissions import TOKEN_SCOPES, TokenScope
 from shoal.domain.records import AuditEntry
-from shoal.domain.tokens import SCOPES, TokenScope
+from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import Bucket
-from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.auth import HOME_TOKEN, Principal, may_use, no_such_thread
 from shoal.surfaces.http.errors import ApiError
-from shoal.surfaces.http.principal import HOME_TOKEN, Principal, may_use, no_such_thread
 
-Handler: TypeAlias = Callable[[Web, Request], Awaitable[Response]]
+if TYPE_CHECKING:
+    from shoal.app import App
+    from shoal.surfaces.http.auth import Gate
+    from shoal.surfaces.http.page import Page
+    from shoal.surfaces.http.routes_operations import Counters
+    from shoal.surfaces.http.server import WebOptions
+    from shoal.surfaces.http.streams import LiveStreams
 
+T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
+
+BODY_BYTES_MAX = 1_048_576
+"""Largest JSON body."""
+ACTION_CHARS_MAX = 300
+CHAIN = "tokens"
+"""The audit chain of what was changed with tokens other than the home's."""
 JSON = "application/json"
 AnyObject = dict[str, msgspec.Raw]
-"""The type of an answer that is described elsewhere."""
+"""The type of a JSON object that is described elsewhere."""
 
-EVERYONE = SCOPES
+EVERYONE = TOKEN_SCOPES
 READERS: tuple[TokenScope, ...] = ("read", "approve", "admin")
 TALKERS: tuple[TokenScope, ...] = ("chat", "admin")
 DECIDERS: tuple[TokenScope, ...] = ("approve", "admin")
 ADMINS: tuple[TokenScope, ...] = ("admin",)
-NOBODY: tuple[TokenScope, ...] = ()
-"""For calls that need no token, and prove by themselves what has to be proved."""
-
-SAFE_METHODS = frozenset({"GET", "HEAD"})
-ACTION_CHARS_MAX = 300
-CHAIN = "tokens"
-"""The audit chain of what tokens other than the home's changed."""
+OPEN: tuple[TokenScope, ...] = ()
+"""For calls that need no token; what has to be proved is checked by the handler."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a call answers when it succeeds: `kind` is the type of the JSON, or None for other content.
+@dataclass(slots=True)
+class WebContext:
+    """What every handler gets besides its request."""
 
-    `streams` ones can answer with server-sent events too.
-    """
-
-    description: str
-    kind: object = None
-    status: int = 200
-    media_type: str = JSON
-    streams: bool = False
+    app: "App"
+    options: "WebOptions"
+    gate: "Gate"
+    streams: "LiveStreams"
+    counters: "Counters"
+    page: "Page"
+    describe: Callable[[], bytes]
+    buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict[str, Bucket])
+    probed: tuple[float, str] | None = None
+    probing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. `body` and `query` are the structs it takes; `is_open` ones need no credential.
+    """One call. `parameters` are the handler's, with their types; `answer` is the type of the JSON it sends, or None.
 
-    `scopes` are those of the tokens that may make it. `narrows`: its answer has nothing of a thread or an agent that
-    the caller may not see, though its path names no thread.
+    `scopes` are those of the tokens that may make it. `narrows`: the answer leaves out threads and agents that the
+    caller may not see, though the path names no thread. `raw_body` is the media type of a body that the handler reads
+    itself. `streams`: it can answer with server-sent events too.
     """
 
     method: str
     path: str
-    handler: Handler
     scopes: tuple[TokenScope, ...]
-    summary: str
-    answer: Answer
-    body: object = None
-    body_optional: bool = False
-    body_media_type: str = JSON
-    query: object = None
-    is_open: bool = False
-    narrows: bool = False
+    handler: Callable[..., Awaitable[object]]
+    parameters: Mapping[str, object]
+    answer: object
+    status: int
+    media_type: str
+    raw_body: str
+    body_optional: bool
+    streams: bool
+    narrows: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it needs no token."""
+        return self.scopes == OPEN
+
+    async def respond(self, web: WebContext, request: Request) -> Response:
+        """Check the caller and what they send, do the call, and answer. Raises what `errors` turns into answers."""
+        if not self.is_open:
+            await _admit(web, self, caller(request), request)
+        given: dict[str, object] = {}
+        for name, kind in self.parameters.items():
+            if kind is WebContext:
+                given[name] = web
+            elif kind is Request:
+                given[name] = request
+            elif kind is Principal:
+                given[name] = caller(request)
+            elif kind is ThreadId:
+                given[name] = parse_thread_id(str(request.path_params[name]))
+            elif name == "query":
+                given[name] = _read_query(request, cast("type[object]", kind))
+            elif name == "body":
+                struct, seconds = cast("type[object]", kind), web.options.body_seconds
+                given[name] = await _read_json(request, struct, seconds=seconds, optional=self.body_optional)
+            else:
+                given[name] = str(request.path_params[name])
+        value = await self.handler(**given)
+        return value if isinstance(value, Response) else json_answer(shaped(value, self.answer), self.status)
 
 
-def json_answer(value: object, status: int = 200) -> Response:
-    """A struct, or a list of them, as a JSON answer."""
-    return Response(msgspec.json.encode(value), status, media_type=JSON)
+class Routes:
+    """The endpoints of a module."""
+
+    def __init__(self) -> None:
+        self.endpoints: list[Endpoint] = []
+
+    def __call__(
+        self,
+        call: str,
+        scopes: tuple[TokenScope, ...],
+        *,
+        answer: object = None,
+        status: int = 200,
+        media_type: str = JSON,
+        raw_body: str = "",
+        body_optional: bool = False,
+        streams: bool = False,
+        narrows: bool = False,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Serve `call`, METHOD PATH, by the function that this decorates."""
+        method, path = call.split()
+
+        def add(handler: HandlerT) -> HandlerT:
+            kinds = dict(inspect.get_annotations(handler, eval_str=True))
+            returned = kinds.pop("return")
+            self.endpoints.append(
+                Endpoint(
+                    method=method,
+                    path=path,
+                    scopes=scopes,
+                    handler=handler,
+                    parameters=kinds,
+                    answer=returned if answer is None and returned is not Response else answer,
+                    status=status,
+                    media_type=media_type,
+                    raw_body=raw_body,
+                    body_optional=body_optional,
+                    streams=streams,
+                    narrows=narrows,
+                )
+            )
+            return handler
+
+        return add
+
+
+def starlette_routes(web: WebContext, endpoints: Iterable[Endpoint]) -> list[Route]:
+    """One route a path, which knows all of the path's methods, so that a wrong one gets a complete Allow."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+
+    async def respond(methods: Mapping[str, Endpoint], request: Request) -> Response:
+        return await methods["GET" if request.method == "HEAD" else request.method].respond(web, request)
+
+    return [Route(path, partial(respond, methods), methods=list(methods)) for path, methods in by_path.items()]
 
 
 def caller(request: Request) -> Principal:
@@ -87,22 +196,7 @@ def caller(request: Request) -> Principal:
     return found
 
 
-def routes(web: Web, endpoints: Iterable[Endpoint]) -> list[Route]:
-    """One route a path, which knows all of the path's methods, so that a wrong one gets a complete Allow."""
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, partial(_dispatch, web, known), methods=list(known)) for path, known in by_path.items()]
-
-
-async def _dispatch(web: Web, known: dict[str, Endpoint], request: Request) -> Response:
-    endpoint = known["GET" if request.method == "HEAD" else request.method]
-    if not endpoint.is_open:
-        await _admit(web, endpoint, caller(request), request)
-    return await endpoint.handler(web, request)
-
-
-async def _admit(web: Web, endpoint: Endpoint, by: Principal, request: Request) -> None:
+async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Request) -> None:
     """Raises ApiError 403 and 429, NotFound for a thread that is not the caller's, InvalidId, StoreError."""
     token = by.token
     if token.scope not in endpoint.scopes:
@@ -111,23 +205,116 @@ async def _admit(web: Web, endpoint: Endpoint, by: Principal, request: Request) 
         raise ApiError(403, "scope", message)
     if "thread" in request.path_params:
         thread = parse_thread_id(str(request.path_params["thread"]))
-        if not await may_use(by, web.core.store.journal, thread):
+        if not await may_use(by, web.app.store.journal, thread):
             raise no_such_thread(thread)
     elif by.is_confined and not endpoint.narrows:
         bound = f"agent {token.agent}" if token.agent else "its own threads"
-        message = f"The token {token.name!r} is confined to {bound}, and this call tells of more; it needs another one."
+        message = f"The token {token.name!r} is confined to {bound}, and this call shows more; use another token."
         raise ApiError(403, "confined", message)
-    if token is HOME_TOKEN or request.method in SAFE_METHODS:
+    if token is HOME_TOKEN or request.method in ("GET", "HEAD"):
         return
     if token.scope == "chat":
-        bucket = web.buckets.pop(by.person, None) or Bucket(MESSAGES_BURST, MESSAGE_SECONDS, web.core.clock.monotonic())
+        bucket = web.buckets.pop(by.person, None) or Bucket(MESSAGES_BURST, MESSAGE_SECONDS, web.app.clock.monotonic())
         web.buckets[by.person] = bucket
         while len(web.buckets) > PEOPLE_MAX:
             web.buckets.popitem(last=False)
-        if not bucket.take(web.core.clock.monotonic()):
-            message = "That was a lot at once. Try again in a moment."
+        if not bucket.take(web.app.clock.monotonic()):
+            message = "Too many calls at once. Try again in a moment."
             raise ApiError(429, "busy", message, {"Retry-After": str(int(MESSAGE_SECONDS))})
         return
     action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]
     entry = AuditEntry("call", action, "allow", user=by.person, token=token.name)
-    await web.core.store.audit.record(CHAIN, [entry])
+    await web.app.store.audit.record(CHAIN, [entry])
+
+
+# ---- what handlers answer ----
+
+
+def shaped(value: object, kind: object) -> object:
+    """The value with the fields of `kind`: records lose those that the API does not show."""
+    return msgspec.convert(value, cast("type[object]", kind), from_attributes=True)
+
+
+def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
+    """The record as the API shows it: `fields`, and what else `kind` has from the record."""
+    names = [field.name for field in msgspec.structs.fields(kind) if field.name not in fields]
+    taken = {name: getattr(record, name) for name in names if hasattr(record, name)}
+    return msgspec.convert({**taken, **fields}, kind, from_attributes=True)
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    """A struct, or a list of them, as a JSON answer."""
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+# ---- what callers send ----
+
+
+async def _read_json(request: Request, kind: type[T], *, seconds: float, optional: bool = False) -> T:
+    """Read a JSON body of at most BODY_BYTES_MAX bytes; with `optional` no body at all counts as `{}`.
+
+    The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate already, and a
+    token is not an ambient credential. Raises ApiError 413, 408 and InvalidInput naming the wrong field.
+    """
+    content = await whole_body(request, seconds=seconds)
+    try:
+        return msgspec.json.decode(content or b"{}" if optional else content, type=kind)
+    except UNREADABLE as error:
+        raise InvalidInput(f"The body is not what this call takes: {error}. See GET /openapi.json.") from error
+
+
+async def whole_body(request: Request, *, seconds: float) -> bytes:
+    """The body, at most BODY_BYTES_MAX bytes. Raises ApiError 413 and 408."""
+    return b"".join([piece async for piece in bounded_body(request, BODY_BYTES_MAX, seconds=seconds)])
+
+
+async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> AsyncIterator[bytes]:
+    """The body, piece by piece. Raises ApiError 413 as soon as it is known to be too large, and 408 when slow."""
+    message = f"The body is larger than {bytes_max // 1_048_576} MiB, the most this call takes; send less."
+    too_large = ApiError(413, "too_large", message)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > bytes_max:
+        raise too_large
+    total = 0
+    deadline = anyio.current_time() + seconds
+    stream = request.stream()
+    while True:
+        try:
+            with anyio.fail_after(deadline - anyio.current_time()):
+                piece = await anext(stream, None)
+        except TimeoutError as error:
+            raise ApiError(408, "slow_body", "The body did not arrive in time; send it again.") from error
+        except ClientDisconnect as error:
+            raise ApiError(400, "incomplete_body", "The connection ended inside the body.") from error
+        if piece is None:
+            return
+        total += len(piece)
+        if total > bytes_max:
+            raise too_large
+        yield piece
+
+
+def _read_query(request: Request, kind: type[T]) -> T:
+    """The query as a struct; values are converted from text. Raises InvalidInput naming the parameter."""
+    pairs = request.query_params.multi_items()
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise InvalidInput("A query parameter is given twice; give each one once.")
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"The query is not what this call takes: {error}. See GET /openapi.json.") from error
+
+
+def checked_text(text: str, field: str = "text") -> str:
+    """A text that any database and platform takes. Raises InvalidInput when it is blank or has a NUL."""
+    if "\0" in text:
+        raise InvalidInput(f"`{field}` contains a NUL character; leave it out.")
+    if not text.strip():
+        raise InvalidInput(f"`{field}` is empty; write what the agent should read.")
+    return text
+
+
+def wants_event_stream(request: Request) -> bool:
+    """Whether the client asks for server-sent events."""
+    return request.method == "GET" and "text/event-stream" in request.headers.get("accept", "").lower()

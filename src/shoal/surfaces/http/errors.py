@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What every refused call answers (below /v1 the OpenAI shape stands instead)."""
+    """The answer to every refused call (below /v1: CompatBody)."""
 
     error: str
     message: str
@@ -41,7 +41,9 @@ class ApiError(ShoalError):
         self.headers = dict(headers or {})
 
 
-class _CompatDetail(msgspec.Struct, frozen=True):
+class CompatDetail(msgspec.Struct, frozen=True):
+    """An error in OpenAI's form."""
+
     message: str
     type: str
     code: str
@@ -51,7 +53,7 @@ class _CompatDetail(msgspec.Struct, frozen=True):
 class CompatBody(msgspec.Struct, frozen=True):
     """A refused call below /v1, as OpenAI's clients expect it."""
 
-    error: _CompatDetail
+    error: CompatDetail
 
 
 _BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
@@ -76,7 +78,7 @@ _HTTP_TEXTS = {
 def compat_body(status: int, code: str, message: str) -> CompatBody:
     """An error in OpenAI's form."""
     kind = "invalid_request_error" if status < 500 else "api_error"
-    return CompatBody(_CompatDetail(message, "rate_limit_error" if status == 429 else kind, code))
+    return CompatBody(CompatDetail(message, "rate_limit_error" if status == 429 else kind, code))
 
 
 def error_response(

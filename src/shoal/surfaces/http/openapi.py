@@ -1,13 +1,13 @@
-"""The OpenAPI 3.1 document, made from the table of calls and the structs they take and give."""
+"""The OpenAPI 3.1 document, made from the endpoints and the structs they take and send."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from shoal.domain.events import EVENT_CLASSES, Event
-from shoal.surfaces.http.endpoints import JSON, Endpoint
+from shoal.surfaces.http.endpoints import JSON, AnyObject, Endpoint
 from shoal.surfaces.http.errors import CompatBody, ErrorBody
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
@@ -19,11 +19,10 @@ SCOPE_TEXTS = {
     "approve": "Read, and decide approvals as the person, who has to be one who may.",
     "admin": "Everything that the owner's own token may.",
 }
-"""What tokens of each scope may do; a token with an agent is confined to that agent's threads besides."""
+"""What tokens of each scope may do; a token with an agent is also confined to that agent's threads."""
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
-_EVENT_LIST = list[Event]
 _PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
     "thread": "platform:channel:thread; unsafe characters in a part are written %HH (so %25HH in an address).",
@@ -33,37 +32,17 @@ _PARAMETER_TEXTS = {
 
 def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
     """The document as JSON. Schemas stand under their struct's name."""
-    kinds = _kinds(endpoints)
+    found: dict[str, object] = {
+        repr(kind): kind for kind in (ErrorBody, CompatBody, AnyObject, *EVENT_CLASSES.values())
+    }
+    for endpoint in endpoints:
+        for kind in (endpoint.parameters.get("body"), endpoint.parameters.get("query"), endpoint.answer):
+            if kind is not None and kind != list[Event]:
+                found[repr(kind)] = kind
+    kinds = list(found.values())
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     by_kind = dict(zip((repr(kind) for kind in kinds), schemas, strict=True))
-    components["Event"] = _event_schema()
-    document: Schema = {
-        "openapi": "3.1.0",
-        "info": {"title": "Shoal", "version": version, "description": "Agents that live in chats; see docs/http.md."},
-        "security": [{"token": []}, {"page": []}],
-        "x-shoal-scopes": {scope: text for scope, text in SCOPE_TEXTS.items()},
-        "paths": _paths(endpoints, by_kind),
-        "components": {
-            "schemas": components,
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer"},
-                "page": {"type": "apiKey", "in": "cookie", "name": "shoal"},
-            },
-        },
-    }
-    return msgspec.json.encode(document, order="deterministic")
-
-
-def _kinds(endpoints: Iterable[Endpoint]) -> list[object]:
-    found: dict[str, object] = {repr(kind): kind for kind in (ErrorBody, CompatBody, *EVENT_CLASSES.values())}
-    for endpoint in endpoints:
-        for kind in (endpoint.body, endpoint.query, endpoint.answer.kind):
-            if kind is not None and kind is not bytes and kind != _EVENT_LIST:
-                found[repr(kind)] = kind
-    return list(found.values())
-
-
-def _event_schema() -> Schema:
+    by_kind[repr(list[Event])] = {"type": "array", "items": {"$ref": _REF.format(name="Event")}}
     shapes: list[Json] = []
     for name, kind in EVENT_CLASSES.items():
         properties: Schema = {"type": {"const": name}, "data": {"$ref": _REF.format(name=kind.__name__)}}
@@ -76,65 +55,30 @@ def _event_schema() -> Schema:
         "at": {"type": "string", "format": "date-time"},
         "data": {"type": "object"},
     }
-    return {"type": "object", "properties": properties, "required": [*properties], "oneOf": shapes}
-
-
-def _paths(endpoints: Iterable[Endpoint], schemas: Mapping[str, Schema]) -> Schema:
+    components["Event"] = {"type": "object", "properties": properties, "required": [*properties], "oneOf": shapes}
     paths: dict[str, Schema] = {}
     for endpoint in endpoints:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
-        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
-    return dict(paths)
-
-
-def _operation(endpoint: Endpoint, schemas: Mapping[str, Schema]) -> Schema:
-    found: Schema = {
-        "operationId": endpoint.handler.__name__.strip("_"),
-        "summary": endpoint.summary,
-        "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint.query)],
-        "responses": {str(endpoint.answer.status): _answer(endpoint, schemas), "default": _error(endpoint.path)},
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, by_kind, components)
+    document: Schema = {
+        "openapi": "3.1.0",
+        "info": {"title": "Shoal", "version": version, "description": "Agents that live in chats; see docs/http.md."},
+        "security": [{"token": []}, {"page": []}],
+        "x-shoal-scopes": {scope: text for scope, text in SCOPE_TEXTS.items()},
+        "paths": {**paths},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "page": {"type": "apiKey", "in": "cookie", "name": "shoal"},
+            },
+        },
     }
-    if endpoint.is_open:
-        found["security"] = []
-    else:
-        found["description"] = f"For tokens of scope {_listed(endpoint.scopes)}."
-        found["x-shoal-scopes"] = [*endpoint.scopes]
-    if endpoint.body is not None:
-        content: Schema = {} if endpoint.body is bytes else {"schema": schemas[repr(endpoint.body)]}
-        found["requestBody"] = {"required": not endpoint.body_optional, "content": {endpoint.body_media_type: content}}
-    return found
+    return msgspec.json.encode(document, order="deterministic")
 
 
-def _listed(scopes: Sequence[str]) -> str:
-    *most, last = scopes
-    return f"{', '.join(most)} or {last}" if most else last
-
-
-def _answer(endpoint: Endpoint, schemas: Mapping[str, Schema]) -> Schema:
-    answer = endpoint.answer
-    content: Schema = {}
-    if answer.kind == _EVENT_LIST:
-        content[JSON] = {"schema": {"type": "array", "items": {"$ref": _REF.format(name="Event")}}}
-        content["text/event-stream"] = {}
-    elif answer.kind is not None:
-        content[JSON] = {"schema": schemas[repr(answer.kind)]}
-    else:
-        content[answer.media_type] = {}
-    if answer.streams:
-        content["text/event-stream"] = {}
-    return {"description": answer.description, "content": content}
-
-
-def _error(path: str) -> Schema:
-    kind = CompatBody if path.startswith("/v1/") else ErrorBody
-    schemas: list[Json] = [{"$ref": _REF.format(name=kind.__name__)}]
-    if path == "/readyz":
-        schemas.append({"$ref": _REF.format(name="Readiness")})
-    return {"description": "Refused, and why.", "content": {JSON: {"schema": {"anyOf": schemas}}}}
-
-
-def _path_parameters(path: str) -> list[Json]:
-    return [
+def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[str, Schema]) -> Schema:
+    parameters: list[Json] = [
         {
             "name": found[1],
             "in": "path",
@@ -142,17 +86,43 @@ def _path_parameters(path: str) -> list[Json]:
             "description": _PARAMETER_TEXTS.get(found[1], ""),
             "schema": {"type": "string", "minLength": 1, **_PARAMETER_SCHEMAS.get(found[1], {})},
         }
-        for found in _PARAMETER.finditer(path)
+        for found in _PARAMETER.finditer(endpoint.path)
     ]
-
-
-def _query_parameters(query: object) -> list[Json]:
-    if query is None:
-        return []
-    _, components = msgspec.json.schema_components([query], ref_template=_REF)
-    schema = components[getattr(query, "__name__", "")]
-    required = schema.get("required", [])
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": kind}
-        for name, kind in schema["properties"].items()
-    ]
+    if query := endpoint.parameters.get("query"):
+        schema = components[getattr(query, "__name__", "")]
+        required, properties = schema.get("required"), schema["properties"]
+        assert isinstance(properties, dict)
+        parameters += [
+            {"name": name, "in": "query", "required": isinstance(required, list) and name in required, "schema": kind}
+            for name, kind in properties.items()
+        ]
+    content: Schema = {endpoint.media_type: {"schema": schemas[repr(endpoint.answer)]} if endpoint.answer else {}}
+    if endpoint.streams:
+        content["text/event-stream"] = {}
+    summary = " ".join((endpoint.handler.__doc__ or "").split())
+    errors: list[Json] = [{"$ref": _REF.format(name="CompatBody" if endpoint.path.startswith("/v1/") else "ErrorBody")}]
+    if endpoint.path == "/readyz":
+        errors.append({"$ref": _REF.format(name="Readiness")})
+    found: Schema = {
+        "operationId": endpoint.handler.__name__,
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            str(endpoint.status): {"description": summary, "content": content},
+            "default": {"description": "Refused, and why.", "content": {JSON: {"schema": {"anyOf": errors}}}},
+        },
+    }
+    if endpoint.is_open:
+        found["security"] = []
+    else:
+        *most, last = endpoint.scopes
+        listed = f"{', '.join(most)} or {last}" if most else last
+        found["description"] = f"For tokens of scope {listed}."
+        found["x-shoal-scopes"] = [*endpoint.scopes]
+    if body := endpoint.parameters.get("body"):
+        taken: Schema = {"schema": schemas[repr(body)]}
+        found["requestBody"] = {"required": not endpoint.body_optional, "content": {JSON: taken}}
+    elif endpoint.raw_body:
+        taken = {"schema": schemas[repr(AnyObject)]} if endpoint.raw_body == JSON else {}
+        found["requestBody"] = {"required": endpoint.raw_body == JSON, "content": {endpoint.raw_body: taken}}
+    return found

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
-from shoal.surfaces.http.auth import COOKIE_SECONDS
-from shoal.surfaces.http.core import Web
+from shoal.surfaces.http.auth import COOKIE_SECONDS, Principal
+from shoal.surfaces.http.endpoints import OPEN, Routes, WebContext
 from shoal.surfaces.http.errors import ApiError
-from shoal.surfaces.http.principal import Principal
+
+routes = Routes()
 
 _POLICY = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
@@ -72,12 +73,13 @@ class Page:
         return known
 
 
-async def static_file(web: Web, request: Request) -> Response:
+@routes(f"GET {PREFIX}/{{path:path}}", OPEN)
+async def static_file(web: WebContext, request: Request, path: str) -> Response:
     """A file of the page."""
-    return await _file(web, request, str(request.path_params["path"]))
+    return await _file(web, request, path)
 
 
-async def _file(web: Web, request: Request, name: str) -> Response:
+async def _file(web: WebContext, request: Request, name: str) -> Response:
     found = await anyio.to_thread.run_sync(web.page.read, name)
     tag = f'"{found.digest}"'
     pinned = request.query_params.get("v") == found.digest
@@ -88,11 +90,21 @@ async def _file(web: Web, request: Request, name: str) -> Response:
     return Response(found.content, 200, headers, found.media_type)
 
 
-async def index(web: Web, request: Request) -> Response:
+@routes("GET /", OPEN)
+async def index(web: WebContext, request: Request) -> Response:
     """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token."""
     given = request.query_params.get("token")
     if given is not None:
-        return await _enter(web, request, given)
+        try:
+            visitor = await web.gate.bearer(request, given)
+        except ApiError as error:
+            if error.status == 429:
+                raise
+            return _sign_in(str(error))
+        rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+        response = RedirectResponse(f"/?{urlencode(rest)}" if rest else "/", 303, _POLICY)
+        _set_cookie(web, request, response, visitor)
+        return response
     try:
         visitor = await web.gate.visitor(request)
     except ApiError as error:
@@ -106,20 +118,7 @@ async def index(web: Web, request: Request) -> Response:
     return response
 
 
-async def _enter(web: Web, request: Request, given: str) -> Response:
-    try:
-        visitor = await web.gate.bearer(request, given)
-    except ApiError as error:
-        if error.status == 429:
-            raise
-        return _sign_in(str(error))
-    rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-    response = RedirectResponse(f"/?{urlencode(rest)}" if rest else "/", 303, _POLICY)
-    _set_cookie(web, request, response, visitor)
-    return response
-
-
-def _set_cookie(web: Web, request: Request, response: Response, visitor: Principal) -> None:
+def _set_cookie(web: WebContext, request: Request, response: Response, visitor: Principal) -> None:
     response.set_cookie(
         web.gate.cookie_name(request),
         web.gate.make_cookie(visitor),
@@ -134,12 +133,8 @@ def _sign_in(reason: str) -> Response:
     return Response(_SIGN_IN.format(reason=escape(reason)), 401, {**_POLICY, "WWW-Authenticate": "Bearer"}, "text/html")
 
 
-def is_open(path: str) -> bool:
-    """Whether a path is the page's or one of its files', which hold no secrets."""
-    return path in ("/", "/favicon.ico") or path.startswith(f"{PREFIX}/")
-
-
-async def favicon(web: Web, request: Request) -> Response:
-    """The page's icon, where browsers look without being told."""
+@routes("GET /favicon.ico", OPEN)
+async def favicon(web: WebContext, request: Request) -> Response:
+    """The page's icon, where browsers look for it by default."""
     name = next((name for name in ("favicon.ico", "icon.svg", "favicon.svg") if web.page.has(name)), "")
     return await _file(web, request, name) if name else Response(None, 204)

@@ -1,15 +1,67 @@
-"""Calls about who was let in by pairing code, and who waits; codes are never told."""
+"""Calls about who may call: the caller themselves, access tokens, and people who were let in by pairing code."""
 
 from datetime import datetime
 from typing import Annotated
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
-from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Answer, Endpoint, caller, json_answer
-from shoal.surfaces.http.parse import path_part, read_json
+from shoal.actors.access_tokens import NewToken
+from shoal.domain.ids import encode_part
+from shoal.domain.permissions import AccessToken, TokenScope
+from shoal.surfaces.http.auth import Principal
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Routes, WebContext, view
+
+routes = Routes()
+
+
+class WhoView(msgspec.Struct, frozen=True):
+    """Who calls, and what they are called as the author of messages. `token` is empty for the home's own;
+    `thread_prefix` begins the ids of the threads that this person opens on the page."""
+
+    token: str
+    scope: TokenScope
+    person: str
+    author: str
+    name: str
+    agent: str
+    thread_prefix: str
+
+
+class TokenView(msgspec.Struct, frozen=True):
+    """An access token. `person` is PLATFORM:USER; an empty `agent` is all; `used_on` is a day (UTC) or empty."""
+
+    name: str
+    scope: TokenScope
+    person: str
+    agent: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    used_on: str
+
+
+class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to make. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for `admin`,
+    else `web:NAME`. `expires` is a span (90d), a day or a time; empty is never."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    scope: TokenScope
+    person: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
+
+
+class NewTokenView(msgspec.Struct, frozen=True):
+    """The new token; `secret` is what its bearer shows, and is shown this once."""
+
+    secret: str
+    token: TokenView
+
+
+class TokenRevoked(msgspec.Struct, frozen=True):
+    """Nobody gets in with it any more."""
+
+    revoked: bool
 
 
 class PairedView(msgspec.Struct, frozen=True):
@@ -32,7 +84,7 @@ class WaitingView(msgspec.Struct, frozen=True):
 
 
 class AccessView(msgspec.Struct, frozen=True):
-    """The people of all platforms, beside those that the configuration names."""
+    """The people of all platforms, besides those that the configuration names."""
 
     paired: list[PairedView]
     waiting: list[WaitingView]
@@ -51,45 +103,60 @@ class PairAnswer(msgspec.Struct, frozen=True):
     user: str
 
 
-class ShutOut(msgspec.Struct, frozen=True):
+class PersonRemoved(msgspec.Struct, frozen=True):
     """They may not speak any more."""
 
     removed: bool
 
 
-async def _access(web: Web, _: Request) -> Response:
-    paired: list[PairedView] = []
-    waiting: list[WaitingView] = []
-    for platform in sorted(web.core.adapters):
-        found = await web.core.pairing.roster(platform)
-        paired += [PairedView(platform, one.user, one.name, one.by, one.at) for one in found.paired]
-        waiting += [WaitingView(platform, one.user, one.name, one.expires_at) for one in found.waiting]
-    return json_answer(AccessView(paired, waiting))
+@routes("GET /api/me", EVERYONE, narrows=True)
+async def who(by: Principal) -> WhoView:
+    """Who calls, and what their token may do."""
+    token, name = by.token, by.author.name or "owner"
+    prefix = f"web:{encode_part(by.channel or 'lobby')}:"
+    return WhoView(token.name, token.scope, by.person, by.author.id, name, token.agent, prefix)
 
 
-async def _pair(web: Web, request: Request) -> Response:
-    body = await read_json(request, PairRequest, seconds=web.options.body_seconds)
-    platform, user = await web.core.pairing.confirm(body.code, sorted(web.core.adapters), caller(request).person)
-    return json_answer(PairAnswer(platform, user))
+@routes("GET /api/tokens", ADMINS, answer=list[TokenView])
+async def tokens(web: WebContext) -> list[AccessToken]:
+    """The access tokens."""
+    return await web.app.tokens.all()
 
 
-async def _unpair(web: Web, request: Request) -> Response:
-    await web.core.pairing.remove(path_part(request, "platform"), path_part(request, "user"), caller(request).person)
-    return json_answer(ShutOut(True))
+@routes("POST /api/tokens", ADMINS, status=201)
+async def create_token(web: WebContext, by: Principal, body: TokenRequest) -> NewTokenView:
+    """Make an access token; 409 when there is one of this name."""
+    wanted = NewToken(body.name, body.scope, body.person, body.agent, body.expires)
+    token, secret = await web.app.tokens.create(wanted, by.person, by.token.name)
+    return NewTokenView(secret, view(TokenView, token))
 
 
-ENDPOINTS = (
-    Endpoint(
-        method="GET", path="/api/access", handler=_access, scopes=READERS,
-        summary="Who was let in by pairing code, and who waits for it.", answer=Answer("People.", AccessView),
-    ),
-    Endpoint(
-        method="POST", path="/api/access/pair", handler=_pair, scopes=ADMINS, body=PairRequest,
-        summary="Let in whoever was given this code; 404 when there is none or it has expired.",
-        answer=Answer("Who it was.", PairAnswer),
-    ),
-    Endpoint(
-        method="DELETE", path="/api/access/{platform}/{user:path}", handler=_unpair, scopes=ADMINS,
-        summary="Shut somebody out who was let in by code.", answer=Answer("Done.", ShutOut),
-    ),
-)  # fmt: skip
+@routes("DELETE /api/tokens/{name}", ADMINS)
+async def revoke_token(web: WebContext, by: Principal, name: str) -> TokenRevoked:
+    """Revoke an access token: its streams end, and its next call is refused."""
+    await web.app.tokens.revoke(name, by.person, by.token.name)
+    return TokenRevoked(True)
+
+
+@routes("GET /api/access", READERS)
+async def access(web: WebContext) -> AccessView:
+    """Who was let in by pairing code, and who waits for it; codes are never shown."""
+    shown = AccessView([], [])
+    for platform in sorted(web.app.adapters):
+        found = await web.app.pairing.roster(platform)
+        shown.paired.extend(view(PairedView, one, platform=platform) for one in found.paired)
+        shown.waiting.extend(view(WaitingView, one, platform=platform) for one in found.waiting)
+    return shown
+
+
+@routes("POST /api/access/pair", ADMINS)
+async def pair(web: WebContext, by: Principal, body: PairRequest) -> PairAnswer:
+    """Let in whoever was given this code; 404 when there is none or it has expired."""
+    return PairAnswer(*await web.app.pairing.confirm(body.code, sorted(web.app.adapters), by.person))
+
+
+@routes("DELETE /api/access/{platform}/{user:path}", ADMINS)
+async def unpair(web: WebContext, by: Principal, platform: str, user: str) -> PersonRemoved:
+    """Remove somebody who was let in by code."""
+    await web.app.pairing.remove(platform, user, by.person)
+    return PersonRemoved(True)

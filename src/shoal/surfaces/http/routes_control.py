@@ -1,32 +1,32 @@
-"""Calls about approvals, triggers, use and the audit log."""
+"""Calls about what waits for a person or runs on its own: approvals, triggers, processes, tools of MCP servers."""
 
 from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
+from shoal.domain.agents import Hook, Process, ProcessState
 from shoal.domain.cards import coverage_text
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import Scope
 from shoal.domain.ids import ApprovalId, parse_thread_id
 from shoal.domain.permissions import Coverage
-from shoal.domain.records import Approval, AuditEntry, AuditRow, NewTrigger, Trigger, UsageRow
-from shoal.domain.schedule import first_time
-from shoal.surfaces.http.core import Web
-from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Answer, Endpoint, caller, json_answer
-from shoal.surfaces.http.parse import checked_text, path_part, read_json, read_query
-from shoal.surfaces.http.principal import may_use
+from shoal.domain.records import Approval
+from shoal.domain.triggers import NewTrigger, Trigger, first_time
+from shoal.surfaces.http.auth import Principal, may_use
+from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_threads import check_agent
+from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
+
+routes = Routes()
 
 LIST_MAX = 1000
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
+# ---- approvals ----
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """A question to a person; `shown` is exactly what will run. A list shows the pending ones unless told.
+    """A question to a person; `shown` is exactly what will run. A list shows only pending ones by default.
 
     `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
     and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
@@ -56,7 +56,7 @@ class ApprovalsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pending: bool = True
     thread: str = ""
-    limit: Limit = 200
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)] = 200
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,11 +67,55 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scope: Scope = "once"
 
 
-class Decided(msgspec.Struct, frozen=True):
+class ApprovalDecided(msgspec.Struct, frozen=True):
     """What the approval became."""
 
     id: str
     state: str
+
+
+def _approval_view(approval: Approval) -> ApprovalView:
+    return view(ApprovalView, approval, runs=coverage_text(approval.covers))
+
+
+@routes("GET /api/approvals", READERS, narrows=True)
+async def approvals(web: WebContext, by: Principal, query: ApprovalsQuery) -> list[ApprovalView]:
+    """Questions to people, newest first."""
+    thread = parse_thread_id(query.thread) if query.thread else None
+    limit = LIST_MAX if by.is_confined else query.limit
+    found = await web.app.store.approvals.search(pending=query.pending, thread=thread, limit=limit)
+    if by.is_confined:
+        journal = web.app.store.journal
+        shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
+        found = [approval for approval in found if shown[approval.thread]][: query.limit]
+    return [_approval_view(approval) for approval in found]
+
+
+@routes("GET /api/approvals/{id}", READERS, narrows=True)
+async def approval(web: WebContext, by: Principal, id: str) -> ApprovalView:
+    """One approval."""
+    return _approval_view(await _known_approval(web, by, id))
+
+
+async def _known_approval(web: WebContext, by: Principal, id: str) -> Approval:
+    """One that the caller may see. Raises NotFound for any other."""
+    found = await web.app.store.approvals.get(ApprovalId(id))
+    if found is None or not await may_use(by, web.app.store.journal, found.thread):
+        raise NotFound(
+            f"There is no approval {id[:80]}. `shoal approvals list` or GET /api/approvals shows the open ones."
+        )
+    return found
+
+
+@routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
+async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest) -> ApprovalDecided:
+    """Answer an approval; 409 when it was decided already, 410 when it has expired."""
+    found = await _known_approval(web, by, id)
+    state = await web.app.orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
+    return ApprovalDecided(id, state)
+
+
+# ---- triggers ----
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,295 +157,201 @@ class TriggerView(msgspec.Struct, frozen=True):
     error: str
 
 
-class Removed(msgspec.Struct, frozen=True):
+class TriggerRemoved(msgspec.Struct, frozen=True):
     """It is gone."""
 
     removed: bool
 
 
-class TokensView(msgspec.Struct, frozen=True):
-    """Tokens used; `input_tokens` includes the cached ones."""
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    cache_write_tokens: int
-    reasoning_tokens: int
-
-
-class UsageView(msgspec.Struct, frozen=True):
-    """Use of a model by an agent on a day (UTC); `usd` is null when its price is unknown."""
-
-    day: str
-    agent: str
-    model: str
-    calls: int
-    usage: TokensView
-    usd: float | None
-
-
-class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many days back."""
-
-    days: Annotated[int, msgspec.Meta(ge=1, le=3660)] = 30
-
-
-class CeilingView(msgspec.Struct, frozen=True):
-    """A ceiling of [budget] under which a model was called: what is spent or set aside of it. 0 is no ceiling."""
-
-    scope: str
-    day: str
-    usd: float
-    usd_max: float
-    tokens: int
-    tokens_max: int
-
-
-class Lifted(msgspec.Struct, frozen=True):
-    """The day (UTC) on which no ceiling holds anything up."""
-
-    day: str
-
-
-class AuditView(msgspec.Struct, frozen=True):
-    """An audit entry in its hash chain."""
-
-    chain: str
-    number: int
-    at: datetime
-    entry: AuditEntry
-    previous: str
-    hash: str
-
-
-class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The newest entries, of one chain or of all."""
-
-    limit: Limit = 100
-    chain: Annotated[str, msgspec.Meta(max_length=600)] = ""
-
-
-def approval_view(approval: Approval) -> ApprovalView:
-    """An approval as the API shows it."""
-    return ApprovalView(
-        id=approval.id,
-        thread=approval.thread,
-        turn=approval.turn,
-        tool=approval.tool,
-        actions=approval.actions,
-        shown=approval.shown,
-        runs=coverage_text(approval.covers),
-        covers=approval.covers,
-        reason=approval.reason,
-        asked_by=approval.asked_by,
-        state=approval.state,
-        scope=approval.scope,
-        decided_by=approval.decided_by,
-        created_at=approval.created_at,
-        expires_at=approval.expires_at,
-        decided_at=approval.decided_at,
-    )
-
-
-def trigger_view(trigger: Trigger) -> TriggerView:
-    """A trigger as the API shows it."""
+def _trigger_view(trigger: Trigger) -> TriggerView:
     spec = trigger.spec
-    return TriggerView(
-        id=trigger.id,
-        name=spec.name,
-        kind=spec.kind,
-        schedule=spec.schedule,
-        timezone=spec.timezone,
-        text=spec.text,
-        thread=spec.thread or "",
-        platform=spec.platform,
-        channel=spec.channel,
-        agent=spec.agent,
-        state=trigger.state,
-        next_at=trigger.next_at,
-        last_at=trigger.last_at,
-        created_at=trigger.created_at,
-        created_by=spec.author.id if spec.author is not None else spec.created_by,
-        failures=trigger.failures,
-        error=trigger.error,
-    )
+    by = spec.author.id if spec.author is not None else spec.created_by
+    flat = {**msgspec.structs.asdict(spec), "thread": spec.thread or "", "created_by": by}
+    return view(TriggerView, trigger, **flat)
 
 
-async def _approvals(web: Web, request: Request) -> Response:
-    query = read_query(request, ApprovalsQuery)
-    thread = parse_thread_id(query.thread) if query.thread else None
-    by, journal = caller(request), web.core.store.journal
-    limit = LIST_MAX if by.is_confined else query.limit
-    found = await web.core.store.approvals.search(pending=query.pending, thread=thread, limit=limit)
-    if by.is_confined:
-        shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
-        found = [approval for approval in found if shown[approval.thread]][: query.limit]
-    return json_answer([approval_view(approval) for approval in found])
-
-
-async def _approval(web: Web, request: Request) -> Response:
-    return json_answer(approval_view(await _known_approval(web, request, ApprovalId(path_part(request, "id")))))
-
-
-async def _known_approval(web: Web, request: Request, approval_id: ApprovalId) -> Approval:
-    """One that the caller may see. Raises NotFound for any other."""
-    found = await web.core.store.approvals.get(approval_id)
-    if found is None or not await may_use(caller(request), web.core.store.journal, found.thread):
-        raise NotFound(f"There is no approval {approval_id[:80]}. GET /api/approvals lists the open ones.")
-    return found
-
-
-async def _decide(web: Web, request: Request) -> Response:
-    approval_id = ApprovalId(path_part(request, "id"))
-    body = await read_json(request, DecisionRequest, seconds=web.options.body_seconds)
-    allow = body.decision == "allow"
-    await _known_approval(web, request, approval_id)
-    state = await web.core.orchestrator.decide(approval_id, allow, caller(request).asker, body.scope)
-    return json_answer(Decided(approval_id, state))
-
-
-async def _triggers(web: Web, _: Request) -> Response:
-    return json_answer([trigger_view(trigger) for trigger in await web.core.store.triggers.all()])
-
-
-async def _add_trigger(web: Web, request: Request) -> Response:
-    body = await read_json(request, TriggerRequest, seconds=web.options.body_seconds)
-    if bool(body.thread) == bool(body.platform and body.channel):
-        raise InvalidInput("A trigger goes into `thread`, or into `platform` and `channel`; give one of the two.")
-    trigger = NewTrigger(
-        kind=body.kind,
-        schedule=body.schedule,
-        text=checked_text(body.text),
-        author=caller(request).author,
-        tainted_by="",
-        thread=parse_thread_id(body.thread) if body.thread else None,
-        platform=body.platform,
-        channel=body.channel,
-        timezone=body.timezone,
-        agent=check_agent(web, caller(request), body.agent),
-        name=body.name,
-        created_by=caller(request).author.id,
-    )
-    return json_answer(trigger_view(await web.core.add_trigger(trigger)), 201)
-
-
-async def _pause_trigger(web: Web, request: Request) -> Response:
-    trigger = await _trigger(web, path_part(request, "id"))
-    if not await web.core.store.triggers.pause(trigger.id):
-        raise Conflict(f"Trigger {trigger.id} is {trigger.state}: there is nothing to pause.")
-    return json_answer(trigger_view(await _trigger(web, trigger.id)))
-
-
-async def _resume_trigger(web: Web, request: Request) -> Response:
-    trigger = await _trigger(web, path_part(request, "id"))
-    if not await web.core.store.triggers.resume(trigger.id, first_time(trigger.spec, web.core.clock.now())):
-        raise Conflict(f"Trigger {trigger.id} is {trigger.state}: there is nothing to resume.")
-    web.core.due("triggers")
-    return json_answer(trigger_view(await _trigger(web, trigger.id)))
-
-
-async def _trigger(web: Web, id: str) -> Trigger:
-    for trigger in await web.core.store.triggers.all():
+async def _known_trigger(web: WebContext, id: str) -> Trigger:
+    for trigger in await web.app.store.triggers.all():
         if trigger.id == id:
             return trigger
-    raise NotFound(f"There is no trigger {id[:80]}. GET /api/triggers lists them.")
+    raise NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
 
 
-async def _remove_trigger(web: Web, request: Request) -> Response:
-    trigger = path_part(request, "id")
-    if not await web.core.store.triggers.remove(trigger):
-        raise NotFound(f"There is no trigger {trigger[:80]}. GET /api/triggers lists them.")
-    return json_answer(Removed(True))
+@routes("GET /api/triggers", READERS)
+async def triggers(web: WebContext) -> list[TriggerView]:
+    """What starts turns by the clock, the next due first."""
+    return [_trigger_view(trigger) for trigger in await web.app.store.triggers.all()]
 
 
-def _usage_view(row: UsageRow) -> UsageView:
-    used = row.usage
-    tokens = TokensView(
-        used.input_tokens, used.output_tokens, used.cached_tokens, used.cache_write_tokens, used.reasoning_tokens
-    )
-    return UsageView(row.day, row.agent, row.model, row.calls, tokens, row.usd)
+@routes("POST /api/triggers", ADMINS, status=201)
+async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> TriggerView:
+    """Schedule a turn."""
+    if bool(body.thread) == bool(body.platform and body.channel):
+        raise InvalidInput("A trigger goes into `thread`, or into `platform` and `channel`; give one of the two.")
+    given = {
+        **msgspec.structs.asdict(body),
+        "text": checked_text(body.text),
+        "author": by.author,
+        "tainted_by": "",
+        "thread": parse_thread_id(body.thread) if body.thread else None,
+        "agent": check_agent(web, by, body.agent),
+        "created_by": by.author.id,
+    }
+    return _trigger_view(await web.app.add_trigger(msgspec.convert(given, NewTrigger)))
 
 
-async def _usage(web: Web, request: Request) -> Response:
-    query = read_query(request, UsageQuery)
-    return json_answer([_usage_view(row) for row in await web.core.store.ledger.usage(query.days)])
+@routes("DELETE /api/triggers/{id}", ADMINS)
+async def remove_trigger(web: WebContext, id: str) -> TriggerRemoved:
+    """Remove a trigger."""
+    if not await web.app.store.triggers.remove(id):
+        raise NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
+    return TriggerRemoved(True)
 
 
-async def _ceilings(web: Web, _: Request) -> Response:
-    found = await web.core.store.budget.standings()
-    return json_answer(
-        [CeilingView(one.scope, one.day, one.usd, one.usd_max, one.tokens, one.tokens_max) for one in found]
-    )
+@routes("POST /api/triggers/{id}/pause", ADMINS)
+async def pause_trigger(web: WebContext, id: str) -> TriggerView:
+    """Pause a trigger."""
+    trigger = await _known_trigger(web, id)
+    if not await web.app.store.triggers.pause(id):
+        raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to pause.")
+    return _trigger_view(await _known_trigger(web, id))
 
 
-async def _lift(web: Web, request: Request) -> Response:
-    day, by = await web.core.store.budget.lift(), caller(request)
-    entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
-    await web.core.store.audit.record("owner", [entry])
-    return json_answer(Lifted(day))
+@routes("POST /api/triggers/{id}/resume", ADMINS)
+async def resume_trigger(web: WebContext, id: str) -> TriggerView:
+    """Resume a trigger that is paused or was switched off."""
+    trigger = await _known_trigger(web, id)
+    if not await web.app.store.triggers.resume(id, first_time(trigger.spec, web.app.clock.now())):
+        raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to resume.")
+    web.app.due("triggers")
+    return _trigger_view(await _known_trigger(web, id))
 
 
-def _audit_view(row: AuditRow) -> AuditView:
-    return AuditView(row.chain, row.number, row.at, row.entry, row.previous, row.hash)
+# ---- processes ----
 
 
-async def _audit(web: Web, request: Request) -> Response:
-    query = read_query(request, AuditQuery)
-    rows = await web.core.store.audit.tail(query.limit, chain_name=query.chain)
-    return json_answer([_audit_view(row) for row in rows])
+class ProcessView(msgspec.Struct, frozen=True):
+    """A process; `pid` is 0 when unknown, `exit_code` null unless it exited on its own."""
+
+    id: str
+    name: str
+    agent: str
+    thread: str
+    command: str
+    state: ProcessState
+    pid: int
+    started_at: datetime
+    ended_at: datetime | None
+    exit_code: int | None
+    reason: str
+    hooks: tuple[Hook, ...]
 
 
-ENDPOINTS = (
-    Endpoint(
-        method="GET", path="/api/approvals", handler=_approvals, scopes=READERS, narrows=True, query=ApprovalsQuery,
-        summary="Questions to people, newest first.", answer=Answer("Approvals.", list[ApprovalView]),
-    ),
-    Endpoint(
-        method="GET", path="/api/approvals/{id}", handler=_approval, scopes=READERS, narrows=True,
-        summary="One approval.", answer=Answer("The approval.", ApprovalView),
-    ),
-    Endpoint(
-        method="POST", path="/api/approvals/{id}", handler=_decide, scopes=DECIDERS, narrows=True, body=DecisionRequest,
-        summary="Answer an approval; 409 when it was decided already, 410 when it has expired.",
-        answer=Answer("What it became.", Decided),
-    ),
-    Endpoint(
-        method="GET", path="/api/triggers", handler=_triggers, scopes=READERS,
-        summary="What starts turns by the clock, the next due first.", answer=Answer("Triggers.", list[TriggerView]),
-    ),
-    Endpoint(
-        method="POST", path="/api/triggers", handler=_add_trigger, scopes=ADMINS, body=TriggerRequest,
-        summary="Schedule a turn.", answer=Answer("The trigger.", TriggerView, 201),
-    ),
-    Endpoint(
-        method="DELETE", path="/api/triggers/{id}", handler=_remove_trigger, scopes=ADMINS,
-        summary="Remove a trigger.", answer=Answer("It is gone.", Removed),
-    ),
-    Endpoint(
-        method="POST", path="/api/triggers/{id}/pause", handler=_pause_trigger, scopes=ADMINS,
-        summary="Let a trigger rest.", answer=Answer("The trigger.", TriggerView),
-    ),
-    Endpoint(
-        method="POST", path="/api/triggers/{id}/resume", handler=_resume_trigger, scopes=ADMINS,
-        summary="Let a trigger come again that rests or was switched off.", answer=Answer("The trigger.", TriggerView),
-    ),
-    Endpoint(
-        method="GET", path="/api/usage", handler=_usage, scopes=READERS, query=UsageQuery,
-        summary="What models were used for, by day, agent and model.", answer=Answer("Use.", list[UsageView]),
-    ),
-    Endpoint(
-        method="GET", path="/api/usage/ceilings", handler=_ceilings, scopes=READERS,
-        summary="Today's budget: ceilings that models were called under, and what is spent of them.",
-        answer=Answer("Ceilings.", list[CeilingView]),
-    ),
-    Endpoint(
-        method="POST", path="/api/usage/lift", handler=_lift, scopes=ADMINS,
-        summary="Let no ceiling hold anything up for the rest of the day (UTC).",
-        answer=Answer("The day.", Lifted),
-    ),
-    Endpoint(
-        method="GET", path="/api/audit", handler=_audit, scopes=READERS, query=AuditQuery,
-        summary="The audit log's newest entries, the oldest of them first.",
-        answer=Answer("Entries.", list[AuditView]),
-    ),
-)  # fmt: skip
+class ProcessesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which processes: of one agent, or only those that run."""
+
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    running: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which lines: the last `tail`, or so many from byte `offset` on; only those that contain `grep`."""
+
+    tail: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    offset: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    grep: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class LogView(msgspec.Struct, frozen=True):
+    """Lines of a log; `next_offset` is where the next begin, of `total_bytes` that were written in all."""
+
+    lines: tuple[str, ...]
+    next_offset: int
+    total_bytes: int
+
+
+def _process_view(process: Process) -> ProcessView:
+    spec = process.spec
+    return view(ProcessView, process, **{**msgspec.structs.asdict(spec), "name": spec.title})
+
+
+@routes("GET /api/processes", READERS)
+async def processes(web: WebContext, query: ProcessesQuery) -> list[ProcessView]:
+    """Processes that agents have started, newest first."""
+    found = await web.app.store.processes.search(agent=query.agent, running=query.running, limit=query.limit)
+    return [_process_view(process) for process in found]
+
+
+@routes("GET /api/processes/{id}", READERS)
+async def process(web: WebContext, id: str) -> ProcessView:
+    """One process."""
+    return _process_view(await web.app.processes.get(id))
+
+
+@routes("GET /api/processes/{id}/log", READERS, answer=LogView)
+async def log(web: WebContext, id: str, query: LogQuery) -> object:
+    """Lines of a process's output."""
+    found = await web.app.processes.get(id)
+    return await web.app.processes.read(found, offset=query.offset, lines_max=query.tail, contains=query.grep)
+
+
+@routes("DELETE /api/processes/{id}", ADMINS, status=202)
+async def kill(web: WebContext, by: Principal, id: str) -> ProcessView:
+    """Kill a process with all its children; 409 when it has ended already."""
+    found = await web.app.processes.get(id)
+    if found.state != "running":
+        raise Conflict(f"Process {id} has ended already: {found.state}.")
+    return _process_view(await web.app.processes.kill(id, by.author.id))
+
+
+# ---- tools of MCP servers: what the owner allowed, and what a server offers instead ----
+
+
+class McpToolView(msgspec.Struct, frozen=True):
+    """A tool. `changed` and `new` wait for a decision: `digest` names what is offered, `change` shows it as a diff."""
+
+    name: str
+    state: State
+    digest: str
+    change: str
+
+
+class McpServerView(msgspec.Struct, frozen=True):
+    """A server that was connected before: its tools, and since when they are pinned."""
+
+    server: str
+    since: datetime
+    tools: list[McpToolView]
+
+
+class McpView(msgspec.Struct, frozen=True):
+    """The servers in use."""
+
+    servers: list[McpServerView]
+
+
+class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is decided on the definition whose digest begins so."""
+
+    decision: Literal["allow", "deny"]
+    digest: Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
+
+
+def _mcp_view(pin: Pin) -> McpToolView:
+    definition = pin.offered or pin.allowed
+    digest = definition.digest if definition is not None else ""
+    return McpToolView(pin.name, pin.state, digest, pin.change if pin.offered is not None else "")
+
+
+@routes("GET /api/mcp", READERS)
+async def mcp(web: WebContext) -> McpView:
+    """The tools of MCP servers: allowed, changed, new or denied."""
+    found = await web.app.pins.listed()
+    return McpView([McpServerView(one.server, one.since, [*map(_mcp_view, one.tools.values())]) for one in found])
+
+
+@routes("POST /api/mcp/{name}", ADMINS)
+async def decide_mcp(web: WebContext, by: Principal, name: str, body: McpDecision) -> McpToolView:
+    """Allow or deny what a server offers for a tool; 404 when nothing waits, 409 when it has changed since."""
+    return _mcp_view(await web.app.pins.decide(name, body.digest, body.decision == "allow", by.person))

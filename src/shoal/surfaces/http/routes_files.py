@@ -1,7 +1,24 @@
-"""Calls about a thread's files: uploading attachments, listing, fetching."""
+"""A thread's files: attachments, scratch files, and results that are stored whole.
 
-from collections.abc import AsyncIterator
-from typing import Annotated, BinaryIO
+Paths are walked one part at a time from an open directory and no link is followed, so that nothing outside the thread's
+directory can be reached, whatever is swapped meanwhile.
+"""
+
+import contextlib
+import errno
+import hashlib
+import heapq
+import mimetypes
+import os
+import secrets
+import stat
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from datetime import UTC, datetime
+from io import BufferedReader, BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -9,15 +26,77 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from shoal.domain.errors import StoreUnavailable
-from shoal.surfaces.http.attachments import FileView, list_thread_files, open_thread_file, store_upload
-from shoal.surfaces.http.core import ATTACHMENT_BYTES_MAX, Web
-from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Answer, Endpoint, caller, json_answer
-from shoal.surfaces.http.parse import bounded_body, checked_text, path_part, path_thread, read_query
+from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, encode_part
+from shoal.domain.messages import Attachment, Author
+from shoal.domain.untrusted import is_text
+from shoal.surfaces.http.auth import Principal
+from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, WebContext, bounded_body, checked_text, view
 
+if TYPE_CHECKING:
+    from shoal.app import App
+
+routes = Routes()
+
+ATTACHMENT_BYTES_MAX = 26_214_400
+"""Largest uploaded file."""
+NAME_BYTES_MAX = 120
+"""Longest stored name without the id before it."""
+FILES_MAX = 1000
+"""How many files a listing shows."""
+READABLE = ("attachments", "scratch")
+"""The thread's directories whose files can be fetched."""
+READABLE_FILES = ("log.jsonl", "context.jsonl")
+"""The thread's own files that can be fetched."""
+
+_DEFAULT_TYPE = "application/octet-stream"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PIECE_BYTES = 262_144
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
 """What a page may show in place; anything else is only ever downloaded."""
+
+
+class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file for a message: one that was uploaded (`file` as the upload answered), or a small one as base64."""
+
+    name: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    media_type: Annotated[str, msgspec.Meta(max_length=127)] = ""
+    file: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    data: str = ""
+
+
+class FileView(msgspec.Struct, frozen=True):
+    """A file of a thread; `path` is what GET /api/threads/{thread}/files/{path} takes."""
+
+    path: str
+    media_type: str
+    size_bytes: int
+    modified_at: datetime
+
+
+class OpenFile(msgspec.Struct, frozen=True):
+    """A file that was opened below its thread's directory."""
+
+    name: str
+    media_type: str
+    size_bytes: int
+    content: BufferedReader
+
+
+def media_type_of(name: str) -> str:
+    """The media type by the name's extension."""
+    return mimetypes.guess_type(name, strict=False)[0] or _DEFAULT_TYPE
+
+
+def stored_name(fresh_id: str, name: str) -> str:
+    """The name under which an attachment is kept: unique by its id, safe as a file name, the extension kept."""
+    safe = encode_part(name.strip().lstrip(".") or "file").encode("utf-8", "replace")
+    while len(safe) > NAME_BYTES_MAX:
+        safe = safe[-NAME_BYTES_MAX:].decode("utf-8", "ignore").encode()
+    return f"{fresh_id}-{safe.decode('utf-8', 'ignore')}"
 
 
 class UploadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +105,7 @@ class UploadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
 
-class Uploaded(msgspec.Struct, frozen=True):
+class UploadedFile(msgspec.Struct, frozen=True):
     """A stored file; `file` is what a message's `attachments` refer to."""
 
     file: str
@@ -36,33 +115,54 @@ class Uploaded(msgspec.Struct, frozen=True):
     digest: str
 
 
-async def _upload(web: Web, request: Request) -> Response:
-    thread = path_thread(request)
-    name = checked_text(read_query(request, UploadQuery).name, "name")
+class ArtifactView(msgspec.Struct, frozen=True):
+    """A stored result. `name` is the tool it came from; `artifact` names it in events and in the next call."""
+
+    artifact: str
+    name: str
+    size_bytes: int
+    turn: str
+    call_id: str
+    tainted_by: str
+    created_at: datetime
+
+
+# ---- calls ----
+
+
+@routes("POST /api/threads/{thread}/attachments", TALKERS, status=201, raw_body=_DEFAULT_TYPE)
+async def upload(
+    web: WebContext, request: Request, by: Principal, thread: ThreadId, query: UploadQuery
+) -> UploadedFile:
+    """Store a file, the body as it is, for a message of this thread; at most 25 MiB."""
+    name = checked_text(query.name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=web.options.upload_seconds)
-    stored = await store_upload(web.core, caller(request).author, thread, name, web.core.clock.new_id(), pieces)
-    if notices := await web.core.folders.push(thread):
+    stored = await store_upload(web.app, by.author, thread, name, web.app.clock.new_id(), pieces)
+    if notices := await web.app.folders.push(thread):
         raise StoreUnavailable(notices[0])
     file = stored.path.rpartition("/")[2]
-    return json_answer(Uploaded(file, stored.name, stored.media_type, stored.size_bytes, stored.digest), 201)
+    return UploadedFile(file, stored.name, stored.media_type, stored.size_bytes, stored.digest)
 
 
-async def _list(web: Web, request: Request) -> Response:
-    thread = path_thread(request)
-    await web.core.folders.pull(thread)
-    return json_answer(await anyio.to_thread.run_sync(list_thread_files, web.core.home, thread))
+@routes("GET /api/threads/{thread}/files", EVERYONE)
+async def list_files(web: WebContext, thread: ThreadId) -> list[FileView]:
+    """The thread's files, the newest first."""
+    await web.app.folders.pull(thread)
+    return await anyio.to_thread.run_sync(list_thread_files, web.app.home, thread)
 
 
-async def _fetch(web: Web, request: Request) -> Response:
-    thread, path = path_thread(request), path_part(request, "path")
-    await web.core.folders.pull(thread)
-    found = await anyio.to_thread.run_sync(open_thread_file, web.core.home, thread, path)
+@routes("GET /api/threads/{thread}/files/{path:path}", EVERYONE, media_type=_DEFAULT_TYPE)
+async def fetch_file(web: WebContext, thread: ThreadId, path: str) -> Response:
+    """One file of the thread."""
+    await web.app.folders.pull(thread)
+    found = await anyio.to_thread.run_sync(open_thread_file, web.app.home, thread, path)
     shown = "inline" if found.media_type in _INLINE else "attachment"
     headers = {
         "Content-Disposition": f"{shown}; filename*=utf-8''{quote(found.name, safe='')}",
         "Content-Length": str(found.size_bytes),
         "Cache-Control": "private, no-cache",
     }
+
     return StreamingResponse(_pieces(found.content, found.size_bytes), 200, headers, found.media_type)
 
 
@@ -74,20 +174,180 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
             yield piece
 
 
-ENDPOINTS = (
-    Endpoint(
-        method="POST", path="/api/threads/{thread}/attachments", handler=_upload, scopes=TALKERS, query=UploadQuery,
-        body=bytes, body_optional=True, body_media_type="application/octet-stream",
-        summary="Store a file, the body as it is, for a message of this thread; at most 25 MiB.",
-        answer=Answer("The stored file.", Uploaded, 201),
-    ),
-    Endpoint(
-        method="GET", path="/api/threads/{thread}/files", handler=_list, scopes=EVERYONE,
-        summary="The thread's files, the newest first.", answer=Answer("Files.", list[FileView]),
-    ),
-    Endpoint(
-        method="GET", path="/api/threads/{thread}/files/{path:path}", handler=_fetch, scopes=EVERYONE,
-        summary="One file of the thread.",
-        answer=Answer("The file.", None, 200, "application/octet-stream"),
-    ),
-)  # fmt: skip
+@routes("GET /api/threads/{thread}/artifacts", EVERYONE)
+async def artifacts(web: WebContext, thread: ThreadId) -> list[ArtifactView]:
+    """Results of the thread that are stored whole, newest first."""
+    return [view(ArtifactView, one, artifact=one.digest) for one in await web.app.store.artifacts.of_thread(thread)]
+
+
+@routes("GET /api/threads/{thread}/artifacts/{artifact}", EVERYONE, media_type="text/plain")
+async def artifact(web: WebContext, thread: ThreadId, artifact: str) -> Response:
+    """One stored result, as text."""
+    found = await web.app.store.artifacts.find(thread, artifact)
+    if found is None:
+        raise NotFound("The thread has no such artifact. GET /api/threads/{thread}/artifacts lists them.")
+    try:
+        content = await anyio.to_thread.run_sync(web.app.artifacts.read, found.digest)
+    except FileNotFoundError as error:
+        raise NotFound(f"Artifact {found.digest} is gone: it was too old to be kept.") from error
+    return Response(content, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "private, no-cache"})
+
+
+# ---- storing and opening ----
+
+
+async def store_upload(
+    app: "App", by: Author, thread: ThreadId, name: str, fresh_id: str, pieces: AsyncIterator[bytes]
+) -> Attachment:
+    """Write a file below the thread's attachments; it appears whole or not at all. A stranger's is marked as such.
+
+    Raises StoreFull or StoreReadOnly when the directory does not take it.
+    """
+    path = app.home.attachments(thread) / stored_name(fresh_id, name)
+    digest, size = hashlib.sha256(), 0
+    with _translated(path.parent):
+        part = await anyio.to_thread.run_sync(_Part, path)
+    try:
+        async for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+            with _translated(path.parent):
+                await anyio.to_thread.run_sync(part.write, piece)
+        with _translated(path.parent):
+            await anyio.to_thread.run_sync(part.keep)
+    finally:
+        part.close()
+    if not by.trusted:
+        await app.marked.note(path.parent, [path], f"a file of {by.name or by.id}")
+    return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
+
+
+@contextlib.contextmanager
+def _translated(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull("The disk is full; make room, then send the file again.") from error
+        reason = f"Files cannot be stored in {folder}: {error.strerror}. Check that it is a directory and yours."
+        raise StoreReadOnly(reason) from error
+
+
+class _Part:
+    """A file written under a temporary name next to its final one, in a directory that must not be a link."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._name = path.name
+        self._part = f".{secrets.token_hex(8)}.part"
+        self._kept = False
+        self._folder = os.open(path.parent, _FOLDER)
+        try:
+            self._file = os.fdopen(os.open(self._part, _NEW, 0o600, dir_fd=self._folder), "wb")
+        except OSError:
+            os.close(self._folder)
+            raise
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+
+    def keep(self) -> None:
+        self._file.close()
+        os.replace(self._part, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._kept = True
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        if not self._kept:
+            with contextlib.suppress(OSError):
+                os.unlink(self._part, dir_fd=self._folder)
+        os.close(self._folder)
+
+
+async def take_attachments(
+    app: "App", by: Author, thread: ThreadId, refs: Sequence[AttachmentRef], message_id: str
+) -> tuple[Attachment, ...]:
+    """The files of a message, stored below the thread. Raises InvalidInput when one is missing or malformed."""
+    if any(ref.file for ref in refs):  # it may have been uploaded to another process
+        await app.folders.pull(thread)
+    stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
+    taken: list[Attachment] = []
+    for number, ref in enumerate(refs):
+        if bool(ref.file) == bool(ref.data):
+            raise InvalidInput("An attachment has either `file`, as an upload answered it, or `data`, base64.")
+        if ref.file:
+            taken.append(await _uploaded(app, thread, ref))
+            continue
+        try:
+            content = b64decode(ref.data, validate=True)
+        except (Base64Error, ValueError) as error:
+            raise InvalidInput("An attachment's `data` is not base64.") from error
+        stored = await store_upload(
+            app, by, thread, ref.name or "file", f"{stem}.{number}", _pieces(BytesIO(content), len(content))
+        )
+        taken.append(msgspec.structs.replace(stored, media_type=ref.media_type) if ref.media_type else stored)
+    return tuple(taken)
+
+
+async def _uploaded(app: "App", thread: ThreadId, ref: AttachmentRef) -> Attachment:
+    """A file that was uploaded before."""
+    try:
+        found = await anyio.to_thread.run_sync(open_thread_file, app.home, thread, f"attachments/{ref.file}")
+    except NotFound as error:
+        raise InvalidInput(f"There is no uploaded file {ref.file[:80]!r} in this thread; upload it first.") from error
+    with found.content as content:
+        digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")
+    path = app.home.attachments(thread) / ref.file
+    name = ref.name or ref.file.partition("-")[2] or ref.file
+    return Attachment(name, ref.media_type or found.media_type, found.size_bytes, "", str(path), digest.hexdigest())
+
+
+def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
+    """Open a file below the thread's directory. Blocking. Raises NotFound for anything that is not such a file."""
+    parts = path.split("/")
+    allowed = parts[0] in READABLE if len(parts) > 1 else parts[0] in READABLE_FILES
+    if not allowed or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise _no_file(path)
+    try:
+        with contextlib.ExitStack() as opened:
+            folder = os.open(home.thread(thread), _FOLDER)
+            opened.callback(os.close, folder)
+            for part in parts[:-1]:
+                folder = os.open(part, _FOLDER, dir_fd=folder)
+                opened.callback(os.close, folder)
+            handle = os.open(parts[-1], _FILE, dir_fd=folder)
+    except OSError as error:
+        raise _no_file(path) from error
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise _no_file(path)
+    return OpenFile(parts[-1], media_type_of(parts[-1]), found.st_size, os.fdopen(handle, "rb"))
+
+
+def _no_file(path: str) -> NotFound:
+    return NotFound(f"The thread has no file {path[:200]!r}. GET /api/threads/{{thread}}/files lists those it has.")
+
+
+def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
+    """The files of a thread that can be fetched, the newest first, at most FILES_MAX. Blocking."""
+    root = home.thread(thread)
+
+    def found() -> Iterator[FileView]:
+        for folder in (name for name in READABLE if not (root / name).is_symlink()):
+            for where, folders, names in os.walk(root / folder):
+                folders[:] = sorted(name for name in folders if not name.startswith("."))
+                for path in (Path(where) / name for name in names if not name.startswith(".")):
+                    if not is_text(str(path)):  # a name that is not text cannot be used in a call
+                        continue
+                    try:
+                        status = path.lstat()
+                    except OSError:
+                        continue
+                    if stat.S_ISREG(status.st_mode):
+                        modified_at = datetime.fromtimestamp(status.st_mtime, UTC)
+                        name = path.relative_to(root).as_posix()
+                        yield FileView(name, media_type_of(path.name), status.st_size, modified_at)
+
+    return heapq.nlargest(FILES_MAX, found(), key=lambda file: file.modified_at)

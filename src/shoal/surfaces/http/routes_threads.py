@@ -1,4 +1,4 @@
-"""Calls about threads: sending to them, reading and following their journals."""
+"""Calls about threads: sending to them, reading and following their journals, saved conversations, commands."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -8,45 +8,45 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from shoal.chat.inbox import parse_command
+from shoal.domain.commands import COMMANDS, CommandRequest, CommandSpec
 from shoal.domain.errors import Conflict, InvalidInput
 from shoal.domain.events import Event, encode_event
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId
 from shoal.domain.messages import Abort, Attachment, Prompt, Receipt, Retry, Steer
-from shoal.domain.records import StoredStep, ThreadInfo
-from shoal.domain.store import Journal
-from shoal.surfaces.http.attachments import AttachmentRef, take_attachments
-from shoal.surfaces.http.core import Web
+from shoal.domain.records import Snapshot, ThreadInfo
+from shoal.store.journal import Journal
+from shoal.surfaces.http.auth import HOME_TOKEN, Principal, may_use, no_such_thread
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
     JSON,
     READERS,
     TALKERS,
-    Answer,
-    Endpoint,
-    caller,
-    json_answer,
-)
-from shoal.surfaces.http.errors import ApiError
-from shoal.surfaces.http.parse import (
+    Routes,
+    WebContext,
     checked_text,
-    parse_moment,
-    path_part,
-    path_thread,
-    read_json,
-    read_query,
+    view,
     wants_event_stream,
 )
-from shoal.surfaces.http.principal import HOME_TOKEN, Principal, may_use, no_such_thread
+from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, Allowed, EventStream, all_frames, thread_frames
+
+routes = Routes()
 
 EVENTS_MAX = 5000
 THREADS_MAX = 1000
 SEQ_MAX = 2**62
 MESSAGE_ID_CHARS_MAX = 200
+CONFINED_COMMANDS = ("new", "stop", "steer")
+"""Commands that change and show nothing but the thread they are given in."""
 
 MessageId = Annotated[str, msgspec.Meta(max_length=MESSAGE_ID_CHARS_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
+
+
+# ---- what is sent and shown ----
 
 
 class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,20 +99,20 @@ class ChannelMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: str = ""
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenedThread(msgspec.Struct, frozen=True):
     """The thread that was opened."""
 
     thread: str
 
 
-class ClearedView(msgspec.Struct, frozen=True):
+class WindowCleared(msgspec.Struct, frozen=True):
     """The model's window starts anew."""
 
     cleared: bool
 
 
-class ThreadView(msgspec.Struct, frozen=True):
-    """A thread. `open_turn` is empty when none runs; `queued` messages wait for theirs."""
+class ThreadSummary(msgspec.Struct, frozen=True):
+    """A thread. `open_turn` is empty when none is open; `queued` messages wait for a turn."""
 
     thread: str
     agent: str
@@ -151,22 +151,46 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 1000
 
 
-def thread_view(info: ThreadInfo) -> ThreadView:
-    """A thread as the API shows it."""
-    return ThreadView(
-        thread=info.thread,
-        agent=info.agent,
-        title=info.title,
-        last_seq=info.last_seq,
-        open_turn=info.open_turn,
-        queued=info.queued,
-        parent=info.parent,
-        created_at=info.created_at,
-        updated_at=info.updated_at,
-    )
+class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to save a conversation under; the model describes it when this is empty."""
+
+    description: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
-def check_agent(web: Web, by: Principal, agent: str) -> str:
+class SnapshotView(msgspec.Struct, frozen=True):
+    """A saved conversation."""
+
+    id: str
+    thread: str
+    agent: str
+    description: str
+    messages: int
+    created_at: datetime
+
+
+class BegunAnew(msgspec.Struct, frozen=True):
+    """The window is clear; `snapshot` holds what was in it, null when it was empty."""
+
+    cleared: bool
+    snapshot: SnapshotView | None
+
+
+class CommandText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A slash command as it is written in a chat."""
+
+    text: str
+
+
+class CommandAnswer(msgspec.Struct, frozen=True):
+    """What the command answers, as Markdown; often nothing."""
+
+    answer: str
+
+
+# ---- checks and prompts, used below /v1 too ----
+
+
+def check_agent(web: WebContext, by: Principal, agent: str) -> str:
     """An agent's name, or empty for the thread's own; a token's own agent answers in any case.
 
     Raises InvalidInput naming those that exist, ApiError 403 for another than the token's.
@@ -175,34 +199,34 @@ def check_agent(web: Web, by: Principal, agent: str) -> str:
     if own and agent not in ("", own):
         raise ApiError(403, "confined", f"The token {by.token.name!r} is for agent {own} only: name that one, or none.")
     agent = agent or own
-    if agent and agent not in web.core.agents.names():
-        known = ", ".join(sorted(web.core.agents.names()))
+    if agent and agent not in web.app.agents.names():
+        known = ", ".join(sorted(web.app.agents.names()))
         raise InvalidInput(f"There is no agent {agent[:80]!r}. There are: {known}.")
     return agent
 
 
-def check_intake(web: Web) -> None:
+def check_intake(web: WebContext) -> None:
     """Refuse messages that nothing here would answer any more. Raises ApiError 503."""
-    if web.core.state == "draining":
+    if web.app.state == "draining":
         message = "Shoal is stopping: the message was not taken. Send it again when it is back."
         raise ApiError(503, "stopping", message, {"Retry-After": "5"})
 
 
-def still_allowed(web: Web, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
+def still_allowed(web: WebContext, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
     """What a live stream asks about its reader now and then; None for the home's token, which cannot be revoked."""
     if by.token is HOME_TOKEN:
         return None
 
     async def allowed() -> bool:
-        return await web.gate.stands(by) and (thread is None or await may_use(by, web.core.store.journal, thread))
+        return await web.gate.is_valid(by) and (thread is None or await may_use(by, web.app.store.journal, thread))
 
     return allowed
 
 
-async def submit(web: Web, prompt: Prompt) -> Receipt:
+async def submit(web: WebContext, prompt: Prompt) -> Receipt:
     """Send a prompt. Raises ApiError 429 when the mailbox is full, and 503 when Shoal is stopping."""
     check_intake(web)
-    receipt = await web.core.orchestrator.send(prompt)
+    receipt = await web.app.orchestrator.send(prompt)
     if receipt.status == "busy":
         message = "The thread's mailbox is full. Wait for an answer, or steer the running turn."
         raise ApiError(429, "busy", message, {"Retry-After": "5"})
@@ -210,7 +234,7 @@ async def submit(web: Web, prompt: Prompt) -> Receipt:
 
 
 def make_prompt(
-    web: Web,
+    web: WebContext,
     by: Principal,
     thread: ThreadId,
     text: str,
@@ -228,7 +252,7 @@ def make_prompt(
         key=f"api/{thread}/{message_id}",
         text=text,
         author=by.author,
-        at=web.core.clock.now(),
+        at=web.app.clock.now(),
         attachments=attachments,
         agent=agent,
         message_id=message_id,
@@ -237,106 +261,112 @@ def make_prompt(
     )
 
 
-async def _send_message(web: Web, request: Request) -> Response:
-    thread = path_thread(request)
-    body = await read_json(request, NewMessage, seconds=web.options.body_seconds)
+def _message_id(web: WebContext, given: str) -> str:
+    return checked_text(given, "message_id") if given else web.app.clock.new_id()
+
+
+# ---- messages ----
+
+
+@routes("POST /api/threads/{thread}/messages", TALKERS, status=202)
+async def send_message(web: WebContext, by: Principal, thread: ThreadId, body: NewMessage) -> Accepted:
+    """Send a message to a thread; an agent answers it in a turn."""
     text = body.text if body.attachments and not body.text else checked_text(body.text)
-    by = caller(request)
     agent = check_agent(web, by, body.agent)
-    message_id = _checked_id(body.message_id) or web.core.clock.new_id()
-    attachments = await take_attachments(web.core, by.author, thread, body.attachments, message_id)
+    message_id = _message_id(web, body.message_id)
+    attachments = await take_attachments(web.app, by.author, thread, body.attachments, message_id)
     prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=attachments)
     receipt = await submit(web, prompt)
-    return json_answer(Accepted(True, message_id, receipt.status == "duplicate"), 202)
+    return Accepted(True, message_id, receipt.status == "duplicate")
 
 
-def _checked_id(message_id: str) -> str:
-    return checked_text(message_id, "message_id") if message_id else ""
+@routes("POST /api/threads/{thread}/steer", TALKERS, status=202)
+async def steer(web: WebContext, by: Principal, thread: ThreadId, body: NewSteer) -> Delivered:
+    """Hand a message to the running turn."""
+    key, text = f"api/{thread}/{_message_id(web, body.message_id)}", checked_text(body.text)
+    receipt = await web.app.orchestrator.send(Steer(thread, key, text, by.author, web.app.clock.now()))
+    return Delivered(receipt.status in ("delivered", "duplicate"))
 
 
-async def _steer(web: Web, request: Request) -> Response:
-    thread = path_thread(request)
-    body = await read_json(request, NewSteer, seconds=web.options.body_seconds)
-    message_id = _checked_id(body.message_id) or web.core.clock.new_id()
-    text, author = checked_text(body.text), caller(request).author
-    steer = Steer(thread, f"api/{thread}/{message_id}", text, author, web.core.clock.now())
-    receipt = await web.core.orchestrator.send(steer)
-    return json_answer(Delivered(receipt.status in ("delivered", "duplicate")), 202)
+@routes("POST /api/threads/{thread}/abort", TALKERS, status=202, body_optional=True)
+async def abort(web: WebContext, by: Principal, thread: ThreadId, body: AbortRequest) -> Delivered:
+    """End the running turn."""
+    receipt = await web.app.orchestrator.send(Abort(thread, by.author, body.all_queued))
+    return Delivered(receipt.delivered)
 
 
-async def _abort(web: Web, request: Request) -> Response:
-    thread = path_thread(request)
-    body = await read_json(request, AbortRequest, seconds=web.options.body_seconds, optional=True)
-    receipt = await web.core.orchestrator.send(Abort(thread, caller(request).author, body.all_queued))
-    return json_answer(Delivered(receipt.delivered), 202)
-
-
-async def _retry(web: Web, request: Request) -> Response:
-    thread = path_thread(request)
-    body = await read_json(request, RetryRequest, seconds=web.options.body_seconds, optional=True)
-    receipt = await web.core.orchestrator.send(Retry(thread, caller(request).author, body.turn, body.model))
+@routes("POST /api/threads/{thread}/retry", TALKERS, status=202, body_optional=True)
+async def retry(web: WebContext, by: Principal, thread: ThreadId, body: RetryRequest) -> Delivered:
+    """Have a turn that waits for its model ask again now; 409 when none waits."""
+    receipt = await web.app.orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
         raise Conflict("No turn of this thread waits for its model.")
-    return json_answer(Delivered(True), 202)
+    return Delivered(True)
 
 
-async def _clear(web: Web, request: Request) -> Response:
-    thread = path_thread(request)
-    await _known_thread(web, thread)
-    await web.core.orchestrator.clear(thread, caller(request).author.id)
-    return json_answer(ClearedView(True))
-
-
-async def _send_to_channel(web: Web, request: Request) -> Response:
-    body = await read_json(request, ChannelMessage, seconds=web.options.body_seconds)
+@routes("POST /api/channels/{platform}/{channel}/messages", ADMINS, status=202)
+async def send_to_channel(
+    web: WebContext, by: Principal, platform: str, channel: str, body: ChannelMessage
+) -> OpenedThread:
+    """Post to a channel, which opens a thread, and let its agent answer."""
     check_intake(web)
-    platform, channel = path_part(request, "platform"), path_part(request, "channel")
-    by, text = caller(request), checked_text(body.text)
-    agent = check_agent(web, by, body.agent)
-    thread = await web.core.orchestrator.send_to_channel(platform, channel, text, by.author, agent)
-    return json_answer(Opened(thread), 202)
+    text, agent = checked_text(body.text), check_agent(web, by, body.agent)
+    thread = await web.app.orchestrator.send_to_channel(platform, channel, text, by.author, agent)
+    return OpenedThread(thread)
 
 
-async def _threads(web: Web, request: Request) -> Response:
-    query = read_query(request, ThreadsQuery)
-    before = None if query.before is None else parse_moment(query.before, "before")
-    by = caller(request)
-    agent = by.token.agent or query.agent
-    if query.agent not in ("", agent):
-        return json_answer(list[ThreadView]())
-    found = await web.core.store.journal.threads(query.limit, agent=agent, before=before, channels=by.channels)
-    return json_answer([thread_view(info) for info in found])
+# ---- threads and their journals ----
 
 
-async def _known_thread(web: Web, thread: ThreadId) -> ThreadInfo:
-    info = await web.core.store.journal.thread(thread)
+async def _known_thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
+    info = await web.app.store.journal.thread(thread)
     if info is None:
         raise no_such_thread(thread)
     return info
 
 
-async def _thread(web: Web, request: Request) -> Response:
-    return json_answer(thread_view(await _known_thread(web, path_thread(request))))
+@routes("GET /api/threads", EVERYONE, narrows=True, answer=list[ThreadSummary])
+async def threads(web: WebContext, by: Principal, query: ThreadsQuery) -> list[ThreadInfo]:
+    """Threads, the last active first."""
+    before = None
+    if query.before is not None:
+        try:
+            before = msgspec.convert(query.before, Annotated[datetime, msgspec.Meta(tz=True)])
+        except msgspec.ValidationError as error:
+            raise InvalidInput("`before` must be a time like 2026-01-31T09:00:00Z.") from error
+    agent = by.token.agent or query.agent
+    if query.agent not in ("", agent):
+        return []
+    return await web.app.store.journal.threads(query.limit, agent=agent, before=before, channels=by.channels)
 
 
-async def _steps(web: Web, request: Request) -> Response:
-    info = await _known_thread(web, path_thread(request))
-    return json_answer([_step_view(step) for step in await web.core.store.journal.steps(info.thread)])
+@routes("GET /api/threads/{thread}", EVERYONE, answer=ThreadSummary)
+async def thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
+    """One thread."""
+    return await _known_thread(web, thread)
 
 
-def _step_view(stored: StoredStep) -> StepView:
-    step = stored.step
-    return StepView(stored.turn, step.number, step.description, step.started_at, step.duration_ms)
+@routes("GET /api/threads/{thread}/steps", EVERYONE)
+async def steps(web: WebContext, thread: ThreadId) -> list[StepView]:
+    """What the thread's turns spent their time on, oldest first."""
+    await _known_thread(web, thread)
+    return [view(StepView, stored.step, turn=stored.turn) for stored in await web.app.store.journal.steps(thread)]
 
 
-async def _events(web: Web, request: Request) -> Response:
-    thread, query = path_thread(request), read_query(request, EventsQuery)
+@routes("GET /api/threads/{thread}/events", EVERYONE, answer=list[Event], streams=True)
+async def events(web: WebContext, request: Request, by: Principal, thread: ThreadId, query: EventsQuery) -> Response:
+    """The thread's journal; with Accept: text/event-stream a live stream, resumable by Last-Event-ID."""
     if wants_event_stream(request):
-        after = _resume_after(request, query.after)
+        after, last = query.after, request.headers.get("last-event-id", "").strip()
+        if last:
+            if not (last.isascii() and last.isdecimal() and int(last) <= SEQ_MAX):
+                message = "Last-Event-ID must be the number of the last event seen; leave it out to start anew."
+                raise InvalidInput(message)
+            after = int(last)
         admitted = web.streams.admit()
-        frames = thread_frames(web.core, web.streams, thread, after)
-        return EventStream(frames, web.streams, admitted, allowed=still_allowed(web, caller(request), thread))
-    journal, at_once = web.core.store.journal, min(query.limit, REPLAY_EVENTS_MAX)
+        frames = thread_frames(web.app, web.streams, thread, after)
+        return EventStream(frames, web.streams, admitted, allowed=still_allowed(web, by, thread))
+    journal, at_once = web.app.store.journal, min(query.limit, REPLAY_EVENTS_MAX)
     first = await journal.events(thread, query.after, at_once, before=query.before)
     return StreamingResponse(_event_list(journal, thread, query, first), media_type=JSON)
 
@@ -353,73 +383,73 @@ async def _event_list(
     yield b"]"
 
 
-def _resume_after(request: Request, after: int) -> int:
-    last = request.headers.get("last-event-id", "").strip()
-    if not last:
-        return after
-    if not (last.isascii() and last.isdecimal() and int(last) <= SEQ_MAX):
-        raise InvalidInput("Last-Event-ID must be the number of the last event seen; leave it out to start anew.")
-    return int(last)
-
-
-async def _all_events(web: Web, request: Request) -> Response:
+@routes("GET /api/events", READERS, media_type="text/event-stream")
+async def all_events(web: WebContext, request: Request, by: Principal) -> Response:
+    """What happens in all threads from now on, as a live stream."""
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
-    frames = all_frames(web.core, web.streams)
-    return EventStream(frames, web.streams, web.streams.admit(), allowed=still_allowed(web, caller(request)))
+    return EventStream(
+        all_frames(web.app, web.streams), web.streams, web.streams.admit(), allowed=still_allowed(web, by)
+    )
 
 
-ENDPOINTS = (
-    Endpoint(
-        method="POST", path="/api/threads/{thread}/messages", handler=_send_message, scopes=TALKERS, body=NewMessage,
-        summary="Send a message to a thread; an agent answers it in a turn.",
-        answer=Answer("Stored; the answer comes as events.", Accepted, 202),
-    ),
-    Endpoint(
-        method="POST", path="/api/threads/{thread}/steer", handler=_steer, scopes=TALKERS, body=NewSteer,
-        summary="Hand a message to the running turn.", answer=Answer("Whether a turn took it.", Delivered, 202),
-    ),
-    Endpoint(
-        method="POST", path="/api/threads/{thread}/abort", handler=_abort, scopes=TALKERS,
-        body=AbortRequest, body_optional=True,
-        summary="End the running turn.", answer=Answer("Whether a turn was running.", Delivered, 202),
-    ),
-    Endpoint(
-        method="POST", path="/api/threads/{thread}/retry", handler=_retry, scopes=TALKERS,
-        body=RetryRequest, body_optional=True,
-        summary="Have a turn that waits for its model ask again now; 409 when none waits.",
-        answer=Answer("It asks again.", Delivered, 202),
-    ),
-    Endpoint(
-        method="POST", path="/api/threads/{thread}/clear", handler=_clear,
-        scopes=TALKERS,
-        summary="Start the model's window anew; nothing is deleted.", answer=Answer("Done.", ClearedView),
-    ),
-    Endpoint(
-        method="POST", path="/api/channels/{platform}/{channel}/messages", handler=_send_to_channel, scopes=ADMINS,
-        body=ChannelMessage, summary="Post to a channel, which opens a thread, and let its agent answer.",
-        answer=Answer("The thread.", Opened, 202),
-    ),
-    Endpoint(
-        method="GET", path="/api/threads", handler=_threads, scopes=EVERYONE, narrows=True, query=ThreadsQuery,
-        summary="Threads, the last active first.", answer=Answer("Threads.", list[ThreadView]),
-    ),
-    Endpoint(
-        method="GET", path="/api/threads/{thread}", handler=_thread, scopes=EVERYONE,
-        summary="One thread.", answer=Answer("The thread.", ThreadView),
-    ),
-    Endpoint(
-        method="GET", path="/api/threads/{thread}/steps", handler=_steps, scopes=EVERYONE,
-        summary="What the thread's turns spent their time on.", answer=Answer("Steps, oldest first.", list[StepView]),
-    ),
-    Endpoint(
-        method="GET", path="/api/threads/{thread}/events", handler=_events, scopes=EVERYONE, query=EventsQuery,
-        summary="The thread's journal; with Accept: text/event-stream a live stream, resumable by Last-Event-ID.",
-        answer=Answer("Events, oldest first.", list[Event]),
-    ),
-    Endpoint(
-        method="GET", path="/api/events", handler=_all_events, scopes=READERS,
-        summary="What happens in all threads from now on, as a live stream.",
-        answer=Answer("Server-sent events.", None, 200, "text/event-stream"),
-    ),
-)  # fmt: skip
+# ---- the model's window, and what was saved of it ----
+
+
+@routes("POST /api/threads/{thread}/clear", TALKERS)
+async def clear(web: WebContext, by: Principal, thread: ThreadId) -> WindowCleared:
+    """Start the model's window anew; nothing is deleted."""
+    await _known_thread(web, thread)
+    await web.app.orchestrator.clear(thread, by.author.id)
+    return WindowCleared(True)
+
+
+@routes("POST /api/threads/{thread}/new", ADMINS)
+async def begin_anew(web: WebContext, by: Principal, thread: ThreadId) -> BegunAnew:
+    """Save what the model sees of a thread, then start its window anew; nothing is deleted."""
+    saved = await web.app.snapshots.begin_anew(thread, by.author.id)
+    return BegunAnew(True, view(SnapshotView, saved) if saved is not None else None)
+
+
+@routes("POST /api/threads/{thread}/snapshots", ADMINS, answer=SnapshotView, status=201, body_optional=True)
+async def save_snapshot(web: WebContext, thread: ThreadId, body: NewSnapshot) -> Snapshot:
+    """Save what the model sees of a thread; nothing is cleared."""
+    return await web.app.snapshots.save(thread, body.description and checked_text(body.description, "description"))
+
+
+@routes("GET /api/threads/{thread}/snapshots", READERS, answer=list[SnapshotView])
+async def snapshots(web: WebContext, thread: ThreadId) -> list[Snapshot]:
+    """What the thread's agent saved in its channel, newest first."""
+    return await web.app.snapshots.history(thread)
+
+
+@routes("POST /api/threads/{thread}/snapshots/{snapshot}/restore", ADMINS, answer=SnapshotView)
+async def restore_snapshot(web: WebContext, by: Principal, thread: ThreadId, snapshot: str) -> Snapshot:
+    """Put a saved conversation in the place of what the model sees."""
+    return await web.app.snapshots.restore(thread, snapshot, by.author.id)
+
+
+# ---- commands ----
+
+
+@routes("POST /api/threads/{thread}/command", TALKERS)
+async def command(web: WebContext, by: Principal, thread: ThreadId, body: CommandText) -> CommandAnswer:
+    """Do what a slash command of the chats does, as the token's person."""
+    text = checked_text(body.text)
+    spoken = parse_command(text)
+    if spoken is None:
+        return CommandAnswer(f"There is no command {text.split()[0][:40]}. /help lists those there are.")
+    if by.is_confined and spoken.name not in CONFINED_COMMANDS:
+        allowed = ", /".join(CONFINED_COMMANDS)
+        raise ApiError(403, "scope", f"The token {by.token.name!r} has no command /{spoken.name}; it has /{allowed}.")
+    key, at = web.app.clock.new_id(), web.app.clock.now()
+    asked = CommandRequest(thread, by.author, spoken.name, spoken.argument, key, at, direct=True, by=by.asker)
+    return CommandAnswer(await web.app.commands.command(asked))
+
+
+@routes("GET /api/commands", EVERYONE, narrows=True)
+async def commands(by: Principal) -> list[CommandSpec]:
+    """The slash commands of all platforms."""
+    if by.token.scope not in TALKERS:
+        return []
+    return [one for one in COMMANDS.values() if not by.is_confined or one.name in CONFINED_COMMANDS]

@@ -2,48 +2,42 @@
 
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-import uvicorn
+import anyio
+import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.domain.errors import ConfigError, ShoalError
-from shoal.surfaces.console import PREFIX
+from shoal.domain.webhooks import Webhook
 from shoal.surfaces.http import (
-    compat,
-    compat_chat,
-    compat_responses,
+    openai_routes,
+    page,
     routes_access,
     routes_agents,
-    routes_artifacts,
-    routes_backups,
     routes_control,
     routes_files,
-    routes_health,
-    routes_hooks,
-    routes_mcp,
-    routes_platforms,
-    routes_processes,
-    routes_snapshots,
+    routes_inbound,
+    routes_operations,
     routes_threads,
-    routes_tokens,
 )
-from shoal.surfaces.http.auth import Gate
-from shoal.surfaces.http.core import Core, Web, WebOptions
-from shoal.surfaces.http.endpoints import NOBODY, Endpoint, routes
+from shoal.surfaces.http.auth import AccessMiddleware, Gate
+from shoal.surfaces.http.endpoints import Endpoint, WebContext, starlette_routes
 from shoal.surfaces.http.errors import ApiError, answer_api_error, answer_defect, answer_http_error, answer_shoal_error
-from shoal.surfaces.http.guard import Guard
-from shoal.surfaces.http.linger import Lingering
-from shoal.surfaces.http.metrics import Counters
 from shoal.surfaces.http.openapi import make_document
-from shoal.surfaces.http.page import Page, favicon, index, is_open, static_file
-from shoal.surfaces.http.streams import Streams
+from shoal.surfaces.http.page import Page
+from shoal.surfaces.http.routes_operations import Counters
+from shoal.surfaces.http.streams import LiveStreams
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 CONNECTIONS_MAX = 1000
 """Connections and requests at work at once; more are answered 503."""
@@ -52,46 +46,81 @@ CLOSE_SECONDS = 5
 """How long requests at work may take to end when the server stops."""
 BACKLOG = 512
 
+DROPPED_BYTES_MAX = 64 * 1024 * 1024
+"""How much of a body is read after the answer."""
+DROPPED_SECONDS_MAX = 30.0
+"""How long a body is read after the answer."""
+
 API: tuple[Endpoint, ...] = (
-    *routes_health.ENDPOINTS,
-    *routes_platforms.ENDPOINTS,
-    *routes_hooks.ENDPOINTS,
-    *routes_threads.ENDPOINTS,
-    *routes_artifacts.ENDPOINTS,
-    *routes_files.ENDPOINTS,
-    *routes_snapshots.ENDPOINTS,
-    *routes_control.ENDPOINTS,
-    *routes_processes.ENDPOINTS,
-    *routes_access.ENDPOINTS,
-    *routes_tokens.ENDPOINTS,
-    *routes_backups.ENDPOINTS,
-    *routes_mcp.ENDPOINTS,
-    *routes_agents.ENDPOINTS,
-    *compat.ENDPOINTS,
-    *compat_chat.ENDPOINTS,
-    *compat_responses.ENDPOINTS,
+    *routes_operations.routes.endpoints,
+    *routes_inbound.routes.endpoints,
+    *routes_threads.routes.endpoints,
+    *routes_files.routes.endpoints,
+    *routes_control.routes.endpoints,
+    *routes_access.routes.endpoints,
+    *routes_agents.routes.endpoints,
+    *openai_routes.routes.endpoints,
 )
-PAGE: tuple[Endpoint, ...] = tuple(
-    Endpoint(method="GET", path=path, handler=handler, scopes=NOBODY, summary="", answer=compat.NOTHING, is_open=True)
-    for path, handler in (("/", index), ("/favicon.ico", favicon), (f"{PREFIX}/{{path:path}}", static_file))
-)
+_OPEN_PATHS = frozenset(endpoint.path for endpoint in API if endpoint.is_open)
+
+NO_HOOKS: Mapping[str, Webhook] = {}
+
+
+class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the surface is served.
+
+    `allowed_origins` are further origins (scheme://host[:port]) under which a browser may use it, e.g. of a proxy.
+    `hooks` are the webhooks by name. `linger_seconds`: how long the rest of a body that was answered already may pause.
+    """
+
+    token: str
+    host: str = "127.0.0.1"
+    port: int = 8420
+    allowed_origins: tuple[str, ...] = ()
+    heartbeat_seconds: float = 15.0
+    streams_max: int = 256
+    slow_reader_seconds: float = 60.0
+    body_seconds: float = 60.0
+    upload_seconds: float = 600.0
+    linger_seconds: float = 2.0
+    hooks: Mapping[str, Webhook] = NO_HOOKS
 
 
 class WebApp:
-    """The ASGI application. `close()` ends its live streams, which a server waits for before it stops."""
+    """The ASGI application with every route; it serves as long as `app` is open.
 
-    def __init__(self, core: Core, options: WebOptions) -> None:
-        gate = Gate(options, core.clock, core.tokens)
-        streams = Streams(
+    `close()` ends its live streams, which a server waits for before it stops.
+    """
+
+    def __init__(self, app: "App", options: WebOptions) -> None:
+        gate = Gate(options, app.clock, app.tokens)
+        streams = LiveStreams(
             streams_max=options.streams_max,
             heartbeat_seconds=options.heartbeat_seconds,
             slow_reader_seconds=options.slow_reader_seconds,
         )
         counters = Counters()
-        self.web = Web(core, options, gate=gate, streams=streams, counters=counters, page=Page(), describe=_described)
-        core.hub.tap(counters.count)
-        guarded = Guard(_application(routes(self.web, (*API, *PAGE))), gate, core.clock, _is_open)
-        self._served = Lingering(guarded, options.linger_seconds)
+        app.hub.tap(counters.count)
+        self.web = WebContext(
+            app,
+            options,
+            gate=gate,
+            streams=streams,
+            counters=counters,
+            page=Page(),
+            describe=cache(lambda: make_document(API, version("shoal"))),
+        )
+        router = Starlette(
+            routes=starlette_routes(self.web, (*API, *page.routes.endpoints)),
+            exception_handlers={
+                ApiError: answer_api_error,
+                ShoalError: answer_shoal_error,
+                HTTPException: answer_http_error,
+                Exception: answer_defect,
+            },
+        )
+        router.router.redirect_slashes = False
+        self._served = BodyDrain(AccessMiddleware(router, gate, app.clock, _is_open), options.linger_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -102,45 +131,75 @@ class WebApp:
         self.web.streams.close()
 
 
-def make_web(core: Core, options: WebOptions) -> WebApp:
-    """The application with every route; it serves as long as `core` is open."""
-    return WebApp(core, options)
-
-
-@cache
-def _described() -> bytes:
-    return make_document(API, version("shoal"))
-
-
 def _is_open(path: str) -> bool:
-    return path in _OPEN or path.startswith((routes_platforms.PREFIX, routes_hooks.PREFIX)) or is_open(path)
-
-
-_OPEN = frozenset(endpoint.path for endpoint in API if endpoint.is_open)
-
-
-def _application(found: list[Route]) -> Starlette:
-    application = Starlette(
-        routes=found,
-        exception_handlers={
-            ApiError: answer_api_error,
-            ShoalError: answer_shoal_error,
-            HTTPException: answer_http_error,
-            Exception: answer_defect,
-        },
+    """Whether a path needs no token: probes, calls that prove who makes them, files without secrets."""
+    return (
+        path in _OPEN_PATHS
+        or path in ("/", "/favicon.ico")
+        or path.startswith((routes_inbound.HOOKS, routes_inbound.PLATFORMS, f"{page.PREFIX}/"))
     )
-    application.router.redirect_slashes = False
-    return application
+
+
+class BodyDrain:
+    """Lets a client that still sends its body read the answer: the rest of the body is read and dropped.
+
+    A connection that is closed while bytes arrive is reset, and the reset may overtake the answer: a client whose body
+    is too large, or whose token is wrong, would now and then see a broken connection instead of the reason (RFC 9112,
+    9.6).
+    The answer leaves at once in any case; only the connection stays open a little longer, and is then closed.
+    `idle_seconds`: how long the rest of a body may pause until it is given up.
+    """
+
+    def __init__(self, app: ASGIApp, idle_seconds: float) -> None:
+        self._app = app
+        self._idle_seconds = idle_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+            await self._app(scope, receive, send)
+            return
+        is_read = False
+
+        async def receive_body() -> Message:
+            nonlocal is_read
+            message = await receive()
+            is_read = not message.get("more_body", False)  # also when the client is gone
+            return message
+
+        async def send_answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and not is_read:
+                if "expect" not in headers:  # which receiving would answer with 100 Continue
+                    with anyio.move_on_after(0):  # a small body is there already
+                        await receive_body()
+                if not is_read:
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            elif not is_read and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                dropped, more = 0, True
+                with anyio.move_on_after(DROPPED_SECONDS_MAX):
+                    while more and dropped < DROPPED_BYTES_MAX:
+                        more = False
+                        with anyio.move_on_after(self._idle_seconds):
+                            rest = await receive_body()
+                            dropped, more = dropped + len(rest.get("body", b"")), rest.get("more_body", False)
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        await self._app(scope, receive_body, send_answer)
 
 
 @asynccontextmanager
-async def serve(core: Core, options: WebOptions) -> AsyncGenerator[str, None]:
+async def serve(app: "App", options: WebOptions) -> AsyncGenerator[str, None]:
     """Serve on `options.host` and `options.port` (0: any free one) while inside; yields the address `http://HOST:PORT`.
 
     Leaving stops taking connections, ends the live streams, and gives requests at work CLOSE_SECONDS. Raises
     ConfigError when the address cannot be had.
     """
-    web = make_web(core, options)
+    import uvicorn  # here, since calls in process need no server
+
+    web = WebApp(app, options)
     listener = _listen(options.host, options.port, options.slow_reader_seconds)
     config = uvicorn.Config(
         web,
@@ -162,7 +221,9 @@ async def serve(core: Core, options: WebOptions) -> AsyncGenerator[str, None]:
     server.lifespan = config.lifespan_class(config)
     await server.startup(sockets=[listener])
     try:
-        yield _address(listener, options.host)
+        port, host = int(listener.getsockname()[1]), options.host
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - shown, not bound
+        yield f"http://[{host}]:{port}" if ":" in host and "[" not in host else f"http://{host}:{port}"
     finally:
         web.close()
         await server.shutdown(sockets=[listener])
@@ -175,7 +236,7 @@ def _listen(host: str, port: int, unread_seconds: float) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError([f"web.host = {host!r} is no address of this machine: {error.strerror}."]) from error
+        raise ConfigError([f"web.host = {host!r} is not an address of this machine: {error.strerror}."]) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if sys.platform == "linux":  # ends connections, which inherit it, whose peers take nothing for so long
@@ -188,9 +249,3 @@ def _listen(host: str, port: int, unread_seconds: float) -> socket.socket:
         reason = f"Cannot listen on {host}:{port}: {error.strerror}. Stop what uses it, or set web.port or --port."
         raise ConfigError([reason]) from error
     return listener
-
-
-def _address(listener: socket.socket, host: str) -> str:
-    port = int(listener.getsockname()[1])
-    shown = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - shown, not bound
-    return f"http://[{shown}]:{port}" if ":" in shown and "[" not in shown else f"http://{shown}:{port}"

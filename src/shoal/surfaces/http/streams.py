@@ -8,7 +8,7 @@ without gaps tell whether something is missing: then, and when it was too slow f
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 from starlette.responses import Response
@@ -18,8 +18,10 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import StoreError
 from shoal.domain.events import Event, LiveEvent, TextStreamed, TurnFinished, encode_event, encode_live
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.surfaces.http.core import Core
 from shoal.surfaces.http.errors import ApiError
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ HEARTBEAT = b": still here\n\n"
 LOST = b"event: lost\ndata: {}\n\n"
 
 
-class Streams:
+class LiveStreams:
     """The open streams: bounded in number, kept alive, and ended when the server stops."""
 
     def __init__(self, *, streams_max: int, heartbeat_seconds: float, slow_reader_seconds: float) -> None:
@@ -65,7 +67,7 @@ class Streams:
             self.open -= 1
 
     async def next(self, items: AsyncIterator[Event | LiveEvent]) -> Item | None:
-        """What comes next, `beat` after a quiet while, None when the stream has to be set up anew or is ending."""
+        """What comes next, `beat` after a quiet while, None when the stream has to subscribe again or is ending."""
         if self.closing:
             return None
         with self._wait(self._heartbeat_seconds):
@@ -95,8 +97,8 @@ class Streams:
             scope.cancel()
 
 
-class _Reader:
-    """How far a reader of one thread is."""
+class JournalCursor:
+    """How far a reader of one thread has read."""
 
     __slots__ = ("finished", "seq")
 
@@ -124,64 +126,46 @@ class _Reader:
                 return True
 
 
-async def thread_items(core: Core, streams: Streams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
+async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
     """Events of a thread with a higher number than `after`, then what happens, until the server stops.
 
-    An `after` that the journal has not reached belongs to another journal: then everything comes.
+    An `after` that the journal has not reached belongs to another journal: then everything is sent.
     """
-    info = await core.store.journal.thread(thread)
-    reader = _Reader(after if info is not None and after <= info.last_seq else 0)
+    info = await app.store.journal.thread(thread)
+    reader = JournalCursor(after if info is not None and after <= info.last_seq else 0)
     while not streams.closing:
-        with core.hub.subscribe(thread) as subscription:
-            async for event in _replayed(core, thread, reader):
-                yield event
-            async for item in _followed(streams, aiter(subscription), reader):
-                yield item
+        with app.hub.subscribe(thread) as subscription:
+            while events := await app.store.journal.events(thread, reader.seq, REPLAY_EVENTS_MAX):
+                for event in events:
+                    if reader.takes(event):
+                        yield event
+                if len(events) < REPLAY_EVENTS_MAX:
+                    break
+            items = aiter(subscription)
+            while (item := await streams.next(items)) is not None and not reader.misses(item):
+                if reader.takes(item):
+                    yield item
 
 
-async def _replayed(core: Core, thread: ThreadId, reader: _Reader) -> AsyncGenerator[Event, None]:
-    while True:
-        events = await core.store.journal.events(thread, reader.seq, REPLAY_EVENTS_MAX)
-        for event in events:
-            if reader.takes(event):
-                yield event
-        if len(events) < REPLAY_EVENTS_MAX:
-            return
-
-
-async def _followed(
-    streams: Streams, items: AsyncIterator[Event | LiveEvent], reader: _Reader
-) -> AsyncGenerator[Item, None]:
-    while (item := await streams.next(items)) is not None:
-        if reader.misses(item):
-            return
-        if reader.takes(item):
-            yield item
-
-
-async def thread_frames(core: Core, streams: Streams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:
+async def thread_frames(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:
     """`thread_items` as server-sent events; `id` is the event's number, live events have none."""
     yield OPENING
-    async with aclosing(thread_items(core, streams, thread, after)) as items:
+    async with aclosing(thread_items(app, streams, thread, after)) as items:
         async for item in items:
-            yield frame(item, core.clock)
+            yield frame(item, app.clock)
 
 
-async def all_frames(core: Core, streams: Streams) -> AsyncGenerator[bytes, None]:
+async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, None]:
     """What happens in every thread from now on, without the pieces of text; `event: lost` tells of a gap."""
     yield OPENING
     while not streams.closing:
-        with core.hub.subscribe(None) as subscription:
-            async for item in _without_text(streams, aiter(subscription)):
-                yield frame(item, core.clock, numbered=False)
+        with app.hub.subscribe(None) as subscription:
+            items = aiter(subscription)
+            while (item := await streams.next(items)) is not None:
+                if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)):
+                    yield frame(item, app.clock, numbered=False)
         if not streams.closing:
             yield LOST
-
-
-async def _without_text(streams: Streams, items: AsyncIterator[Event | LiveEvent]) -> AsyncGenerator[Item, None]:
-    while (item := await streams.next(items)) is not None:
-        if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)):
-            yield item
 
 
 def frame(item: Item, clock: Clock, *, numbered: bool = True) -> bytes:
@@ -202,7 +186,7 @@ class EventStream(Response):
     def __init__(
         self,
         chunks: AsyncGenerator[bytes, None],
-        streams: Streams,
+        streams: LiveStreams,
         admitted: AbstractContextManager[None],
         headers: Mapping[str, str] | None = None,
         *,
@@ -225,17 +209,14 @@ class EventStream(Response):
                 sent = True
                 with anyio.CancelScope() as sending:
                     group.start_soon(cancel_when_refused, self._allowed, sending)
-                    sent = await self._send_chunks(send)
+                    async for chunk in self._chunks:
+                        sent = await self._streams.send(send, chunk)
+                        if not sent:
+                            logger.info("a live stream was cut: its client stopped reading")
+                            break
                 if sent:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 group.cancel_scope.cancel()
-
-    async def _send_chunks(self, send: Send) -> bool:
-        async for chunk in self._chunks:
-            if not await self._streams.send(send, chunk):
-                logger.info("a live stream was cut: its reader does not read")
-                return False
-        return True
 
 
 async def cancel_when_refused(allowed: Allowed | None, scope: anyio.CancelScope) -> None:

@@ -17,11 +17,11 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from shoal.domain.calls import HttpAnswer
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import parse_thread_id, thread_address
 from shoal.domain.messages import STOP_SIGNS, Deletion, Edit, Reaction
 from shoal.domain.posts import Button
+from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.contracts.chat_order import ChatOrder
 from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, post, serving
 from shoal.testing.contracts.chat_weather import ChatWeather

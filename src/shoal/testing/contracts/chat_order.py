@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.delivery.hub import Hub
-from shoal.delivery.live import Previews
+from shoal.delivery.previews import Previews
 from shoal.delivery.sender import Sender
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError, StoreUnavailable
@@ -22,8 +22,8 @@ from shoal.domain.events import Event, TextStreamed, TurnFinished
 from shoal.domain.ids import TurnId
 from shoal.domain.posts import REPEATED, Deletes
 from shoal.domain.records import NewPost
-from shoal.store.outbox import OutboxView
-from shoal.store.script import Driver, Script, T
+from shoal.store.driver import Driver, Script, T
+from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Peer, needs, post
@@ -68,7 +68,7 @@ class Process:
     def __init__(self, peer: Peer, driver: Driver, clock: Clock) -> None:
         self._driver = _Mortal(driver)
         self.hub = Hub()
-        outbox = OutboxView(self._driver, clock)
+        outbox = Outbox(self._driver, clock)
         previews = Previews(peer.adapter, self.hub, outbox, clock)
         self._running = asyncio.ensure_future(Sender(peer.adapter, outbox, clock, previews).run())
 
@@ -85,7 +85,7 @@ class Life:
     def __init__(self, peer: Peer, driver: Driver) -> None:
         self._peer = peer
         self._driver = driver
-        self._outbox = OutboxView(driver, peer.clock)
+        self._outbox = Outbox(driver, peer.clock)
         self._process = Process(peer, driver, peer.clock)
         self.accepted: list[str] = []
 

@@ -9,7 +9,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 import pytest
 
-from shoal.domain.commands import Asked
+from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import StoreError
 from shoal.domain.events import Scope
 from shoal.domain.home import Home
@@ -49,7 +49,7 @@ class Shown(msgspec.Struct):
     reply_to: str = ""
 
 
-class Kept:
+class MemorySettings:
     """Settings in memory; every call fails while `broken`."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Counterpart(Generic[A_co, P_co]):
         self.server = server
         self.clock = clock
         self.home = Home(home)
-        self.kept = Kept()
+        self.kept = MemorySettings()
 
     def shown(self) -> Sequence[Shown]:
         """What stands in the conversation, oldest first."""
@@ -155,7 +155,7 @@ class Inbox:
     def __init__(self) -> None:
         self.came: list[Inbound] = []
         self.decided: list[tuple[ApprovalId, bool, Asker, Scope]] = []
-        self.commands: list[Asked] = []
+        self.commands: list[CommandRequest] = []
         self.threads: dict[str, ThreadId] = {}
         self.answer: Literal["accepted", "busy"] = "accepted"
         self.strangers: set[str] = set()
@@ -181,7 +181,7 @@ class Inbox:
         await self._tell()
         return "allow" if allow else "deny"
 
-    async def command(self, asked: Asked) -> str:
+    async def command(self, asked: CommandRequest) -> str:
         """Note it; the same key twice is a duplicate."""
         if any(found.key == asked.key for found in self.commands):
             return ""

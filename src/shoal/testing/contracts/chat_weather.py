@@ -16,8 +16,8 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.messages import Prompt
 from shoal.domain.records import NewPost
+from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import OutboxView
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, needs, post, serving
 from shoal.testing.platforms.fake import Trouble
@@ -36,7 +36,7 @@ LONG = f"# Tides\n\n{WORDS}\n\n| pier | depth |\n|---|---|\n{ROWS}\n\n```python\
 class Out:
     """The way out of one counterpart: an outbox, and a sender at work."""
 
-    def __init__(self, peer: Peer, outbox: OutboxView) -> None:
+    def __init__(self, peer: Peer, outbox: Outbox) -> None:
         self._peer = peer
         self._outbox = outbox
 
@@ -61,7 +61,7 @@ class Out:
 async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
     """Deliver from an outbox of one's own while inside."""
     driver = SqliteDriver(folder / "outbox.db", synchronous="OFF")
-    outbox = OutboxView(driver, peer.clock)
+    outbox = Outbox(driver, peer.clock)
     sending = asyncio.ensure_future(Sender(peer.adapter, outbox, peer.clock).run())
     try:
         yield Out(peer, outbox)

@@ -19,8 +19,8 @@ import pytest
 
 from shoal.domain.errors import FolderFull, SandboxError
 from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
-from shoal.sandbox.bounded import BoundedSandbox
-from shoal.sandbox.disk import MEBIBYTE, UNSEEN_BYTES, DiskLimits, held_in
+from shoal.domain.settings import SandboxSettings
+from shoal.sandbox.bounded import MEBIBYTE, UNSEEN_BYTES, BoundedSandbox, measure_folder
 from shoal.testing.contracts.sandbox import Witness
 
 BYTES_MAX = 16 * MEBIBYTE
@@ -30,6 +30,12 @@ LOOK_SECONDS = 0.05
 WRITE = "for i in {1..40}; do head -c 1M /dev/zero > %s$i; done; "
 """Writes more than BYTES_MAX in files that are small by themselves."""
 FOREVER = "sleep 600"
+
+
+def _limits(bytes_max: int, files_max: int, free_bytes_min: int = 0) -> SandboxSettings:
+    return SandboxSettings(
+        workspace_bytes_max=bytes_max, workspace_files_max=files_max, disk_free_bytes_min=free_bytes_min
+    )
 
 
 class DiskContract:
@@ -60,7 +66,7 @@ class DiskContract:
     @pytest.fixture
     def bounded(self, inner: Sandbox) -> BoundedSandbox:
         """The sandbox under test, in its bounds."""
-        return BoundedSandbox(inner, DiskLimits(BYTES_MAX, FILES_MAX, 0), LOOK_SECONDS)
+        return BoundedSandbox(inner, _limits(BYTES_MAX, FILES_MAX), LOOK_SECONDS)
 
     @staticmethod
     async def run(sandbox: Sandbox, workspace: Path, text: str, watch: "_Nobody | None" = None) -> CommandResult:
@@ -72,7 +78,7 @@ class DiskContract:
         """The command is ended and the model told why; what it wrote stays."""
         with pytest.raises(FolderFull, match=r"ended.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
-        assert held_in(workspace, FILES_MAX).size_bytes > BYTES_MAX
+        assert measure_folder(workspace, FILES_MAX).size_bytes > BYTES_MAX
 
     async def test_one_file_that_grows_is_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
         """Whatever the limit of a single file is."""
@@ -142,14 +148,14 @@ class DiskContract:
 
     async def test_a_disk_that_is_nearly_full_is_left_alone(self, inner: Sandbox, workspace: Path) -> None:
         """From the beginning."""
-        sandbox = BoundedSandbox(inner, DiskLimits(free_bytes_min=2**62), LOOK_SECONDS)
+        sandbox = BoundedSandbox(inner, SandboxSettings(disk_free_bytes_min=2**62), LOOK_SECONDS)
         result = await self.run(sandbox, workspace, "echo x > file; rm file; sleep 1; echo end")
         assert result.stdout == b"end\n"
         assert b"have to stay free" in result.stderr
 
     async def test_a_disk_is_not_filled_to_the_brim(self, inner: Sandbox, small_disk: Path) -> None:
         """Whatever a folder may hold."""
-        sandbox = BoundedSandbox(inner, DiskLimits(0, 0, 88 * MEBIBYTE), LOOK_SECONDS)
+        sandbox = BoundedSandbox(inner, _limits(0, 0, 88 * MEBIBYTE), LOOK_SECONDS)
         slowly = "for i in {1..60}; do head -c 1M /dev/zero > f$i; read -t 0.02 <> pipe; done 2>/dev/null; "
         os.mkfifo(small_disk / "pipe")
         (small_disk / "pipe").chmod(0o666)
@@ -164,7 +170,7 @@ class DiskContract:
                 said += (await self.run(bounded, small_disk, f"head -c 4M /dev/zero > f{number}")).stderr.decode()
             except FolderFull as error:  # it was looked at after all
                 said += str(error)
-        assert held_in(small_disk, FILES_MAX).size_bytes <= UNSEEN_BYTES + 4 * MEBIBYTE
+        assert measure_folder(small_disk, FILES_MAX).size_bytes <= UNSEEN_BYTES + 4 * MEBIBYTE
         assert "/workspace holds" in said
 
 

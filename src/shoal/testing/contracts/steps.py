@@ -6,7 +6,7 @@ from shoal.domain.events import AssistantSaid, EventData, Outcome, TurnFinished,
 from shoal.domain.ids import ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Author, FollowUp, Prompt, Steer
 from shoal.domain.records import Commit, Committed, Lease, NewPost
-from shoal.domain.store import Store
+from shoal.store.store import Store
 
 PERSON = Author("u1", "Person", trusted=True)
 SENT_AT = datetime(2026, 1, 5, 8, 59, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The store's contract: what `domain.store.Store` promises, over any database.
+"""The store's contract: what `shoal.store.store.Store` promises, over any database.
 
 class TestMine(StoreContract):
     @pytest.fixture

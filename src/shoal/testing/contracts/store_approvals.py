@@ -10,7 +10,7 @@ from shoal.domain.events import ApprovalRequested, ApprovalSettled, AssistantSai
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.permissions import Coverage, CoveredFile
 from shoal.domain.records import Commit, Lease, NewApproval
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, closed, leased, opened, types
 
@@ -56,7 +56,7 @@ def use(identity: str = "A1") -> Commit:
 
 
 class ApprovalRules:
-    """`domain.store.Approvals`."""
+    """`Approvals`."""
 
     async def test_a_question_comes_back_as_asked(self, store: Store, clock: ManualClock) -> None:
         """With what will run."""

@@ -7,27 +7,21 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.budget import Ceiling, Reservation
 from shoal.domain.clock import to_micros
 from shoal.domain.events import Steered, UserSaid
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Deletion, Edit, Usage
-from shoal.domain.records import Fate, Spend
-from shoal.domain.store import ONCE, Store
-from shoal.store.retention import RowRetention
-from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import (
-    OTHER,
-    PERSON,
-    THREAD,
-    closed,
-    leased,
-    opened,
-    opening,
-    post,
-    prompt,
-    steer,
+from shoal.domain.ports import ONCE
+from shoal.domain.records import (
+    Ceiling,
+    DeliveryStatus,
+    Reservation,
+    Spend,
 )
+from shoal.store.retention import RowRetention
+from shoal.store.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, leased, opened, opening, post, prompt, steer
 from shoal.testing.contracts.store_approvals import asked
 from shoal.testing.contracts.store_children import begun, called, ended
 from shoal.testing.contracts.store_openings import claimed_one
@@ -99,7 +93,7 @@ async def running(retention: RowRetention) -> AsyncGenerator[None]:
 
 
 class BookkeepingRules:
-    """`domain.store.Bookkeeping`."""
+    """`Bookkeeping`."""
 
     # ---- what is done once ----
 
@@ -207,7 +201,7 @@ class BookkeepingRules:
         await store.outbox.put(post("newer", OTHER))
         assert sum(await forgotten(store, clock)) == 2
         fates = [await store.outbox.fate(one) for one in ("sent", "refused", "waits", "young")]
-        assert fates == [None, None, Fate("pending", "away"), Fate("sent")]
+        assert fates == [None, None, DeliveryStatus("pending", "away"), DeliveryStatus("sent")]
         assert not await store.outbox.put(post("young"))
         await months(clock, 1)
         assert [(await claimed_one(store)).id, await store.outbox.depth()] == ["waits", 2]
@@ -237,7 +231,7 @@ class BookkeepingRules:
         await sent(store, "newer")
         await months(clock, 2)
         assert await forgotten(store, clock) == []
-        assert await store.outbox.fate("late") == Fate("sent")
+        assert await store.outbox.fate("late") == DeliveryStatus("sent")
 
     async def test_what_is_told_once_for_ever_is_told_once(self, store: Store, clock: ManualClock) -> None:
         """That little is left of what may be spent in all."""
@@ -330,4 +324,4 @@ class BookkeepingRules:
         """The run ends at once."""
         await sent(store, "old")
         await RowRetention(store.bookkeeping, clock, 0).run()
-        assert await store.outbox.fate("old") == Fate("sent")
+        assert await store.outbox.fate("old") == DeliveryStatus("sent")

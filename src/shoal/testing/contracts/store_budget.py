@@ -3,11 +3,10 @@
 import asyncio
 from datetime import timedelta
 
-from shoal.domain.budget import Ceiling, Reservation, Reserved
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Usage
-from shoal.domain.records import Commit, Spend
-from shoal.domain.store import Store
+from shoal.domain.records import Ceiling, Commit, Reservation, Reserved, Spend
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import opened
 
@@ -36,7 +35,7 @@ class Purse:
 
 
 class BudgetRules:
-    """`domain.store.Budget`."""
+    """`BudgetStore`."""
 
     async def test_racing_reservations_never_break_a_ceiling(self, store: Store, clock: ManualClock) -> None:
         """Exactly as many pass as fit."""

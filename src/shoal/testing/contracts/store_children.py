@@ -2,12 +2,12 @@
 
 import msgspec
 
-from shoal.domain.children import child_thread, report_of
+from shoal.domain.agents import child_thread, report_of
 from shoal.domain.events import TurnFinished, UserSaid
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Abort, Caller, Prompt, Receipt
 from shoal.domain.records import Commit
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.contracts.steps import PERSON, SENT_AT, THREAD, closed, leased, opened, opening
 
 

@@ -10,7 +10,7 @@ from shoal.domain.events import UserSaid
 from shoal.domain.ids import ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Author
 from shoal.domain.records import NewPost, OutboxRow
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, ending, opened, post, prompt
 
@@ -25,7 +25,7 @@ async def claimed(store: Store, limit: int = 10, platforms: Sequence[str] = ("we
 
 
 class DeliveryRules:
-    """`domain.store.Outbox`."""
+    """`Outbox`."""
 
     async def test_a_post_is_enqueued_once(self, store: Store) -> None:
         """By its id."""

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from shoal.domain.ids import ApprovalId, TurnId
 from shoal.domain.messages import Author
-from shoal.domain.records import Commit, NewTrigger, Step, Trigger
-from shoal.domain.store import Store
+from shoal.domain.records import Commit, Step
+from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened
 from shoal.testing.contracts.store_approvals import asked, question, use
@@ -39,7 +40,7 @@ def timed(clock: ManualClock, turn: str, number: int) -> Commit:
 
 
 class ExpiryRules:
-    """`domain.store.Bookkeeping`, beside delivery."""
+    """`Bookkeeping`, beside delivery."""
 
     # ---- approvals ----
 

@@ -9,8 +9,16 @@ from shoal.domain.errors import Conflict, NotFound, StaleEpoch
 from shoal.domain.events import AssistantSaid, Cleared, Compacted, ToolStarted, TurnFinished, UserSaid
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, make_thread_id
 from shoal.domain.messages import Abort, ToolCall, Usage
-from shoal.domain.records import AuditEntry, Commit, Lease, NewApproval, Spend, Starts, Step
-from shoal.domain.store import Store
+from shoal.domain.records import (
+    AdmittedCalls,
+    AuditEntry,
+    Commit,
+    Lease,
+    NewApproval,
+    Spend,
+    Step,
+)
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import (
     OTHER,
@@ -50,12 +58,12 @@ def starting(last_seq: int) -> Commit:
     """A message that makes a call, which was admitted when this event was the last."""
     call = ToolCall(CallId("c1"), "bash", "{}")
     audit = (AuditEntry("action", "tool:bash:ls", "allow"),)
-    starts = Starts(last_seq, (ToolStarted(call.id, call.name, ("tool:bash:ls",)),), audit)
+    starts = AdmittedCalls(last_seq, (ToolStarted(call.id, call.name, ("tool:bash:ls",)),), audit)
     return Commit(TurnId("T1"), (AssistantSaid("hi", (call,)),), starts=starts)
 
 
 class JournalRules:
-    """`domain.store.Journal`."""
+    """`Journal`."""
 
     async def test_an_idle_or_unknown_thread_has_no_lease(self, store: Store) -> None:
         """Waking it costs nothing."""

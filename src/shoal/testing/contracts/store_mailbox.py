@@ -8,7 +8,7 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.events import AssistantSaid, Revised
 from shoal.domain.ids import TurnId, make_thread_id
 from shoal.domain.messages import Abort, Author, Deletion, Edit
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import (
     OTHER,
@@ -31,7 +31,7 @@ AGAIN = 8
 
 
 class MailboxRules:
-    """`domain.store.Inbox`."""
+    """`Inbox`."""
 
     async def test_prompts_are_answered_in_the_order_of_acceptance(self, store: Store) -> None:
         """The lease names the oldest; each finished turn names the next."""

@@ -6,8 +6,14 @@ from msgspec.structs import replace
 
 from shoal.domain.ids import ThreadId, unopened
 from shoal.domain.messages import Author
-from shoal.domain.records import Fate, NewPost, NewTrigger, Opening, OutboxRow, Trigger
-from shoal.domain.store import Store
+from shoal.domain.records import (
+    DeliveryStatus,
+    NewPost,
+    Opening,
+    OutboxRow,
+)
+from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, post, prompt
 
@@ -77,7 +83,7 @@ async def into_channel(store: Store, clock: ManualClock) -> str:
 
 
 class OpeningRules:
-    """`domain.store.Outbox`, of openings."""
+    """`Outbox`, of openings."""
 
     async def test_a_prompt_is_in_the_thread_that_its_post_opened(self, store: Store) -> None:
         """With the rest of the post, and the post is done."""
@@ -87,7 +93,7 @@ class OpeningRules:
         assert await opens(store, row) == "accepted"
         assert await store.inbox.waiting() == [THREAD]
         assert (await claimed_one(store)).id == "rest"
-        assert await store.outbox.fate(SAID.key) == Fate("sent")
+        assert await store.outbox.fate(SAID.key) == DeliveryStatus("sent")
 
     async def test_a_prompt_is_accepted_once_however_often_its_post_opens_a_thread(self, store: Store) -> None:
         """As when a sender stood still while another one took the post over."""
@@ -128,7 +134,7 @@ class OpeningRules:
         await store.inbox.accept(prompt("before"), 1)
         await store.outbox.put(beginning(await scheduled(store, clock)))
         assert await opens(store, await claimed_one(store), prompts_max=1) == "busy"
-        assert await store.outbox.fate(SAID.key) == Fate("failed", "The conversation's queue is full.")
+        assert await store.outbox.fate(SAID.key) == DeliveryStatus("failed", "The conversation's queue is full.")
         assert (await known(store)).error == "The conversation's queue is full."
         assert await store.outbox.depth() == 0
 
@@ -136,7 +142,7 @@ class OpeningRules:
         """As a call that is made again; once for each time that it failed."""
         await store.outbox.put(beginning())
         await store.outbox.fail(await claimed_one(store), "no such channel")
-        assert await store.outbox.fate(SAID.key) == Fate("failed", "no such channel")
+        assert await store.outbox.fate(SAID.key) == DeliveryStatus("failed", "no such channel")
         assert [await store.outbox.put(beginning()) for _ in range(2)] == [True, False]
         row = await claimed_one(store)
         assert (row.part, row.attempts, row.maybe_sent) == (0, 0, False)
@@ -149,7 +155,7 @@ class OpeningRules:
         row = await claimed_one(store)
         assert await store.outbox.withdraw(SAID.key) is None
         await store.outbox.retry(row, clock.now(), "slow down")
-        assert await store.outbox.fate(SAID.key) == Fate("pending", "slow down")
+        assert await store.outbox.fate(SAID.key) == DeliveryStatus("pending", "slow down")
         assert [await store.outbox.withdraw(SAID.key) for _ in range(2)] == ["slow down", None]
         assert await store.outbox.depth() == 0
         assert await store.outbox.fate("unknown") is None
@@ -159,10 +165,10 @@ class OpeningRules:
         waits = await into_channel(store, clock)
         (trigger,) = await store.triggers.all()
         assert await store.triggers.remove(trigger.id)
-        assert await store.outbox.fate(waits) == Fate("failed", "away")
+        assert await store.outbox.fate(waits) == DeliveryStatus("failed", "away")
         goes = await into_channel(store, clock)
         (trigger,) = await store.triggers.all()
         await clock.advance((AWAY_DAYS + 1) * 86_400)
         assert (await claimed_one(store)).id == goes
         assert await store.triggers.remove(trigger.id)
-        assert await store.outbox.fate(goes) == Fate("sending", "away")
+        assert await store.outbox.fate(goes) == DeliveryStatus("sending", "away")

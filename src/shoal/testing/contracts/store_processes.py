@@ -3,13 +3,18 @@
 import asyncio
 from datetime import timedelta
 
+from shoal.domain.agents import (
+    Hook,
+    Process,
+    ProcessEnd,
+    ProcessSpec,
+)
 from shoal.domain.clock import Clock
 from shoal.domain.events import TurnStarted, UserSaid
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author, Prompt
-from shoal.domain.processes import Ending, Hook, Process, ProcessSpec
 from shoal.domain.records import Commit
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, closed, leased, opened
 
@@ -32,7 +37,7 @@ def process(clock: Clock, id: str, *, agent: str = "main", depth: int = 0) -> Pr
 
 
 class ProcessRules:
-    """`domain.processes.Processes`."""
+    """`ProcessStore`."""
 
     async def test_a_process_is_stored_as_it_was_started(self, store: Store, clock: ManualClock) -> None:
         """And known by what it is on its machine."""
@@ -49,7 +54,7 @@ class ProcessRules:
         """Those of others, and those that ended, do not count."""
         assert [await store.processes.add(process(clock, f"p{n}"), 2) for n in range(3)] == [True, True, False]
         assert await store.processes.add(process(clock, "q", agent="other"), 2)
-        await store.processes.end("p0", Ending("exited", 0))
+        await store.processes.end("p0", ProcessEnd("exited", 0))
         assert await store.processes.add(process(clock, "p3"), 2)
         assert [one.id for one in await store.processes.search(agent="main", running=True)] == ["p3", "p1"]
         assert [one.id for one in (await store.registry.around("main", 9)).processes] == ["p3", "p1"]
@@ -60,7 +65,7 @@ class ProcessRules:
         """Whoever is first says how."""
         await store.processes.add(process(clock, "p1"), 5)
         await clock.advance(9)
-        ends = [store.processes.end("p1", Ending("exited", n, "done")) for n in range(RACERS)]
+        ends = [store.processes.end("p1", ProcessEnd("exited", n, "done")) for n in range(RACERS)]
         (first,) = [found for found in await asyncio.gather(*ends) if found is not None]
         assert first == await store.processes.get("p1")
         assert (first.state, first.reason, first.ended_at) == ("exited", "done", clock.now())
@@ -70,9 +75,9 @@ class ProcessRules:
         """So that a crash in between loses nothing."""
         for name in ("p1", "p2", "p3"):
             await store.processes.add(process(clock, name), 5)
-        await store.processes.end("p2", Ending("lost"))
+        await store.processes.end("p2", ProcessEnd("lost"))
         await clock.advance(1)
-        await store.processes.end("p1", Ending("exited", 1))
+        await store.processes.end("p1", ProcessEnd("exited", 1))
         assert [one.id for one in await store.processes.untold()] == ["p2", "p1"]
         await store.processes.tell("p2")
         assert [one.id for one in await store.processes.untold()] == ["p1"]
@@ -85,7 +90,7 @@ class ProcessRules:
         assert await store.processes.kill("p1", "owner")
         (mine,) = await store.processes.beat("host 1 2 3")
         assert (mine.killed_by, mine.seen_at) == ("owner", clock.now())
-        await store.processes.end("p1", Ending("killed"))
+        await store.processes.end("p1", ProcessEnd("killed"))
         assert not await store.processes.kill("p1", "owner")
         assert await store.processes.beat("host 1 2 3") == []
 
@@ -94,7 +99,7 @@ class ProcessRules:
         for name in ("p1", "p2", "p3"):
             await store.processes.add(process(clock, name), 5)
         for name in ("p1", "p2"):
-            await store.processes.end(name, Ending("exited", 0))
+            await store.processes.end(name, ProcessEnd("exited", 0))
         await store.processes.tell("p1")
         assert await store.processes.forget(clock.now()) == []
         gone = await store.processes.forget(clock.now() + timedelta(seconds=1))

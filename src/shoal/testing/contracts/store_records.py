@@ -3,11 +3,11 @@
 import asyncio
 from datetime import timedelta
 
-from shoal.domain.audit import GENESIS, entry_hash
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Author, Usage
-from shoal.domain.records import AuditEntry, AuditRow, Commit, NewTrigger, Spend, Trigger
-from shoal.domain.store import Store
+from shoal.domain.records import GENESIS, AuditEntry, AuditRow, Commit, Spend, entry_hash
+from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened
 
@@ -31,7 +31,7 @@ def is_chained(rows: list[AuditRow], head: str) -> bool:
 
 
 class RecordRules:
-    """`domain.store.Audit`, `Triggers`, `Ledger` and `Settings`."""
+    """`AuditLog`, `TriggerStore`, `Ledger` and `SettingStore`."""
 
     # ---- audit ----
 

@@ -2,12 +2,12 @@
 
 import asyncio
 
+from shoal.domain.agents import Binding
 from shoal.domain.clock import Clock
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import Commit, Step
-from shoal.domain.registry import Binding
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened
 
@@ -20,7 +20,7 @@ def binding(clock: Clock, channel: str, agent: str, *, made: bool = False) -> Bi
 
 
 class RegistryRules:
-    """`domain.registry.Registry`."""
+    """`AgentStore`."""
 
     async def test_an_agent_is_noted_once_and_changes(self, store: Store, clock: ManualClock) -> None:
         """Its row tells when it came and when it last changed."""

@@ -6,7 +6,7 @@ from shoal.domain.events import AssistantSaid, Event, ToolFinished, UserSaid
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author
 from shoal.domain.records import Commit
-from shoal.domain.store import Store
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened
 
@@ -23,7 +23,7 @@ async def said(store: Store, *texts: str) -> None:
 
 
 class SearchRules:
-    """`domain.store.Search` and `Artifacts`."""
+    """`SearchIndex` and `ArtifactStore`."""
 
     async def test_what_was_said_is_found_by_all_its_words(self, store: Store) -> None:
         """Whatever their order and case; the newest first."""

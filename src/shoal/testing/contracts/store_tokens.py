@@ -7,8 +7,8 @@ import pytest
 from shoal.domain.errors import Conflict
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author, Caller, Prompt
-from shoal.domain.store import Store
-from shoal.domain.tokens import AccessToken
+from shoal.domain.permissions import AccessToken
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import opened
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.children import Purpose
+from shoal.domain.agents import AgentSpec, Purpose
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ToolError
 from shoal.domain.files import Files
@@ -25,7 +24,8 @@ from shoal.domain.ids import CallId, TurnId, make_thread_id
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext
-from shoal.domain.records import NewPost, NewTrigger, Trigger
+from shoal.domain.records import NewPost
+from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
 

@@ -23,8 +23,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
-from shoal.domain.calls import HttpAnswer
 from shoal.domain.posts import WRITING
+from shoal.domain.webhooks import HttpAnswer
 from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer
 
 T = TypeVar("T")

@@ -9,9 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from shoal.domain.calls import HttpAnswer
 from shoal.domain.clock import Clock
-from shoal.domain.signing import proof, proofs
+from shoal.domain.webhooks import HttpAnswer, proof, proofs
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.wire import Answered, Called
 

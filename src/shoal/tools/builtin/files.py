@@ -1,23 +1,172 @@
-"""The tools `read`, `write` and `list`, with `view` and `create_file` as other names of the first two."""
+"""The tools `read`, `write`, `edit` and `list`; `view`, `create_file` and `str_replace` are other names of the first
+three.
 
+What was shown for the approval of an edit is exactly what is applied.
+"""
+
+import difflib
 import hashlib
+from bisect import bisect_right
 from pathlib import PurePosixPath
-from typing import Annotated, ClassVar
+from typing import Annotated, NamedTuple
 
-import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import Image
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.tools.images import fit_image
-from shoal.tools.jail import Jail, Place, jail_of, require_room
-from shoal.tools.keep import keep_copy
+from shoal.domain.transcript import SHOWN_IMAGES
+from shoal.tools.attachments import fit_image, keep_copy, media_type_of
+from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
+from shoal.tools.jail import Place, jail_of, require_room
 from shoal.tools.locks import PathLocks
 from shoal.tools.output import is_binary
 from shoal.tools.threads import in_thread
-from shoal.tools.typed import Prepared, TypedTool, canonical
+
+CONTEXT_LINES = 3
+LINES_NAMED_MAX = 8
+"""How many places an error names."""
+LINES_COMPARED_MAX = 2000
+"""How many lines are compared when looking for the one that was meant."""
+_LINE_CHARS_COMPARED = 200
+_SIMILAR = 0.6
+
+
+class Change(NamedTuple):
+    """The new content, how many places changed, and the diff; `body` is the diff without line numbers."""
+
+    content: str
+    times: int
+    diff: str
+    body: str
+
+
+class _Span(NamedTuple):
+    """A run of whole lines that changes: its first line (from 0), the old lines and the new ones."""
+
+    first: int
+    old: list[str]
+    new: list[str]
+
+
+def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
+    """Replace `old` by `new`. In a file with CRLF line ends both are taken to have them.
+
+    Raises ToolError when `old` is empty, the same as `new`, not there, or there more than once without `replace_all`.
+    """
+    if not old:
+        raise ToolError("old_string is empty. To make a file or replace all of it, use the tool that writes files.")
+    if content.count("\r\n") * 2 > content.count("\n"):
+        old, new = _with_crlf(old), _with_crlf(new)
+    if old == new:
+        raise ToolError("old_string and new_string are the same, so there is nothing to change.")
+    places = _occurrences(content, old)
+    if not places:
+        raise ToolError(f"old_string is not in {shown}.{_nearest(content, old)}")
+    if len(places) > 1 and not replace_all:
+        lines = [content.count("\n", 0, place) + 1 for place in places[:LINES_NAMED_MAX]]
+        more = ", …" if len(places) > LINES_NAMED_MAX else ""
+        raise ToolError(
+            f"old_string occurs {len(places)} times in {shown} (lines {', '.join(map(str, lines))}{more}). "
+            "Add lines around it to make it unique, or set replace_all to change all of them."
+        )
+    hunks = [_rendered(hunk) for hunk in _hunks(content, old, new, places)]
+    head = f"--- {shown}\n+++ {shown}\n"
+    diff = head + "".join(f"{header}\n{body}" for header, body in hunks)
+    return Change(content.replace(old, new), len(places), diff, "".join(body for _, body in hunks))
+
+
+def _with_crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _occurrences(content: str, old: str) -> list[int]:
+    places: list[int] = []
+    at = content.find(old)
+    while at >= 0:
+        places.append(at)
+        at = content.find(old, at + len(old))
+    return places
+
+
+def _hunks(content: str, old: str, new: str, places: list[int]) -> list[tuple[list[str], _Span, list[str], int]]:
+    """For each run of changed lines: the context before it, the run, the context after it, and how far lines shift."""
+    lines = _split(content)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    hunks: list[tuple[list[str], _Span, list[str], int]] = []
+    shift = 0
+    for first, last in _runs(starts, places, len(old)):
+        before = lines[first : last + 1]
+        span = _trimmed(_Span(first, before, _split("".join(before).replace(old, new))))
+        end = span.first + len(span.old)
+        context = lines[max(0, span.first - CONTEXT_LINES) : span.first], lines[end : end + CONTEXT_LINES]
+        hunks.append((context[0], span, context[1], shift))
+        shift += len(span.new) - len(span.old)
+    return hunks
+
+
+def _runs(starts: list[int], places: list[int], length: int) -> list[tuple[int, int]]:
+    """First and last line of each group of places whose contexts do not touch."""
+    runs: list[tuple[int, int]] = []
+    final = len(starts) - 2
+    for place in places:
+        first = bisect_right(starts, place) - 1
+        last = min(bisect_right(starts, place + length) - 1, final)
+        if runs and first - runs[-1][1] <= 2 * CONTEXT_LINES:
+            runs[-1] = (runs[-1][0], last)
+        else:
+            runs.append((first, last))
+    return runs
+
+
+def _trimmed(span: _Span) -> _Span:
+    """Without the lines at both ends that stay the same."""
+    old, new, first = span.old, span.new, span.first
+    while old and new and old[0] == new[0]:
+        old, new, first = old[1:], new[1:], first + 1
+    while old and new and old[-1] == new[-1]:
+        old, new = old[:-1], new[:-1]
+    return _Span(first, old, new)
+
+
+def _split(text: str) -> list[str]:
+    """Lines with their `\\n`; other line separators are part of a line."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _rendered(hunk: tuple[list[str], _Span, list[str], int]) -> tuple[str, str]:
+    before, span, after, shift = hunk
+    start = span.first - len(before)
+    around = len(before) + len(after)
+    header = f"@@ -{start + 1},{around + len(span.old)} +{start + shift + 1},{around + len(span.new)} @@"
+    marked = [(" ", line) for line in before]
+    marked += [("-", line) for line in span.old] + [("+", line) for line in span.new] + [(" ", line) for line in after]
+    return header, "".join(mark + _ended(line) for mark, line in marked)
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _nearest(content: str, old: str) -> str:
+    """A hint at the line that was probably meant; empty when none is like it."""
+    wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:_LINE_CHARS_COMPARED]
+    lines = [line.strip()[:_LINE_CHARS_COMPARED] for line in content.split("\n", LINES_COMPARED_MAX)]
+    if not wanted:
+        return " It consists of white space only."
+    if wanted in lines:
+        at = lines.index(wanted)
+        return f" Its first line is line {at + 1}, so look at white space and at the lines after it."
+    close = difflib.get_close_matches(wanted, lines[:LINES_COMPARED_MAX], n=1, cutoff=_SIMILAR)
+    if not close:
+        return " Read the file again and copy the text exactly."
+    return f" The nearest line is {lines.index(close[0]) + 1}: {close[0]}"
+
 
 LINES_DEFAULT = 2000
 CHARS_MAX = 15_000
@@ -34,147 +183,201 @@ PathArgument = Annotated[
 ]
 
 
-class ReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `read` takes."""
+def read_tool(name: str = "read") -> FunctionTool[Invocation]:
+    """`read`, or the same under another name."""
 
-    path: PathArgument
-    offset: Annotated[int, Meta(ge=1, description="First line to show, counted from 1.")] = 1
-    limit: Annotated[int, Meta(ge=1, le=100_000, description="How many lines to show.")] = LINES_DEFAULT
-
-
-class ReadTool(TypedTool[ReadArguments]):
-    """Shows a text file with line numbers, or hands an image to the model."""
-
-    name: ClassVar[str] = "read"
-    description: ClassVar[str] = (
-        "Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and "
-        "limit. PNG, JPEG, GIF and WebP images are shown to you."
-    )
-    read_only: ClassVar[bool] = True
-    idempotent: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__(ReadArguments)
-
-    def plan(self, arguments: ReadArguments, context: ToolContext) -> Invocation:
-        """Resolve the path."""
+    @tool(name=name, read_only=True, idempotent=True)
+    def read(
+        context: ToolContext,
+        path: PathArgument,
+        offset: Annotated[int, Meta(ge=1, description="First line to show, counted from 1.")] = 1,
+        limit: Annotated[int, Meta(ge=1, le=100_000, description="How many lines to show.")] = LINES_DEFAULT,
+    ) -> Invocation:
+        """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
+        limit. PNG, JPEG, GIF and WebP images are shown to you."""
         jail = jail_of(context)
-        place = jail.resolve(arguments.path)
+        place = jail.resolve(path)
+
+        def read() -> ToolOutput:
+            content = jail.read(place, TEXT_BYTES_MAX)
+            if (media_type := media_type_of(content)) in SHOWN_IMAGES:
+                return _image(place, content, media_type, context)
+            if is_binary(content):
+                size = f"{len(content):,} bytes"
+                raise ToolError(f"{place.shown} is binary ({size}). Look at it with a command, such as `file`.")
+            text = content.decode("utf-8", errors="replace")
+            return ToolOutput(_numbered(text, offset, limit, place.shown), is_piece=True)
 
         async def work() -> ToolOutput:
-            return await in_thread(lambda: _read(jail, place, arguments, context))
+            return await in_thread(read)
 
-        effect = canonical(self.name, path=place.shown, offset=arguments.offset, limit=arguments.limit)
-        return Prepared((Action(f"tool:{self.name}:{place.shown}"),), f"{self.name} {place.shown}", effect, work)
+        effect = canonical(name, path=place.shown, offset=offset, limit=limit)
+        return Prepared((Action(f"tool:{name}:{place.shown}"),), f"{name} {place.shown}", effect, work)
 
-
-class ViewTool(ReadTool):
-    """`read` under another name."""
-
-    name: ClassVar[str] = "view"
+    return read
 
 
-class WriteArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `write` takes."""
+def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation]:
+    """`write`, or the same under another name."""
 
-    path: PathArgument
-    content: Annotated[str, Meta(description="All of the file's new content.")]
-
-
-class WriteTool(TypedTool[WriteArguments]):
-    """Makes a file or replaces all of it."""
-
-    name: ClassVar[str] = "write"
-    description: ClassVar[str] = (
-        "Write a file: make it, with the directories it needs, or replace all of its content. "
-        "To change a part of a file use the tool that edits."
-    )
-    idempotent: ClassVar[bool] = True
-
-    def __init__(self, locks: PathLocks) -> None:
-        super().__init__(WriteArguments)
-        self._locks = locks
-
-    def plan(self, arguments: WriteArguments, context: ToolContext) -> Invocation:
-        """Resolve the path and look at what is there."""
+    @tool(name=name, idempotent=True)
+    def write(
+        context: ToolContext,
+        path: PathArgument,
+        content: Annotated[str, Meta(description="All of the file's new content.")],
+    ) -> Invocation:
+        """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
+        file use the tool that edits."""
         jail = jail_of(context)
-        place = jail.resolve(arguments.path)
+        place = jail.resolve(path)
         jail.require_writable(place)
         old_size = jail.size(place)
-        content = arguments.content.encode("utf-8", errors="replace")
+        data = content.encode("utf-8", errors="replace")
         does = "new file" if old_size is None else f"replaces {old_size:,} bytes"
-        shown = f"{self.name} {place.shown} ({len(content):,} bytes, {does})\n\n{arguments.content}"
 
         async def work() -> ToolOutput:
             await require_room(context)
-            async with self._locks.hold(place.host, place.shown):
-                await in_thread(lambda: jail.write(place, content))
-            lines = arguments.content.count("\n") + (not arguments.content.endswith("\n"))
-            return ToolOutput(f"Wrote {place.shown}: {len(content):,} bytes, {lines:,} lines.")
+            async with locks.hold(place.host, place.shown):
+                await in_thread(lambda: jail.write(place, data))
+            lines = content.count("\n") + (not content.endswith("\n"))
+            return ToolOutput(f"Wrote {place.shown}: {len(data):,} bytes, {lines:,} lines.")
 
-        effect = canonical(self.name, path=place.shown, content=hashlib.sha256(content).hexdigest())
-        return Prepared((Action(f"tool:{self.name}:{place.shown}"),), shown, effect, work)
+        effect = canonical(name, path=place.shown, content=hashlib.sha256(data).hexdigest())
+        shown = f"{name} {place.shown} ({len(data):,} bytes, {does})\n\n{content}"
+        return Prepared((Action(f"tool:{name}:{place.shown}"),), shown, effect, work)
 
-
-class CreateFileTool(WriteTool):
-    """`write` under another name."""
-
-    name: ClassVar[str] = "create_file"
+    return write
 
 
-class ListArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `list` takes."""
+@tool(name="list", read_only=True, idempotent=True)
+def list_directory(
+    context: ToolContext,
+    path: Annotated[str, Meta(description="Path of the directory; the workspace unless given.")] = ".",
+) -> Invocation:
+    """List a directory: names, with a slash after directories, and the sizes of files."""
+    jail = jail_of(context)
+    place = jail.resolve(path)
 
-    path: Annotated[str, Meta(description="Path of the directory; the workspace unless given.")] = "."
+    async def work() -> ToolOutput:
+        entries, is_cut = await in_thread(lambda: jail.entries(place))
+        marks = {"directory": "/", "link": "@"}
+        lines = [
+            f"{one.name}\t{one.size_bytes:,} bytes" if one.kind == "file" else one.name + marks.get(one.kind, "=")
+            for one in entries
+        ]
+        if is_cut:
+            lines.append(f"[There is more; only {len(entries)} entries are shown.]")
+        return ToolOutput("\n".join(lines) or f"[{place.shown} is empty.]")
 
-
-class ListTool(TypedTool[ListArguments]):
-    """Lists a directory."""
-
-    name: ClassVar[str] = "list"
-    description: ClassVar[str] = "List a directory: names, with a slash after directories, and the sizes of files."
-    read_only: ClassVar[bool] = True
-    idempotent: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__(ListArguments)
-
-    def plan(self, arguments: ListArguments, context: ToolContext) -> Invocation:
-        """Resolve the path."""
-        jail = jail_of(context)
-        place = jail.resolve(arguments.path)
-
-        async def work() -> ToolOutput:
-            return await in_thread(lambda: _list(jail, place))
-
-        effect = canonical(self.name, path=place.shown)
-        return Prepared((Action(f"tool:{self.name}:{place.shown}"),), f"{self.name} {place.shown}", effect, work)
+    effect = canonical("list", path=place.shown)
+    return Prepared((Action(f"tool:list:{place.shown}"),), f"list {place.shown}", effect, work)
 
 
-def _read(jail: Jail, place: Place, arguments: ReadArguments, context: ToolContext) -> ToolOutput:
-    content = jail.read(place, TEXT_BYTES_MAX)
-    media_type = _image_type(content)
-    if media_type:
-        return _image(place, content, media_type, context)
-    if is_binary(content):
-        raise ToolError(f"{place.shown} is binary ({len(content):,} bytes). Look at it with a command, such as `file`.")
-    text = content.decode("utf-8", errors="replace")
-    return ToolOutput(_numbered(text, arguments, place.shown), is_piece=True)
+def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
+    """`edit`: what was shown for the approval of an edit is exactly what is applied."""
+
+    @tool
+    def edit(
+        context: ToolContext,
+        path: PathArgument,
+        old_string: Annotated[str, Meta(description="The text to replace, exactly as it is in the file.")],
+        new_string: Annotated[str, Meta(description="The text to put in its place.")],
+        replace_all: Annotated[bool, Meta(description="Replace every occurrence instead of the only one.")] = False,
+    ) -> Invocation:
+        """Replace text in a file. old_string must be in the file exactly once, white space included; give enough of the
+        lines around it, or set replace_all. Read the file first."""
+        return _planned_edit("edit", context, locks, path, old_string, new_string, replace_all=replace_all)
+
+    return edit
 
 
-def _numbered(text: str, arguments: ReadArguments, shown: str) -> str:
+def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
+    """`edit` under another name, with the names of arguments that go with it."""
+
+    @tool
+    def str_replace(
+        context: ToolContext,
+        path: PathArgument,
+        old_str: Annotated[
+            str, Meta(description="The text to replace, exactly as it is in the file, where it is unique.")
+        ],
+        new_str: Annotated[str, Meta(description="The text to put in its place.")],
+    ) -> Invocation:
+        """Replace text in a file: old_str, which must be in it exactly once, by new_str."""
+        return _planned_edit("str_replace", context, locks, path, old_str, new_str, replace_all=False)
+
+    return str_replace
+
+
+def _planned_edit(
+    name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
+) -> Invocation:
+    """The call. A problem with the content is told when it runs: until then nobody has allowed to read the file."""
+    jail = jail_of(context)
+    place = jail.resolve(path)
+    jail.require_writable(place)
+
+    def change() -> tuple[Change, str]:
+        """What the edit does to the file as it is now, and the digest of that. Raises ToolError."""
+        content = jail.read(place, TEXT_BYTES_MAX)
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ToolError(f"{place.shown} is not UTF-8 text, so it cannot be edited as text.") from error
+        changed = replace_text(text, old, new, replace_all=replace_all, shown=place.shown)
+        return changed, hashlib.sha256(content).hexdigest()
+
+    actions = (Action(f"tool:{name}:{place.shown}"),)
+    effect = {"path": place.shown, "old": old, "new": new, "replace_all": replace_all}
+    try:
+        approved, before = change()
+    except ToolError as error:
+        problem = error
+
+        async def fail() -> ToolOutput:
+            raise problem
+
+        shown = f"{name} {place.shown}\n\nThis edit cannot be made, and running it only tells the agent why."
+        return Prepared(actions, shown, canonical(name, **effect, before=""), fail)
+
+    def apply() -> ToolOutput:
+        """Make the change if it still reads as approved, at whatever lines. Raises ToolError when it does not."""
+        now, _ = change()
+        if now.body != approved.body:
+            raise ToolError(
+                f"{place.shown} has changed since this edit was prepared, and the edit would now do "
+                "something else than was shown. Nothing was changed. Read the file again."
+            )
+        jail.write(place, now.content.encode())
+        times = "" if now.times == 1 else f" {now.times} times"
+        return ToolOutput(f"Edited {place.shown}{times}:\n{now.diff}")
+
+    async def work() -> ToolOutput:
+        await require_room(context)
+        async with locks.hold(place.host, place.shown):
+            return await in_thread(apply)
+
+    return Prepared(actions, f"{name} {place.shown}\n\n{approved.diff}", canonical(name, **effect, before=before), work)
+
+
+def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
+    """Lines of a text with their numbers, as many as one call shows, and where to go on."""
     if not text:
         return f"[{shown} is empty.]"
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
-    first, last = arguments.offset, min(len(lines), arguments.offset + arguments.limit - 1)
+    first, last = offset, min(len(lines), offset + limit - 1)
     if first > len(lines):
         raise ToolError(f"{shown} has {len(lines)} lines, so there is no line {first}.")
     numbered: list[str] = []
     chars = 0
     for number in range(first, last + 1):
-        line = f"{number:6}\t{_shortened(lines[number - 1])}"
+        line = lines[number - 1].removesuffix("\r")
+        if len(line) > LINE_CHARS_MAX:
+            more = len(line) - LINE_CHARS_MAX
+            line = f"{line[:LINE_CHARS_MAX]} [… {more:,} more characters in this line]"
+        line = f"{number:6}\t{line}"
         chars += len(line) + 1
         if chars > CHARS_MAX and numbered:
             last = number - 1
@@ -189,24 +392,6 @@ def _numbered(text: str, arguments: ReadArguments, shown: str) -> str:
     return "\n".join(numbered + notes)
 
 
-def _shortened(line: str) -> str:
-    line = line.removesuffix("\r")
-    if len(line) <= LINE_CHARS_MAX:
-        return line
-    return f"{line[:LINE_CHARS_MAX]} [… {len(line) - LINE_CHARS_MAX:,} more characters in this line]"
-
-
-def _image_type(content: bytes) -> str:
-    """The media type of an image that models take, by its first bytes; empty for anything else."""
-    if content.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if content.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if content.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    return "image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else ""
-
-
 def _image(place: Place, content: bytes, media_type: str, context: ToolContext) -> ToolOutput:
     try:
         image = fit_image(content, media_type, IMAGE_BYTES_MAX)
@@ -215,17 +400,3 @@ def _image(place: Place, content: bytes, media_type: str, context: ToolContext) 
     kept = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image.content)
     text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
     return ToolOutput(text, images=(Image(str(kept), image.media_type),))
-
-
-def _list(jail: Jail, place: Place) -> ToolOutput:
-    entries, is_cut = jail.entries(place)
-    if not entries:
-        return ToolOutput(f"[{place.shown} is empty.]")
-    marks = {"directory": "/", "link": "@"}
-    lines = [
-        f"{entry.name}\t{entry.size_bytes:,} bytes" if entry.kind == "file" else entry.name + marks.get(entry.kind, "=")
-        for entry in entries
-    ]
-    if is_cut:
-        lines.append(f"[There is more; only {len(entries)} entries are shown.]")
-    return ToolOutput("\n".join(lines))

@@ -5,18 +5,17 @@ wrong device can break it. `Hardware` is the port to the machine, so that a test
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from importlib import import_module
-from typing import Annotated, ClassVar, Protocol, cast
+from typing import Annotated, Protocol, cast
 
-import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.ports import Invocation, Tool, ToolOutput
+from shoal.tools.functions import Prepared, canonical, tool
 from shoal.tools.threads import in_thread
-from shoal.tools.typed import Prepared, TypedTool, canonical
 
 I2C_BYTES_MAX = 32
 """Most bytes of one I2C transfer, as SMBus has it."""
@@ -67,138 +66,75 @@ Address = Annotated[int, Meta(ge=ADDRESSES[0], le=ADDRESSES[-1], description="Ad
 Hex = Annotated[str, Meta(description="Bytes as hexadecimal digits, e.g. 00ff.", min_length=2, max_length=3 * 4096)]
 
 
-class ScanArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `i2c_scan` takes."""
+def hardware_tools(hardware: Hardware | None = None) -> tuple[Tool, ...]:
+    """All of them, on the machine's own buses unless told."""
+    buses = hardware or LinuxHardware()
 
-    bus: BusNumber
-
-
-class ReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `i2c_read` takes."""
-
-    bus: BusNumber
-    address: Address
-    length: Annotated[int, Meta(ge=1, le=I2C_BYTES_MAX, description="How many bytes.")] = 1
-    register: Annotated[
-        Annotated[int, Meta(ge=0, le=255)] | None, Meta(description="Register to read from; none: as it stands.")
-    ] = None
-
-
-class WriteArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `i2c_write` takes."""
-
-    bus: BusNumber
-    address: Address
-    data: Hex
-
-
-class TransferArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `spi_transfer` takes."""
-
-    bus: Annotated[int, Meta(ge=0, le=255, description="Number of the bus, the B of /dev/spidevB.D.")]
-    device: Annotated[int, Meta(ge=0, le=255, description="Chip select, the D of /dev/spidevB.D.")]
-    data: Hex
-    speed_hz: Annotated[int, Meta(ge=1000, le=50_000_000, description="Clock in hertz.")] = 500_000
-    mode: Annotated[int, Meta(ge=0, le=3, description="SPI mode.")] = 0
-
-
-class I2cScanTool(TypedTool[ScanArguments]):
-    """Lists the addresses at which a device answers to being read."""
-
-    name: ClassVar[str] = "i2c_scan"
-    description: ClassVar[str] = "List the devices on an I2C bus of this machine, by reading a byte at each address."
-
-    def __init__(self, hardware: Hardware) -> None:
-        super().__init__(ScanArguments)
-        self._hardware = hardware
-
-    def plan(self, arguments: ScanArguments, context: ToolContext) -> Invocation:
-        """Say which bus."""
+    @tool
+    def i2c_scan(bus: BusNumber) -> Invocation:
+        """List the devices on an I2C bus of this machine, by reading a byte at each address."""
 
         def work() -> str:
-            with self._hardware.i2c(arguments.bus) as bus:
-                found = [f"0x{address:02x}" for address in ADDRESSES if _answers(bus, address)]
+            found: list[str] = []
+            with buses.i2c(bus) as opened:
+                for address in ADDRESSES:
+                    with suppress(OSError):
+                        opened.probe(address)
+                        found.append(f"0x{address:02x}")
             return f"Devices answer at {', '.join(found)}." if found else "No device answers on this bus."
 
-        return _planned(self.name, f"{arguments.bus}", f"I2C bus {arguments.bus}", work)
+        return _planned("i2c_scan", f"{bus}", f"I2C bus {bus}", work)
 
-
-class I2cReadTool(TypedTool[ReadArguments]):
-    """Reads bytes from a device."""
-
-    name: ClassVar[str] = "i2c_read"
-    description: ClassVar[str] = "Read up to 32 bytes from a device on an I2C bus of this machine."
-
-    def __init__(self, hardware: Hardware) -> None:
-        super().__init__(ReadArguments)
-        self._hardware = hardware
-
-    def plan(self, arguments: ReadArguments, context: ToolContext) -> Invocation:
-        """Say what is read from where."""
-        register = "" if arguments.register is None else f" 0x{arguments.register:02x}"
-        detail = f"{arguments.bus} 0x{arguments.address:02x}{register} {arguments.length}"
+    @tool
+    def i2c_read(
+        bus: BusNumber,
+        address: Address,
+        length: Annotated[int, Meta(ge=1, le=I2C_BYTES_MAX, description="How many bytes.")] = 1,
+        register: Annotated[
+            Annotated[int, Meta(ge=0, le=255)] | None, Meta(description="Register to read from; none: as it stands.")
+        ] = None,
+    ) -> Invocation:
+        """Read up to 32 bytes from a device on an I2C bus of this machine."""
+        where = "" if register is None else f" 0x{register:02x}"
 
         def work() -> str:
-            with self._hardware.i2c(arguments.bus) as bus:
-                return _hex(bus.read(arguments.address, arguments.register, arguments.length))
+            with buses.i2c(bus) as opened:
+                return opened.read(address, register, length).hex(" ")
 
-        return _planned(self.name, detail, f"I2C bus {arguments.bus}", work)
+        return _planned("i2c_read", f"{bus} 0x{address:02x}{where} {length}", f"I2C bus {bus}", work)
 
-
-class I2cWriteTool(TypedTool[WriteArguments]):
-    """Writes bytes to a device."""
-
-    name: ClassVar[str] = "i2c_write"
-    description: ClassVar[str] = (
-        "Write bytes to a device on an I2C bus of this machine; the first is usually the register. The wrong bytes can "
-        "break a device."
-    )
-
-    def __init__(self, hardware: Hardware) -> None:
-        super().__init__(WriteArguments)
-        self._hardware = hardware
-
-    def plan(self, arguments: WriteArguments, context: ToolContext) -> Invocation:
-        """Say what is written where. Raises ToolError for what are no bytes."""
-        data = _bytes(arguments.data, I2C_BYTES_MAX + 1)
-        detail = f"{arguments.bus} 0x{arguments.address:02x} {data.hex()}"
+    @tool
+    def i2c_write(bus: BusNumber, address: Address, data: Hex) -> Invocation:
+        """Write bytes to a device on an I2C bus of this machine; the first is usually the register. The wrong bytes can
+        break a device."""
+        content = _bytes(data, I2C_BYTES_MAX + 1)
 
         def work() -> str:
-            with self._hardware.i2c(arguments.bus) as bus:
-                bus.write(arguments.address, data)
-            return f"{len(data)} bytes written."
+            with buses.i2c(bus) as opened:
+                opened.write(address, content)
+            return f"{len(content)} bytes written."
 
-        return _planned(self.name, detail, f"I2C bus {arguments.bus}", work)
+        return _planned("i2c_write", f"{bus} 0x{address:02x} {content.hex()}", f"I2C bus {bus}", work)
 
-
-class SpiTransferTool(TypedTool[TransferArguments]):
-    """Sends bytes to a device and gets as many back."""
-
-    name: ClassVar[str] = "spi_transfer"
-    description: ClassVar[str] = "Send bytes to a device on an SPI bus of this machine and get as many bytes back."
-
-    def __init__(self, hardware: Hardware) -> None:
-        super().__init__(TransferArguments)
-        self._hardware = hardware
-
-    def plan(self, arguments: TransferArguments, context: ToolContext) -> Invocation:
-        """Say what is sent where, how fast and in which mode. Raises ToolError for what are no bytes."""
-        data = _bytes(arguments.data, SPI_BYTES_MAX)
-        where = f"{arguments.bus}.{arguments.device}"
-        detail = f"{where} {data.hex()}"
+    @tool
+    def spi_transfer(
+        bus: Annotated[int, Meta(ge=0, le=255, description="Number of the bus, the B of /dev/spidevB.D.")],
+        device: Annotated[int, Meta(ge=0, le=255, description="Chip select, the D of /dev/spidevB.D.")],
+        data: Hex,
+        speed_hz: Annotated[int, Meta(ge=1000, le=50_000_000, description="Clock in hertz.")] = 500_000,
+        mode: Annotated[int, Meta(ge=0, le=3, description="SPI mode.")] = 0,
+    ) -> Invocation:
+        """Send bytes to a device on an SPI bus of this machine and get as many bytes back."""
+        content = _bytes(data, SPI_BYTES_MAX)
 
         def work() -> str:
-            with self._hardware.spi(arguments.bus, arguments.device, arguments.speed_hz, arguments.mode) as device:
-                return _hex(device.transfer(data))
+            with buses.spi(bus, device, speed_hz, mode) as opened:
+                return opened.transfer(content).hex(" ")
 
-        more = f"{arguments.speed_hz} Hz, mode {arguments.mode}"
-        return _planned(self.name, detail, f"SPI device {where}", work, more)
+        where, more = f"{bus}.{device}", f"{speed_hz} Hz, mode {mode}"
+        return _planned("spi_transfer", f"{where} {content.hex()}", f"SPI device {where}", work, more)
 
-
-def hardware_tools(hardware: Hardware | None = None) -> tuple[I2cScanTool, I2cReadTool, I2cWriteTool, SpiTransferTool]:
-    """All of them, on the machine's own buses unless told."""
-    hardware = hardware or LinuxHardware()
-    return I2cScanTool(hardware), I2cReadTool(hardware), I2cWriteTool(hardware), SpiTransferTool(hardware)
+    return i2c_scan, i2c_read, i2c_write, spi_transfer
 
 
 def _planned(name: str, detail: str, device: str, work: Callable[[], str], more: str = "") -> Invocation:
@@ -219,14 +155,6 @@ def _planned(name: str, detail: str, device: str, work: Callable[[], str], more:
     return Prepared((Action(f"tool:{name}:{detail}"),), shown, canonical(name, detail=detail, more=more), run)
 
 
-def _answers(bus: I2cBus, address: int) -> bool:
-    try:
-        bus.probe(address)
-    except OSError:
-        return False
-    return True
-
-
 def _bytes(text: str, length_max: int) -> bytes:
     try:
         data = bytes.fromhex(text.removeprefix("0x"))
@@ -235,10 +163,6 @@ def _bytes(text: str, length_max: int) -> bytes:
     if not 1 <= len(data) <= length_max:
         raise ToolError(f"data has {len(data)} bytes; it can have 1 to {length_max}.")
     return data
-
-
-def _hex(data: bytes) -> str:
-    return data.hex(" ")
 
 
 class _SMBus(Protocol):

@@ -1,92 +1,79 @@
-"""The tools `remember` and `note_today`: what an agent keeps beyond a conversation."""
+"""The tools `remember` and `note_today`: what an agent keeps beyond a conversation.
 
-from collections.abc import Callable
+Writers at the same time, in any number of processes, lose no line.
+"""
+
+import fcntl
+import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.memory import MemoryScope, entry_line, memory_path, note_path
+from shoal.domain.home import (
+    FILE_BYTES_MAX,
+    MEMORY_BYTES_MAX,
+    MemoryScope,
+    entry_line,
+    is_known,
+    memory_path,
+    note_path,
+    only_for,
+    shown_to,
+)
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.tools.notebook import append_entry
+from shoal.tools.functions import Prepared, canonical, tool
 from shoal.tools.threads import in_thread
-from shoal.tools.typed import Prepared, TypedTool, canonical
 
-_Writing: TypeAlias = Callable[[], bool]
+_REOPENS_MAX = 20
 
 
-class RememberArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `remember` takes."""
-
-    text: Annotated[str, Meta(description="One fact or preference, in one sentence that stands by itself.")]
+@tool
+def remember(
+    context: ToolContext,
+    text: Annotated[str, Meta(description="One fact or preference, in one sentence that stands by itself.")],
     scope: Annotated[
         MemoryScope,
         Meta(description="Where it holds: this channel, all of this platform, or everywhere. Take the narrowest."),
-    ] = "channel"
+    ] = "channel",
+) -> Invocation:
+    """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt. What
+    you keep in a direct conversation only stands in the prompts of that person's own."""
+    line = _entry_line(text)
+    words = line.removeprefix("- ")
+    path = memory_path(context.home, scope, context.chat)
+    person = "" if scope == "channel" else context.purpose.audience.person
+
+    async def work() -> ToolOutput:
+        if await _append(path, line, person, once=True):
+            return ToolOutput(f"Remembered for scope {scope}: {words}")
+        return ToolOutput(f"The memory of scope {scope} has that already. Nothing was added.")
+
+    effect = canonical("remember", scope=scope, file=str(path), line=line, person=person)
+    return Prepared((Action(f"tool:remember:{scope} {words}"),), f"remember ({scope})\n\n{line}", effect, work)
 
 
-class RememberTool(TypedTool[RememberArguments]):
-    """Adds a line to a scope's MEMORY.md."""
+@tool
+def note_today(
+    context: ToolContext, text: Annotated[str, Meta(description="What happened or was decided, in one line.")]
+) -> Invocation:
+    """Write a line into today's note. You see the notes of the last days in every prompt."""
+    words = _entry_line(text).removeprefix("- ")
 
-    name: ClassVar[str] = "remember"
-    description: ClassVar[str] = (
-        "Keep something for later conversations: add a line to your long-term memory, which you see in every prompt. "
-        "What you keep in a direct conversation only stands in the prompts of that person's own."
-    )
+    async def work() -> ToolOutput:
+        now = context.clock.now()
+        line, person = f"- {now:%H:%M} {words}", context.purpose.audience.person
+        await _append(note_path(context.home, now.date()), line, person, once=False)
+        return ToolOutput(f"Noted: {words}")
 
-    def __init__(self) -> None:
-        super().__init__(RememberArguments)
-
-    def plan(self, arguments: RememberArguments, context: ToolContext) -> Invocation:
-        """Make the line and find the file. Raises ToolError when there is nothing or too much to keep."""
-        line = _line(arguments.text)
-        path = memory_path(context.home, arguments.scope, context.chat)
-        person = "" if arguments.scope == "channel" else context.purpose.audience.person
-
-        async def work() -> ToolOutput:
-            if await _append(path, line, person, once=True):
-                return ToolOutput(f"Remembered for scope {arguments.scope}: {line.removeprefix('- ')}")
-            return ToolOutput(f"The memory of scope {arguments.scope} has that already. Nothing was added.")
-
-        action = Action(f"tool:{self.name}:{arguments.scope} {line.removeprefix('- ')}")
-        shown = f"{self.name} ({arguments.scope})\n\n{line}"
-        effect = canonical(self.name, scope=arguments.scope, file=str(path), line=line, person=person)
-        return Prepared((action,), shown, effect, work)
+    effect = canonical("note_today", text=words)
+    return Prepared((Action(f"tool:note_today:{words}"),), f"note_today\n\n{words}", effect, work)
 
 
-class NoteArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `note_today` takes."""
-
-    text: Annotated[str, Meta(description="What happened or was decided, in one line.")]
-
-
-class NoteTool(TypedTool[NoteArguments]):
-    """Adds a line to the daily note."""
-
-    name: ClassVar[str] = "note_today"
-    description: ClassVar[str] = "Write a line into today's note. You see the notes of the last days in every prompt."
-
-    def __init__(self) -> None:
-        super().__init__(NoteArguments)
-
-    def plan(self, arguments: NoteArguments, context: ToolContext) -> Invocation:
-        """Make the line. Raises ToolError when there is nothing or too much to write."""
-        words = _line(arguments.text).removeprefix("- ")
-
-        async def work() -> ToolOutput:
-            now = context.clock.now()
-            line, person = f"- {now:%H:%M} {words}", context.purpose.audience.person
-            await _append(note_path(context.home, now.date()), line, person, once=False)
-            return ToolOutput(f"Noted: {words}")
-
-        action = Action(f"tool:{self.name}:{words}")
-        return Prepared((action,), f"{self.name}\n\n{words}", canonical(self.name, text=words), work)
-
-
-def _line(text: str) -> str:
+def _entry_line(text: str) -> str:
     try:
         return entry_line(text)
     except InvalidInput as error:
@@ -100,3 +87,46 @@ async def _append(path: Path, line: str, person: str, *, once: bool) -> bool:
         raise ToolError(str(error)) from error
     except OSError as error:
         raise ToolError(f"The memory file could not be written: {error.strerror or error}.") from error
+
+
+def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") -> bool:
+    """Append `line` to the file, making it and its directories; False when `once` and the file has the entry already.
+
+    It is for `person` alone (empty: for all), who is told nothing of what the file holds for others. Durable (synced)
+    on return. Blocks while another writer holds the file's lock, for the time of its write: call it in a thread. Raises
+    InvalidInput when the file is full, OSError when it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = _open_locked(path)
+    try:
+        size = os.fstat(file).st_size
+        existing = os.pread(file, size, 0).decode("utf-8", "replace")
+        shown = shown_to(existing, person)
+        if len(shown.encode()) + len(line) > MEMORY_BYTES_MAX or size > FILE_BYTES_MAX:
+            raise InvalidInput(f"{path.name} is full. Remove what is out of date from it first.")
+        if once and is_known(shown, line):
+            return False
+        start = "" if not existing or existing.endswith("\n") else "\n"
+        data = memoryview(f"{start}{only_for(line, person)}\n".encode())
+        while data:
+            data = data[os.write(file, data) :]
+        os.fsync(file)
+        return True
+    finally:
+        os.close(file)
+
+
+def _open_locked(path: Path) -> int:
+    """Open for appending and lock; again when an editor put another file in its place meanwhile."""
+    for _ in range(_REOPENS_MAX):
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(file)):
+                    return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+    raise InvalidInput(f"{path.name} is being replaced over and over by another program. Try again later.")

@@ -1,11 +1,10 @@
-"""The tool `message`: says something to people, in this conversation or in another place, with a file if wanted."""
+"""The tools `message` and `upload`: say something to people, here or elsewhere, and post files."""
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
-import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidId, ToolError
@@ -15,12 +14,14 @@ from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.domain.records import NewPost
-from shoal.tools.builtin.channel import UPLOAD_BYTES_MAX
+from shoal.tools.attachments import keep_copy
+from shoal.tools.builtin.files import PathArgument
+from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
 from shoal.tools.jail import Place, jail_of
-from shoal.tools.keep import keep_copy
 from shoal.tools.threads import in_thread
-from shoal.tools.typed import Prepared, TypedTool, canonical
 
+UPLOAD_BYTES_MAX = 26_214_400
+"""Longest file that is posted; a platform's own limit may be lower."""
 TEXT_CHARS_MAX = 50_000
 HERE = "here"
 """Stands for the thread that a channel's post opens."""
@@ -28,19 +29,27 @@ UNREAD = frozenset({"openai"})
 """Platforms whose people read a turn's answer and nothing beside it."""
 
 
-class MessageArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `message` takes."""
+@tool
+def upload(
+    context: ToolContext,
+    path: PathArgument,
+    comment: Annotated[str, Meta(description="Text to post with the file.", max_length=4000)] = "",
+) -> Invocation:
+    """Send a file to the person you talk with: post it in this conversation."""
+    jail = jail_of(context)
+    place = jail.resolve(path)
+    size = jail.size(place)
+    if size is None:
+        raise ToolError(f"{place.shown} does not exist.")
 
-    text: Annotated[str, Meta(description="What to say, in Markdown.", max_length=TEXT_CHARS_MAX)] = ""
-    to: Annotated[
-        str,
-        Meta(
-            description="Where: leave it out for this conversation (from a task that nobody reads, the place where "
-            "people last wrote to you), or PLATFORM:CHANNEL to begin something in a channel or a person's direct "
-            "messages, or PLATFORM:CHANNEL:THREAD."
-        ),
-    ] = HERE
-    file: Annotated[str, Meta(description="Path of a file to send with it.")] = ""
+    async def work() -> ToolOutput:
+        kept, size = await _copied(place, context)  # as it is now: what the file becomes later is not posted
+        await context.services.post(NewPost(_post_id(context), context.chat, comment, "file", file=kept))
+        return ToolOutput(f"Posted {place.shown} ({size:,} bytes).")
+
+    shown = f"upload {place.shown} ({size:,} bytes)\n\n{comment}".strip()
+    effect = canonical("upload", path=place.shown, comment=comment)
+    return Prepared((Action(f"tool:upload:{place.shown}", runs=(place.shown,)),), shown, effect, work)
 
 
 class _Target(NamedTuple):
@@ -51,51 +60,15 @@ class _Target(NamedTuple):
     opens: bool = False
 
     @property
-    def action(self) -> Action:
-        if self.is_here:
-            return Action(f"tool:message:{HERE}", also=(f"tool:message:{self.thread}",))
-        return Action(f"tool:message:{self.thread.rpartition(':')[0] if self.opens else self.thread}")
+    def name(self) -> str:
+        return self.thread.rpartition(":")[0] if self.opens else self.thread
 
 
-class MessageTool(TypedTool[MessageArguments]):
-    """Posts through the outbox; the thread written to or opened notes it in its journal, so that who answers knows."""
+def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation]:
+    """`message` posts through the outbox to a connected platform. The thread written to or opened notes it in its
+    journal, so that who answers there knows."""
 
-    name: ClassVar[str] = "message"
-    description: ClassVar[str] = (
-        "Say something to people now: in this conversation, before your turn ends or instead of its last text, or in "
-        "another channel. What you send to this conversation counts as your answer."
-    )
-    idempotent: ClassVar[bool] = True
-
-    def __init__(self, adapters: Mapping[str, ChatAdapter]) -> None:
-        super().__init__(MessageArguments)
-        self._adapters = adapters
-
-    def plan(self, arguments: MessageArguments, context: ToolContext) -> Invocation:
-        """Find the place and the file. Raises ToolError for one that cannot be reached."""
-        if not arguments.text.strip() and not arguments.file:
-            raise ToolError("There is nothing to say: give a text or a file.")
-        target = self._target(arguments.to.strip() or HERE, context)
-        place = jail_of(context).resolve(arguments.file) if arguments.file else None
-        if place is not None and jail_of(context).size(place) is None:
-            raise ToolError(f"{place.shown} does not exist.")
-
-        async def work() -> ToolOutput:
-            await self._post(arguments.text, target, place, context)
-            own = target.thread == context.thread and thread_address(target.thread).platform not in UNREAD
-            return ToolOutput(f"Sent to {_named(target)}.", answers=own)
-
-        what = f"\n[file {place.shown}]" if place is not None else ""
-        effect = canonical(
-            self.name, text=arguments.text, to=target.thread, file=place.shown if place is not None else ""
-        )
-        actions = (
-            target.action,
-            *((Action(f"tool:upload:{place.shown}", runs=(place.shown,)),) if place is not None else ()),
-        )
-        return Prepared(actions, f"message to {_named(target)}\n\n{arguments.text}{what}", effect, work)
-
-    def _target(self, to: str, context: ToolContext) -> _Target:
+    def target_of(to: str, context: ToolContext) -> _Target:
         usual = context.purpose.speaks_in or context.chat
         if to == HERE:
             found = _Target(usual, is_here=True)
@@ -105,21 +78,64 @@ class MessageTool(TypedTool[MessageArguments]):
             thread = _thread_of(to)
             found = _Target(thread, is_here=thread == usual)
         platform = thread_address(found.thread).platform
-        if platform not in self._adapters:
-            raise ToolError(f"Platform {platform!r} is not connected. Connected: {', '.join(sorted(self._adapters))}.")
+        if platform not in adapters:
+            raise ToolError(f"Platform {platform!r} is not connected. Connected: {', '.join(sorted(adapters))}.")
         return found
 
-    async def _post(self, text: str, target: _Target, place: Place | None, context: ToolContext) -> None:
-        file = ""
+    @tool(idempotent=True)
+    def message(
+        context: ToolContext,
+        text: Annotated[str, Meta(description="What to say, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
+        to: Annotated[
+            str,
+            Meta(
+                description="Where: leave it out for this conversation (from a task that nobody reads, the place where "
+                "people last wrote to you), or PLATFORM:CHANNEL to begin something in a channel or a person's direct "
+                "messages, or PLATFORM:CHANNEL:THREAD."
+            ),
+        ] = HERE,
+        file: Annotated[str, Meta(description="Path of a file to send with it.")] = "",
+    ) -> Invocation:
+        """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in
+        another channel. What you send to this conversation counts as your answer."""
+        if not text.strip() and not file:
+            raise ToolError("There is nothing to say: give a text or a file.")
+        target = target_of(to.strip() or HERE, context)
+        place = jail_of(context).resolve(file) if file else None
+        if place is not None and jail_of(context).size(place) is None:
+            raise ToolError(f"{place.shown} does not exist.")
+
+        async def work() -> ToolOutput:
+            kept = "" if place is None else (await _copied(place, context))[0]
+            kind = "opening" if target.opens else "file" if kept else "text"
+            note = _note(text or f"[file {kept}]", context) if target.thread != context.thread else None
+            await context.services.post(NewPost(_post_id(context), target.thread, text, kind, file=kept, note=note))
+            own = target.thread == context.thread and thread_address(target.thread).platform not in UNREAD
+            return ToolOutput(f"Sent to {target.name}.", answers=own)
+
+        if target.is_here:
+            actions = (Action(f"tool:message:{HERE}", also=(f"tool:message:{target.thread}",)),)
+        else:
+            actions = (Action(f"tool:message:{target.name}"),)
+        shown, path = f"message to {target.name}\n\n{text}", ""
         if place is not None:
-            jail = jail_of(context)
-            content = await in_thread(lambda: jail.read(place, UPLOAD_BYTES_MAX))
-            name = PurePosixPath(place.shown).name
-            file = str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content)))
-        stem = hashlib.sha256(f"{context.turn}\0{context.call_id}".encode()).hexdigest()[:26]
-        kind = "opening" if target.opens else "file" if file else "text"
-        note = _note(text or f"[file {file}]", context) if target.thread != context.thread else None
-        await context.services.post(NewPost(stem, target.thread, text, kind, file=file, note=note))
+            path = place.shown
+            shown += f"\n[file {path}]"
+            actions += (Action(f"tool:upload:{path}", runs=(path,)),)
+        return Prepared(actions, shown, canonical("message", text=text, to=target.thread, file=path), work)
+
+    return message
+
+
+async def _copied(place: Place, context: ToolContext) -> tuple[str, int]:
+    """Where a copy of a file lies that no tool can change, and the file's size."""
+    jail, name = jail_of(context), PurePosixPath(place.shown).name
+    content = await in_thread(lambda: jail.read(place, UPLOAD_BYTES_MAX))
+    return str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))), len(content)
+
+
+def _post_id(context: ToolContext) -> str:
+    return hashlib.sha256(f"{context.turn}\0{context.call_id}".encode()).hexdigest()[:26]
 
 
 def _note(text: str, context: ToolContext) -> UserSaid:
@@ -139,7 +155,3 @@ def _thread_of(text: str) -> ThreadId:
         return make_thread_id(*text.split(":", 2))
     except (InvalidId, TypeError) as error:
         raise ToolError(f"{text[:80]!r} is no place: give PLATFORM:CHANNEL or PLATFORM:CHANNEL:THREAD.") from error
-
-
-def _named(target: _Target) -> str:
-    return target.thread.rpartition(":")[0] if target.opens else target.thread

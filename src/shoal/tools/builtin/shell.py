@@ -1,7 +1,7 @@
 """The tool `bash`: runs a shell command in the sandbox, in the agent's workspace."""
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -9,8 +9,8 @@ from msgspec import Meta
 from shoal.domain.errors import ToolError
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, CommandResult, Invocation, ToolContext, ToolOutput
+from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
-from shoal.tools.typed import PreparedCommand, TypedTool, canonical
 
 ShellActions: TypeAlias = Callable[[str, str, ToolContext], tuple[Action, ...]]
 """What a command will do: from the tool's name, the command and the call's context. See shoal.permissions.actions."""
@@ -38,7 +38,7 @@ _ENVIRONMENT = (
 def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
     """What every command finds in its environment: git takes no folder for a bare repository because it looks like one,
     starts no monitor, pager, editor or prompt, fetches nothing by itself, and commits in the agent's name. A second
-    line behind `shoal.permissions.repository`, which does not rest on it: a command can drop its environment."""
+    line of defence behind `shoal.permissions.git`, which does not rest on it: a command can drop its environment."""
     identity = (("NAME", agent), ("EMAIL", f"{agent}@shoal.invalid"))
     return (*_ENVIRONMENT, *((f"GIT_{who}_{key}", value) for who in ("AUTHOR", "COMMITTER") for key, value in identity))
 
@@ -51,57 +51,39 @@ class ShellBounds(msgspec.Struct, frozen=True):
     output_bytes_max: int = 10_485_760
 
 
-class BashArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `bash` takes."""
+def bash_tool(shell_actions: ShellActions, bounds: ShellBounds) -> FunctionTool[Invocation]:
+    """`bash` runs a command and returns its output and exit code."""
 
-    command: Annotated[str, Meta(description="The command, run by bash.")]
-    timeout_seconds: Annotated[float, Meta(ge=0, description="Longest run in seconds; 0 for the usual.")] = 0.0
-
-
-class BashTool(TypedTool[BashArguments]):
-    """Runs a command and returns its output and exit code."""
-
-    name: ClassVar[str] = "bash"
-    description: ClassVar[str] = (
-        "Run a shell command with bash in the workspace and get its standard output, standard error and exit code. "
-        "Each command starts anew: directory, variables and background processes do not last to the next one. "
-        "There is no terminal and no standard input. Keep large results in /scratch."
-    )
-    runs_commands: ClassVar[bool] = True
-
-    def __init__(self, shell_actions: ShellActions, bounds: ShellBounds) -> None:
-        super().__init__(BashArguments)
-        self._shell_actions = shell_actions
-        self._bounds = bounds
-
-    def plan(self, arguments: BashArguments, context: ToolContext) -> Invocation:
-        """Take the command apart and bound its time. Raises ToolError when it is empty, too long or has a NUL."""
-        text = checked_command(arguments.command)
-        timeout_seconds = self._timeout_seconds(arguments)
-        command = Command(
+    @tool(runs_commands=True)
+    def bash(
+        context: ToolContext,
+        command: Annotated[str, Meta(description="The command, run by bash.")],
+        timeout_seconds: Annotated[float, Meta(ge=0, description="Longest run in seconds; 0 for the usual.")] = 0.0,
+    ) -> Invocation:
+        """Run a shell command with bash in the workspace and get its standard output, standard error and exit code.
+        Each command starts anew: directory, variables and background processes do not last to the next one. There is no
+        terminal and no standard input. Keep large results in /scratch."""
+        text = checked_command(command)
+        seconds = timeout_seconds or bounds.timeout_seconds
+        if timeout_seconds > bounds.timeout_seconds_max:
+            raise ToolError(f"timeout_seconds can be at most {bounds.timeout_seconds_max:g}.")
+        planned = Command(
             text=text,
             cwd=context.agent.workspace,
             mounts=context.mounts,
-            timeout_seconds=timeout_seconds,
-            output_bytes_max=self._bounds.output_bytes_max,
+            timeout_seconds=seconds,
+            output_bytes_max=bounds.output_bytes_max,
             env=command_environment(context.agent.name),
         )
-        actions = self._shell_actions(self.name, text, context)
-        cwd = context.sandbox.inside(command.cwd, context.mounts)
-        effect = canonical(self.name, command=text, cwd=cwd, sandbox=context.sandbox.name, timeout=timeout_seconds)
+        cwd = context.sandbox.inside(planned.cwd, context.mounts)
+        effect = canonical("bash", command=text, cwd=cwd, sandbox=context.sandbox.name, timeout=seconds)
 
         async def work(command: Command, tainted_by: str) -> ToolOutput:
-            return told(await context.sandbox.run(command), timeout_seconds)
+            return _shown(await context.sandbox.run(command), seconds)
 
-        return PreparedCommand(actions, text, effect, command, work)
+        return PreparedCommand(shell_actions("bash", text, context), text, effect, planned, work)
 
-    def _timeout_seconds(self, arguments: BashArguments) -> float:
-        wanted = arguments.timeout_seconds
-        if not wanted:
-            return self._bounds.timeout_seconds
-        if wanted > self._bounds.timeout_seconds_max:
-            raise ToolError(f"timeout_seconds can be at most {self._bounds.timeout_seconds_max:g}.")
-        return wanted
+    return bash
 
 
 def checked_command(text: str) -> str:
@@ -113,13 +95,16 @@ def checked_command(text: str) -> str:
     return text
 
 
-def told(result: CommandResult, timeout_seconds: float) -> ToolOutput:
+def _shown(result: CommandResult, timeout_seconds: float) -> ToolOutput:
     """A command's end as the model reads it: output, errors under a heading, what was cut, and the exit code."""
     parts: list[str] = []
-    if result.stdout:
-        parts.append(_stream(result.stdout, "standard output", is_cut=result.stdout_cut))
-    if result.stderr:
-        parts.append("[standard error]\n" + _stream(result.stderr, "standard error", is_cut=result.stderr_cut))
+    for heading, name, data, is_cut in (
+        ("", "standard output", result.stdout, result.stdout_cut),
+        ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
+    ):
+        if data:
+            cut = f"\n[{name} went on; only its first {len(data):,} bytes were kept]" if is_cut else ""
+            parts.append(heading + text_of(data).removesuffix("\n") + cut)
     if not parts:
         parts.append("[no output]")
     if result.timed_out:
@@ -127,8 +112,3 @@ def told(result: CommandResult, timeout_seconds: float) -> ToolOutput:
     else:
         parts.append(f"[exit code {result.exit_code}]")
     return ToolOutput("\n".join(parts), is_error=result.timed_out)
-
-
-def _stream(data: bytes, name: str, *, is_cut: bool) -> str:
-    text = text_of(data).removesuffix("\n")
-    return f"{text}\n[{name} went on; only its first {len(data):,} bytes were kept]" if is_cut else text

@@ -4,20 +4,19 @@ import asyncio
 import codecs
 import re
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from shoal.domain.addresses import parse_target
 from shoal.domain.errors import FetchError, ToolError
-from shoal.domain.foreign import UNREADABLE, untrusted_block
 from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest
+from shoal.domain.ports import Invocation, ToolOutput
+from shoal.domain.untrusted import UNREADABLE, untrusted_block
+from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
+from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
 from shoal.tools.pdf import pdf_text
-from shoal.tools.typed import Prepared, TypedTool, canonical
 
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
@@ -32,67 +31,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})")
 
 
-class SearchPlaces(msgspec.Struct, frozen=True):
+class SearchAddresses(msgspec.Struct, frozen=True):
     """Where searches go."""
 
     brave: str = "https://api.search.brave.com/res/v1/web/search"
     duckduckgo: str = "https://html.duckduckgo.com/html/"
 
 
-class ReadUrlArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `read_url` takes."""
-
-    url: Annotated[str, Meta(description="Address that begins with http:// or https://.", max_length=2048)]
-
-
-class ReadUrlTool(TypedTool[ReadUrlArguments]):
-    """Reads a page of the public web as markdown."""
-
-    name: ClassVar[str] = "read_url"
-    description: ClassVar[str] = (
-        "Read a page of the web as text: HTML becomes markdown, a PDF its text. Public addresses only; at most 50,000 "
-        "characters."
-    )
-    read_only: ClassVar[bool] = True
-    idempotent: ClassVar[bool] = True
-
-    def __init__(self, fetcher: Fetcher) -> None:
-        super().__init__(ReadUrlArguments)
-        self._fetcher = fetcher
-
-    def plan(self, arguments: ReadUrlArguments, context: ToolContext) -> Invocation:
-        """Check the address's form. Raises ToolError."""
-        try:
-            url = parse_target(arguments.url.strip().partition("#")[0]).url
-        except FetchError as error:
-            raise ToolError(str(error)) from error
-
-        async def work() -> ToolOutput:
-            try:
-                page, text = await self._read(url)
-            except ToolError as error:  # it may quote an address or a type that the page chose
-                raise ToolError(str(error), tainted_by=f"the page {url}") from error
-            return ToolOutput(untrusted(page.url, text), tainted_by=f"the page {page.url}")
-
-        action = Action(f"tool:{self.name}:{url}")
-        return Prepared((action,), f"{self.name} {url}", canonical(self.name, url=url), work)
-
-    async def _read(self, url: str) -> tuple[Fetched, str]:
-        headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
-        page = await _fetch(self._fetcher, FetchRequest(url, headers=headers, bytes_max=PDF_BYTES_MAX))
-        if page.status >= 400:
-            raise ToolError(f"{page.url} answers with status {page.status}.")
-        return page, await _pdf(page) if _is_pdf(page) else await asyncio.to_thread(page_text, page)
-
-
-class WebSearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `web_search` takes."""
-
-    query: Annotated[str, Meta(description="What to look for.", min_length=1, max_length=400)]
-    count: Annotated[int, Meta(description="How many results.", ge=1, le=RESULTS_MAX)] = 10
-
-
-class Found(msgspec.Struct, frozen=True):
+class WebResult(msgspec.Struct, frozen=True):
     """One result of a search."""
 
     title: str
@@ -100,48 +46,84 @@ class Found(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class WebSearchTool(TypedTool[WebSearchArguments]):
-    """Asks Brave when there is a key for it, else DuckDuckGo."""
+def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
+    """`read_url` reads a page of the public web as markdown."""
 
-    name: ClassVar[str] = "web_search"
-    description: ClassVar[str] = "Search the web: titles, addresses and excerpts. Read a result with read_url."
-    read_only: ClassVar[bool] = True
-    idempotent: ClassVar[bool] = True
+    async def read(url: str) -> tuple[Fetched, str]:
+        headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
+        page = await _fetch(fetcher, FetchRequest(url, headers=headers, bytes_max=PDF_BYTES_MAX))
+        if page.status >= 400:
+            raise ToolError(f"{page.url} answers with status {page.status}.")
+        if _kind(page) != "application/pdf" and not page.body.startswith(b"%PDF-"):
+            return page, await asyncio.to_thread(page_text, page)
+        if page.cut:
+            raise ToolError(f"{page.url} is a PDF of more than {PDF_BYTES_MAX:,} bytes, which read_url does not read.")
+        text = await pdf_text(page.body)
+        return page, text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF goes on.]"
 
-    def __init__(self, fetcher: Fetcher, brave_key: Callable[[], str], places: SearchPlaces | None = None) -> None:
-        super().__init__(WebSearchArguments)
-        self._fetcher = fetcher
-        self._brave_key = brave_key
-        self._places = places or SearchPlaces()
-
-    def plan(self, arguments: WebSearchArguments, context: ToolContext) -> Invocation:
-        """Say what will be searched for."""
-        query = _CONTROL.sub(" ", arguments.query).strip()
+    @tool(read_only=True, idempotent=True)
+    def read_url(
+        url: Annotated[str, Meta(description="Address that begins with http:// or https://.", max_length=2048)],
+    ) -> Invocation:
+        """Read a page of the web as text: HTML becomes markdown, a PDF its text. Public addresses only; at most 50,000
+        characters."""
+        try:
+            target = parse_target(url.strip().partition("#")[0]).url
+        except FetchError as error:
+            raise ToolError(str(error)) from error
 
         async def work() -> ToolOutput:
-            key = await asyncio.to_thread(self._brave_key)
-            found = await (self._brave(query, arguments.count, key) if key else self._duckduckgo(query))
-            lines = [f"{number}. {one.title}\n{one.url}\n{one.text}".rstrip() for number, one in enumerate(found, 1)]
-            text = "\n\n".join(lines[: arguments.count]) or "Nothing was found."
-            return ToolOutput(untrusted(f"search: {query}", text), tainted_by="results of a web search")
+            try:
+                page, text = await read(target)
+            except ToolError as error:  # it may quote an address or a type that the page chose
+                raise ToolError(str(error), tainted_by=f"the page {target}") from error
+            return ToolOutput(untrusted(page.url, text), tainted_by=f"the page {page.url}")
 
-        effect = canonical(self.name, query=query, count=arguments.count)
-        return Prepared((Action(f"tool:{self.name}:{query}"),), f"{self.name} {query}", effect, work)
+        action = Action(f"tool:read_url:{target}")
+        return Prepared((action,), f"read_url {target}", canonical("read_url", url=target), work)
 
-    async def _brave(self, query: str, count: int, key: str) -> list[Found]:
-        url = f"{self._places.brave}?{urlencode({'q': query, 'count': count})}"
-        headers = (("X-Subscription-Token", key), ("Accept", "application/json"))
-        answer = await _fetch(self._fetcher, FetchRequest(url, headers=headers, redirects_max=0))
-        if answer.status != 200:
-            raise ToolError(f"Brave Search refuses the search with status {answer.status}. Check tools.brave_api_key.")
-        return brave_results(answer.body)
+    return read_url
 
-    async def _duckduckgo(self, query: str) -> list[Found]:
-        url = f"{self._places.duckduckgo}?{urlencode({'q': query})}"
-        answer = await _fetch(self._fetcher, FetchRequest(url, headers=(("Accept", "text/html"),)))
+
+def web_search_tool(
+    fetcher: Fetcher, brave_key: Callable[[], str], addresses: SearchAddresses | None = None
+) -> FunctionTool[Invocation]:
+    """`web_search` asks Brave when there is a key for it, else DuckDuckGo."""
+    addresses = addresses or SearchAddresses()
+
+    async def results(query: str, count: int) -> list[WebResult]:
+        if key := await asyncio.to_thread(brave_key):
+            url = f"{addresses.brave}?{urlencode({'q': query, 'count': count})}"
+            headers = (("X-Subscription-Token", key), ("Accept", "application/json"))
+            answer = await _fetch(fetcher, FetchRequest(url, headers=headers, redirects_max=0))
+            if answer.status != 200:
+                status = answer.status
+                raise ToolError(f"Brave Search refuses the search with status {status}. Check tools.brave_api_key.")
+            return brave_results(answer.body)
+        url = f"{addresses.duckduckgo}?{urlencode({'q': query})}"
+        answer = await _fetch(fetcher, FetchRequest(url, headers=(("Accept", "text/html"),)))
         if answer.status != 200:
             raise ToolError("DuckDuckGo refuses the search for now. A key for Brave (tools.brave_api_key) helps.")
         return await asyncio.to_thread(duckduckgo_results, answer.body)
+
+    @tool(read_only=True, idempotent=True)
+    def web_search(
+        query: Annotated[str, Meta(description="What to look for.", min_length=1, max_length=400)],
+        count: Annotated[int, Meta(description="How many results.", ge=1, le=RESULTS_MAX)] = 10,
+    ) -> Invocation:
+        """Search the web: titles, addresses and excerpts. Read a result with read_url."""
+        words = _CONTROL.sub(" ", query).strip()
+
+        async def work() -> ToolOutput:
+            found = await results(words, count)
+            lines = [f"{number}. {one.title}\n{one.url}\n{one.text}".rstrip() for number, one in enumerate(found, 1)]
+            text = "\n\n".join(lines[:count]) or "Nothing was found."
+            return ToolOutput(untrusted(f"search: {words}", text), tainted_by="results of a web search")
+
+        effect = canonical("web_search", query=words, count=count)
+        return Prepared((Action(f"tool:web_search:{words}"),), f"web_search {words}", effect, work)
+
+    return web_search
 
 
 class _BraveResult(msgspec.Struct):
@@ -165,36 +147,34 @@ async def _fetch(fetcher: Fetcher, request: FetchRequest) -> Fetched:
         raise ToolError(str(error)) from error
 
 
-def brave_results(body: bytes) -> list[Found]:
+def brave_results(body: bytes) -> list[WebResult]:
     """The results of an answer of Brave's API. Raises ToolError."""
     try:
         answer = msgspec.json.decode(body, type=_BraveAnswer)
     except UNREADABLE as error:
         raise ToolError("Brave Search answered with something that cannot be read.") from error
     results = answer.web.results if answer.web is not None else []
-    return [Found(_plain(one.title), _shown(one.url), _plain(one.description)) for one in results if _shown(one.url)]
+    return [
+        WebResult(_plain(one.title), _shown(one.url), _plain(one.description)) for one in results if _shown(one.url)
+    ]
 
 
-def duckduckgo_results(body: bytes) -> list[Found]:
+def duckduckgo_results(body: bytes) -> list[WebResult]:
     """The results on DuckDuckGo's page, advertisements left out."""
     import turbohtml
 
-    found: list[Found] = []
+    found: list[WebResult] = []
     for result in turbohtml.parse(body.decode(errors="replace")).select(".result"):
         link = result.select_one("a.result__a")
         snippet = result.select_one(".result__snippet")
-        url = _shown(_unwrapped(str(link.attr("href") or ""))) if link is not None else ""
+        url = ""
+        if link is not None:  # it leads to a page that redirects to the address
+            parts = urlsplit(urljoin("https://duckduckgo.com/", str(link.attr("href") or "")))
+            url = _shown(parse_qs(parts.query).get("uddg", [""])[0] or parts.geturl())
         if link is not None and url and not result.has_class("result--ad"):
             text = " ".join(snippet.text.split()) if snippet is not None else ""
-            found.append(Found(" ".join(link.text.split()), url, text))
+            found.append(WebResult(" ".join(link.text.split()), url, text))
     return found
-
-
-def _unwrapped(href: str) -> str:
-    """The address that a link of the results' page leads to."""
-    parts = urlsplit(urljoin("https://duckduckgo.com/", href))
-    wrapped = parse_qs(parts.query).get("uddg", [""])[0]
-    return wrapped or parts.geturl()
 
 
 def _shown(url: str) -> str:
@@ -210,17 +190,6 @@ def _plain(text: str) -> str:
 
 def _kind(page: Fetched) -> str:
     return page.header("content-type").partition(";")[0].strip().lower()
-
-
-def _is_pdf(page: Fetched) -> bool:
-    return _kind(page) == "application/pdf" or page.body.startswith(b"%PDF-")
-
-
-async def _pdf(page: Fetched) -> str:
-    if page.cut:
-        raise ToolError(f"{page.url} is a PDF of more than {PDF_BYTES_MAX:,} bytes, which read_url does not read.")
-    text = await pdf_text(page.body)
-    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF goes on.]"
 
 
 def page_text(page: Fetched) -> str:

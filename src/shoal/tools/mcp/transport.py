@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import anyio
 import msgspec
@@ -54,12 +54,9 @@ class McpServer(msgspec.Struct, frozen=True):
         return self.url or shlex.join([self.command, *self.args])
 
 
-class Enclosure(Protocol):
-    """A sandbox that can hold a process for as long as it likes to run."""
-
-    def enclosed(self, command: Command) -> AbstractAsyncContextManager[tuple[str, ...]]:
-        """The argument vector that runs the command inside, while the block lasts. Raises SandboxError."""
-        ...
+Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
+"""What a sandbox offers to hold a process for as long as it likes to run: the argument vector that runs the command
+inside, while the block lasts. Raises SandboxError."""
 
 
 class Watched:
@@ -126,14 +123,14 @@ class LastWords:
 
 @asynccontextmanager
 async def opened(
-    server: McpServer, enclosure: Enclosure | None, on_end: Callable[[], None], words: LastWords
+    server: McpServer, enclose: Enclose | None, on_end: Callable[[], None], words: LastWords
 ) -> "AsyncGenerator[TransportStreams]":
     """The two streams to a server; `on_end` is called when it ends. Raises OSError, SandboxError, ConfigError."""
     async with AsyncExitStack() as stack:
         if server.url:
             read, write = await stack.enter_async_context(_over_http(server))
         else:
-            read, write = await stack.enter_async_context(_as_child(server, enclosure, words))
+            read, write = await stack.enter_async_context(_as_child(server, enclose, words))
         yield Watched(read, on_end), write
 
 
@@ -152,19 +149,17 @@ async def _over_http(server: McpServer) -> "AsyncGenerator[TransportStreams]":
 
 
 @asynccontextmanager
-async def _as_child(
-    server: McpServer, enclosure: Enclosure | None, words: LastWords
-) -> "AsyncGenerator[TransportStreams]":
+async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords) -> "AsyncGenerator[TransportStreams]":
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
     env = await _revealed(server.env)
     await asyncio.to_thread(server.folder.mkdir, mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         argv = (server.command, *server.args)
-        if enclosure is not None:
+        if enclose is not None:
             mounts = (Mount(server.folder, "/workspace", writable=True),)
             command = Command(f"exec {shlex.join(argv)}", server.folder, mounts, env=tuple(env.items()))
-            argv, env = await stack.enter_async_context(enclosure.enclosed(command)), {}
+            argv, env = await stack.enter_async_context(enclose(command)), {}
         argv = _tied(argv)
         parameters = StdioServerParameters(command=argv[0], args=list(argv[1:]), env=env, cwd=server.folder)
         reading, writing = os.pipe()

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from tests.unit.surfaces.cli.conftest import Ran, Shoal
 
-from shoal.config.redact import without_secrets
+from shoal.config.secrets import without_secrets
 from shoal.domain.home import Home
-from shoal.domain.store import Store
+from shoal.store.driver import migrations
 from shoal.store.lock import HomeLock
-from shoal.store.statements import migrations
-from shoal.surfaces.cli.place import Place
-from shoal.tools.marked import MarkedFiles
+from shoal.store.store import Store
+from shoal.surfaces.cli.context import CommandContext
+from shoal.tools.tainted_files import MarkedFiles
 
 CANARY = "sk-canary-4711"
 CONFIG = f"""\
@@ -192,10 +192,10 @@ def test_a_damaged_database_is_not_restored(shoal: Shoal, home: Path, file: Path
 
 
 def test_migrate_says_which_schema_there_is(shoal: Shoal, home: Path) -> None:
-    assert shoal("migrate").out == f"{home}/shoal.db has schema {len(migrations('sqlite'))}.\n"
+    assert shoal("migrate").out == f"{home}/shoal.db has schema {migrations('sqlite')[-1][0]}.\n"
     home.rename(home.with_name("before"))
     shoal("init")
-    assert shoal("migrate").out == f"{home}/shoal.db: schema 0 → {len(migrations('sqlite'))}.\n"
+    assert shoal("migrate").out == f"{home}/shoal.db: schema 0 → {migrations('sqlite')[-1][0]}.\n"
 
 
 def test_marks_outlive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
@@ -217,12 +217,12 @@ def test_marks_outlive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
     assert shoal("threads", "list").code == 0  # takes longer than a tick of the clock by which files are stamped
     for name in ("data/MEMORY.md", "agents/main/workspace/notes.txt"):
         os.utime(home / name)
-    Place(home).write(mark)
-    before = Place(home).read(sources)
+    CommandContext(home).write(mark)
+    before = CommandContext(home).read(sources)
     assert before == ["a page", "", "a letter", ""]
     shoal("backup", str(file))
     assert restored(shoal, home, file).code == 0
-    assert Place(home).read(sources) == before
+    assert CommandContext(home).read(sources) == before
 
 
 # ---- backup.to ----

@@ -9,8 +9,8 @@ from shoal.domain.events import AssistantSaid, Event, EventData, LiveEvent, Scop
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.messages import Author
 from shoal.domain.posts import OutboundPost
-from shoal.surfaces.cli.conversation import Conversation
-from shoal.surfaces.cli.link import Sent, Standing
+from shoal.surfaces.cli.chat import TerminalChat
+from shoal.surfaces.cli.link import SentPrompt, ThreadState
 
 THREAD = ThreadId("terminal:local:main")
 
@@ -24,11 +24,11 @@ class QuickLink:
         self._before = count
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    async def standing(self) -> Standing | None:
+    async def standing(self) -> ThreadState | None:
         """Nothing was said."""
         return None
 
-    async def send(self, text: str, agent: str) -> Sent:
+    async def send(self, text: str, agent: str) -> SentPrompt:
         """Have some of the turn seen, then tell the id."""
         turn: tuple[EventData, ...] = (
             TurnStarted(agent="main", model="demo"),
@@ -44,7 +44,7 @@ class QuickLink:
         await self._events.join()
         for event in events[self._before :]:
             await self._events.put(event)
-        return Sent(accepted=True, message_id="m1")
+        return SentPrompt(accepted=True, message_id="m1")
 
     async def steer(self, text: str) -> bool:
         """Nothing runs."""
@@ -99,7 +99,7 @@ class Lines:
 async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again() -> None:
     for count in range(5):
         screen = Lines()
-        conversation = Conversation(QuickLink(count), THREAD, "", screen)
+        conversation = TerminalChat(QuickLink(count), THREAD, "", screen)
         following = asyncio.ensure_future(conversation.follow())
         await conversation.opened.wait()
         await conversation.type("hello")

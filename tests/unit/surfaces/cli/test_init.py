@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.surfaces.cli.conftest import Shoal
 
-from shoal.agents.registry import AgentDefaults, Agents
+from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.config import load_config
 from shoal.domain.home import Home
 
@@ -44,7 +44,7 @@ def test_what_it_makes_loads(shoal: Shoal, home: Path) -> None:
     shoal("init")
     defaults = msgspec.structs.replace(load_config(home / "nowhere", {}), home=home)
     assert load_config(home, {}) == defaults
-    spec = Agents(Home(home), AgentDefaults(model="demo")).spec("main")
+    spec = AgentRegistry(Home(home), AgentDefaults(model="demo")).spec("main")
     assert (spec.model, spec.profile) == ("demo", "standard")
 
 

@@ -16,7 +16,7 @@ from shoal.domain.events import Cleared, Event, StatusChanged
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author, Prompt
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.surfaces.cli.link import LocalLink
 
 THREAD = ThreadId("terminal:local:main")
@@ -25,7 +25,7 @@ THREAD = ThreadId("terminal:local:main")
 class Parts(SimpleNamespace):
     """A journal and a hub, as the link sees them."""
 
-    store: DatabaseStore
+    store: Store
     hub: Hub
 
 
@@ -33,7 +33,7 @@ class Parts(SimpleNamespace):
 async def parts(tmp_path: Path) -> AsyncGenerator[Parts]:
     """A thread with a journal of its own."""
     clock = SystemClock()
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db"), clock)
+    store = Store(SqliteDriver(tmp_path / "shoal.db"), clock)
     await store.inbox.accept(Prompt(THREAD, "k", "hello", Author("me", trusted=True), clock.now()), 5)
     yield Parts(store=store, hub=Hub())
     await store.close()

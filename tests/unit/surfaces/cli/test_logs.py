@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 
-from shoal.surfaces.cli.logs import JsonFormatter, TextFormatter
+from shoal.surfaces.cli.run import JsonFormatter, TextFormatter
 
 
 def record(*, fails: bool = False) -> logging.LogRecord:

@@ -13,7 +13,7 @@ from shoal.domain.clock import SystemClock
 from shoal.domain.home import Home
 from shoal.servers import make_pins
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.tools.mcp.pins import Definition, definition_digest, definition_text
 
 SETTINGS = f"[mcp.odd]\ncommand = {sys.executable!r}\nargs = ['-c', 'pass']\n"
@@ -33,7 +33,7 @@ def sees(home: Path, **tools: str) -> dict[str, str]:
 
     async def work() -> dict[str, str]:
         clock = SystemClock()
-        store = DatabaseStore(SqliteDriver(home / "shoal.db"), clock)
+        store = Store(SqliteDriver(home / "shoal.db"), clock)
         offered = {
             name: (
                 f"mcp_odd_{name}",

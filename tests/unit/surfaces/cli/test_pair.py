@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.unit.surfaces.cli.conftest import Shoal, running
 
-from shoal.actors.pairing import Pairing
+from shoal.actors.access_gate import Pairing
 from shoal.domain.clock import SystemClock
 from shoal.domain.messages import Author
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 
 SETTINGS = """
 [platforms.telegram]
@@ -31,7 +31,7 @@ def given(home: Path, *users: str) -> list[str]:
     """Codes as the door gives them to strangers."""
 
     async def ask() -> list[str]:
-        store = DatabaseStore(SqliteDriver(home / "shoal.db"), SystemClock())
+        store = Store(SqliteDriver(home / "shoal.db"), SystemClock())
         pairing = Pairing(store, SystemClock())
         codes = [await pairing.ask("telegram", Author(user, user.title(), trusted=True)) for user in users]
         await store.close()
@@ -47,7 +47,7 @@ def test_a_code_lets_its_stranger_in(shoal: Shoal, home: Path) -> None:
     assert ada not in shoal("pair", "list").out
     assert shoal("pair", ada.lower()).out == "telegram:ada may speak with your agents now.\n"
     people = json.loads(shoal("pair", "list", "--json").out)
-    assert [(one["user"], one["by"]) for one in people["paired"]] == [("ada", "terminal:owner")]
+    assert [(one["user"], one["by"]) for one in people["paired"]] == [("ada", "web:owner")]
     assert [one["user"] for one in people["waiting"]] == ["eve"]
     assert "telegram:ada" in shoal("pair", "list").out
 

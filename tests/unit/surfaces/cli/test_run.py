@@ -140,7 +140,7 @@ def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None
     with running(home):
         asked = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "run echo hi").out)
         allowed = shoal("approvals", "allow", asked["approvals"][0]["id"])
-        assert allowed.out == "Allowed. The turn goes on.\n"
+        assert allowed.out == "Allowed. The turn continues.\n"
         assert "✓ bash" in shoal("chat", "--thread", "terminal:ask:mine").out
         again = shoal("approvals", "allow", asked["approvals"][0]["id"])
         assert again.code == 1

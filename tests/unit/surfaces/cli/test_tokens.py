@@ -66,8 +66,8 @@ def test_the_audit_log_tells_who_made_and_revoked_it(shoal: Shoal) -> None:
     shoal("token", "revoke", "ben")
     entries = [row["entry"] for row in json.loads(shoal("audit", "tail", "--chain", "tokens", "--json").out)]
     assert [(one["action"], one["user"], one.get("detail", "")) for one in entries] == [
-        ("create ben", "terminal:owner", "approve as web:ben, agent main, for good"),
-        ("revoke ben", "terminal:owner", ""),
+        ("create ben", "web:owner", "approve as web:ben, agent main, for good"),
+        ("revoke ben", "web:owner", ""),
     ]
 
 

@@ -6,16 +6,23 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
+from shoal.actors.access_gate import Links, Pairing
 from shoal.actors.access_tokens import AccessTokens, NewToken
-from shoal.actors.door import Links
-from shoal.actors.pairing import Pairing
 from shoal.permissions.access import AccessRules
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
-from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECONDS, FAILURES_MAX, FailureLimit, Gate
-from shoal.surfaces.http.core import WebOptions
+from shoal.store.store import Store
+from shoal.surfaces.http.auth import (
+    ADDRESSES_MAX,
+    COOKIE_SECONDS,
+    FAILURE_SECONDS,
+    FAILURES_MAX,
+    OWNER,
+    OWNER_ON_PAGE,
+    FailureLimit,
+    Gate,
+)
 from shoal.surfaces.http.errors import ApiError
-from shoal.surfaces.http.principal import OWNER, OWNER_ON_PAGE
+from shoal.surfaces.http.server import WebOptions
 from shoal.testing.clock import ManualClock
 
 OPTIONS = WebOptions(token="a-token-that-is-long-enough-to-be-unguessable")
@@ -64,7 +71,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessTokens]:
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db"), clock)
+    store = Store(SqliteDriver(tmp_path / "shoal.db"), clock)
     rules = Links(rules={"web": AccessRules(("owner",))})
     yield AccessTokens(store, clock, Pairing(store, clock), rules, lambda: ("main",))
     await store.close()

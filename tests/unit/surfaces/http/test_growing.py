@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shoal.domain.events import AssistantSaid
 from shoal.domain.ids import CallId
 from shoal.domain.messages import ToolCall
-from shoal.surfaces.http.compat import Growing
+from shoal.surfaces.http.openai_conversation import GrowingReply
 
 CALL = (ToolCall(CallId("c"), "ls", "{}"),)
 words = st.text(alphabet="ab \n", min_size=1, max_size=8)
@@ -27,7 +27,7 @@ steps = st.lists(
 def test_every_steps_text_is_sent_once_and_in_order_whatever_was_heard_of_it(
     turn: list[tuple[list[str], list[list[str]], list[bool]]],
 ) -> None:
-    growing, number = Growing(), 0
+    growing, number = GrowingReply(), 0
     for pieces, failed_tries, heard in turn:
         sent_before = growing.sent
         for attempt in (*failed_tries, pieces):
@@ -44,7 +44,7 @@ def test_every_steps_text_is_sent_once_and_in_order_whatever_was_heard_of_it(
 
 
 def test_steps_are_apart_and_a_continued_answer_is_not() -> None:
-    growing = Growing()
+    growing = GrowingReply()
     growing.finish_step(AssistantSaid("Look:", CALL))
     growing.finish_step(AssistantSaid("one, ", stop="max_tokens"))
     growing.finish_step(AssistantSaid("two."))
@@ -53,16 +53,16 @@ def test_steps_are_apart_and_a_continued_answer_is_not() -> None:
 
 
 def test_a_reply_that_no_step_said_is_sent() -> None:
-    growing = Growing()
+    growing = GrowingReply()
     assert growing.finish_turn("Sorry.") == "Sorry."
-    growing = Growing()
+    growing = GrowingReply()
     growing.stream("hal", 1, 0)
     growing.finish_step(AssistantSaid("half"))
     assert growing.finish_turn("Stopped.") == "\n\nStopped."
 
 
 def test_a_tried_again_answer_that_differs_is_sent_whole() -> None:
-    growing = Growing()
+    growing = GrowingReply()
     growing.stream("It is", 1, 0)
     assert growing.stream("No", 2, 0) == ""
     growing.finish_step(AssistantSaid("No, it was."))

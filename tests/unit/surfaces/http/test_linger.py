@@ -7,8 +7,8 @@ import pytest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal.surfaces.http import linger
-from shoal.surfaces.http.linger import Lingering
+from shoal.surfaces.http import server
+from shoal.surfaces.http.server import BodyDrain
 
 DECLARED = {"content-length": "3000000"}
 
@@ -41,7 +41,7 @@ class Exchange:
         """Serve it by `app`."""
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
-        await Lingering(app, idle_seconds)(scope, self.receive, self.send)
+        await BodyDrain(app, idle_seconds)(scope, self.receive, self.send)
 
     @property
     def closes(self) -> bool:
@@ -125,7 +125,7 @@ async def test_a_body_that_pauses_is_given_up() -> None:
 
 @pytest.mark.parametrize("bound", ["DROPPED_BYTES_MAX", "DROPPED_SECONDS_MAX"])
 async def test_a_body_without_end_is_read_within_bounds(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linger, bound, 0.05)
+    monkeypatch.setattr(server, bound, 0.05)
     exchange = Exchange([b"x"] * 3, DECLARED, ends=False)
     await exchange.run(refuse, idle_seconds=30)
     assert exchange.is_over

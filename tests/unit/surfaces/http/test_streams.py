@@ -8,13 +8,13 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.app import App
 from shoal.delivery.hub import BACKLOG_MAX, Hub
 from shoal.domain.clock import SystemClock, iso
 from shoal.domain.events import Cleared, Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import ThreadInfo
-from shoal.surfaces.http.core import Core
-from shoal.surfaces.http.streams import Streams, all_frames, thread_frames, thread_items
+from shoal.surfaces.http.streams import LiveStreams, all_frames, thread_frames, thread_items
 from shoal.testing import ManualClock
 
 THREAD = ThreadId("web:lobby:one")
@@ -59,17 +59,17 @@ class Stand:
         self.journal = Journal(self.hub, delays)
         self.store = self
         self.clock = ManualClock(AT)
-        self.streams = Streams(streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60)
+        self.streams = LiveStreams(streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60)
 
     @property
-    def core(self) -> Core:
-        """Itself, as the port."""
-        return cast("Core", self)
+    def app(self) -> App:
+        """Itself, as the app."""
+        return cast("App", self)
 
     async def read(self, after: int, count: int) -> list[int]:
         """The numbers of the next `count` events."""
         found: list[int] = []
-        async with asyncio.timeout(20), aclosing(thread_items(self.core, self.streams, THREAD, after)) as items:
+        async with asyncio.timeout(20), aclosing(thread_items(self.app, self.streams, THREAD, after)) as items:
             while len(found) < count:
                 item = await anext(items)
                 assert isinstance(item, Event)
@@ -149,7 +149,7 @@ async def test_a_number_that_the_journal_has_not_reached_starts_anew() -> None:
 async def test_live_text_of_a_turn_that_is_over_is_not_shown() -> None:
     stand = Stand()
     stand.journal.events_so_far.append(Event(1, THREAD, TURN, AT, TurnFinished("done")))
-    async with aclosing(thread_items(stand.core, stand.streams, THREAD, 0)) as items:
+    async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
         first = await anext(items)
         stand.hub.show(THREAD, TURN, TextStreamed("late"))
         stand.hub.show(THREAD, TurnId("t2"), TextStreamed("new"))
@@ -162,7 +162,7 @@ async def test_live_text_of_a_turn_that_is_over_is_not_shown() -> None:
 async def test_frames_number_events_and_nothing_else() -> None:
     stand = Stand()
     stand.journal.grow(1)
-    async with aclosing(thread_frames(stand.core, stand.streams, THREAD, 0)) as frames:
+    async with aclosing(thread_frames(stand.app, stand.streams, THREAD, 0)) as frames:
         opening, event = await anext(frames), await anext(frames)
         stand.hub.show(THREAD, TURN, StatusChanged("thinking"))
         status = await anext(frames)
@@ -175,8 +175,8 @@ async def test_frames_number_events_and_nothing_else() -> None:
 
 async def test_a_quiet_stream_says_that_it_lives() -> None:
     stand = Stand()
-    stand.streams = Streams(streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60)
-    async with aclosing(thread_items(stand.core, stand.streams, THREAD, 0)) as items:
+    stand.streams = LiveStreams(streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60)
+    async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
         assert [await anext(items) for _ in range(3)] == ["beat"] * 3
         stand.journal.grow(1)
         item = await anext(items)
@@ -195,12 +195,12 @@ async def test_closing_ends_streams_that_wait() -> None:
 
 
 async def _all(stand: Stand) -> int:
-    return len([item async for item in thread_items(stand.core, stand.streams, THREAD, 0)])
+    return len([item async for item in thread_items(stand.app, stand.streams, THREAD, 0)])
 
 
 async def test_the_stream_of_all_threads_has_no_text_and_tells_of_gaps() -> None:
     stand = Stand()
-    async with aclosing(all_frames(stand.core, stand.streams)) as frames:
+    async with aclosing(all_frames(stand.app, stand.streams)) as frames:
         await anext(frames)
         reading = asyncio.gather(anext(frames))
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.mcp.connection import McpConnection, McpState, Status
 from shoal.tools.mcp.pins import Pins
-from shoal.tools.mcp.transport import Enclosure, McpServer
+from shoal.tools.mcp.transport import Enclose, McpServer
 from shoal.tools.registry import Registry
 
 ODD = str(Path(__file__).with_name("odd_server.py"))
@@ -26,7 +26,7 @@ def odd(folder: Path, *args: str, **settings: object) -> McpServer:
 class Stand:
     """A connection, the states it went through, and the registry it fills."""
 
-    def __init__(self, folder: Path, server: McpServer, enclosure: Enclosure | None, pins: Pins | None = None) -> None:
+    def __init__(self, folder: Path, server: McpServer, enclosure: Enclose | None, pins: Pins | None = None) -> None:
         self.clock = ManualClock()
         self.told: list[str] = []
         self.registry = Registry()
@@ -62,7 +62,7 @@ class Stand:
 
 @asynccontextmanager
 async def connected(
-    folder: Path, server: McpServer, enclosure: Enclosure | None = None, pins: Pins | None = None
+    folder: Path, server: McpServer, enclosure: Enclose | None = None, pins: Pins | None = None
 ) -> AsyncGenerator[Stand]:
     """Keep the server connected while the block runs."""
     stand = Stand(folder, server, enclosure, pins)

@@ -18,7 +18,7 @@ from tests.unit.tools.mcp_servers.stand import ODD, connected, odd
 
 from shoal.domain.errors import ToolError
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.limits import Limits
+from shoal.sandbox.limits import CommandLimits
 from shoal.tools.mcp.transport import LastWords, McpServer
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -225,9 +225,9 @@ async def test_a_server_in_the_sandbox_sees_its_own_folder_only(tmp_path: Path) 
     python = shutil.which("python3", path="/usr/bin") or ""
     if not python:
         pytest.skip("there is no /usr/bin/python3 for the inside of a sandbox")
-    enclosure = BubblewrapSandbox(Limits(cpu_seconds_max=0))
+    enclosure = BubblewrapSandbox(CommandLimits(cpu_seconds_max=0))
     server = McpServer("odd", python, ("server.py",), sandboxed=True, folder=folder, env={"A": lambda: "b"})
-    async with connected(tmp_path, server, enclosure) as stand:
+    async with connected(tmp_path, server, enclosure.enclosed) as stand:
         await stand.becomes("up")
         where = (await stand.call("mcp_odd_where")).text
         environment = (await stand.call("mcp_odd_environment")).text

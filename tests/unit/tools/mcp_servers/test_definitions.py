@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.tools.mcp.definitions import (
+from shoal.tools.mcp.pins import (
     DESCRIPTION_CHARS_MAX,
     SCHEMA_BYTES_MAX,
     SCHEMA_DEPTH_MAX,

@@ -12,9 +12,9 @@ from tests.unit.tools.mcp_servers.stand import Stand, connected, odd
 
 from shoal.domain.errors import Conflict, NotFound
 from shoal.store.sqlite import SqliteDriver
-from shoal.store.views import DatabaseStore
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import Kept
+from shoal.testing.contracts.chat_peer import MemorySettings
 from shoal.tools.mcp.pins import (
     CHAIN,
     DIGEST_CHARS,
@@ -47,7 +47,7 @@ def offer(**tools: object) -> Offer:
 class Owner:
     """A store, and the pins of one process on it."""
 
-    def __init__(self, store: DatabaseStore, clock: ManualClock) -> None:
+    def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
         self.told: list[str] = []
@@ -77,7 +77,7 @@ class Owner:
 @pytest.fixture
 async def owner(tmp_path: Path) -> AsyncIterator[Owner]:
     clock = ManualClock()
-    store = DatabaseStore(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
     yield Owner(store, clock)
     await store.close()
 
@@ -342,7 +342,7 @@ async def test_a_change_between_two_starts_waits_and_is_used_once_it_is_allowed(
 
 async def test_without_a_store_no_tool_is_taken(tmp_path: Path, owner: Owner) -> None:
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
-    kept = Kept()
+    kept = MemorySettings()
     kept.broken = True
     pins = Pins(kept, owner.store.audit, owner.clock, {"odd": "x"})
     async with connected(tmp_path, odd(tmp_path), pins=pins) as stand:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.tools.mcp import results
-from shoal.tools.mcp.results import output_of
+from shoal.tools.mcp import connection
+from shoal.tools.mcp.connection import output_of
 
 types = pytest.importorskip("mcp", reason="the extra mcp is not installed").types
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 50).decode()
@@ -34,17 +34,17 @@ def test_structure_alone_is_shown_as_json() -> None:
 
 
 def test_long_text_is_cut_and_says_so() -> None:
-    found = told(text("x" * (results.TEXT_CHARS_MAX + 1)))
+    found = told(text("x" * (connection.TEXT_CHARS_MAX + 1)))
     assert "The result goes on" in found
-    assert found.count("x") <= results.TEXT_CHARS_MAX + 10
+    assert found.count("x") <= connection.TEXT_CHARS_MAX + 10
 
 
 def test_no_more_parts_and_pictures_than_the_bounds() -> None:
     picture = types.ImageContent(data=PNG, mime_type="image/png")
     output = output_of("odd", types.CallToolResult(content=[picture] * 9), lambda name, _: name)
-    assert len(output.images) == results.IMAGES_MAX
+    assert len(output.images) == connection.IMAGES_MAX
     assert "not shown" in output.text
-    assert "more parts were left out" in told(*[text("x")] * (results.BLOCKS_MAX + 3))
+    assert "more parts were left out" in told(*[text("x")] * (connection.BLOCKS_MAX + 3))
 
 
 @pytest.mark.parametrize("data", ["", "no base64!", base64.b64encode(b"<svg onload=x>").decode(), "A" * 8_000_000])

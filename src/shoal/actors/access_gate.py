@@ -1,0 +1,433 @@
+"""Pairing: strangers who wait with a code, and the people that were let in with one; a list a platform.
+
+Each list is one value of the store's settings and every change of it a compare-and-swap, so that no process loses what
+another has written. Of a code only a digest is kept.
+
+The door of a platform: every message and click of its people comes through here before anything else sees it.
+
+    somebody            what happens
+    ------------------  --------------------------------------------------------------------------------
+    the owner           in, trusted; `pair CODE` lets a stranger in
+    listed or paired    in, trusted; `allow ID` and `deny ID` answer a question
+    let in by `*`       in, not trusted (what they say taints)
+    a stranger          dropped; in a direct message they get a pairing code, one at a time, a few an hour in all
+
+A list of paired people that cannot be read closes the door to all but the owner and those of the configuration.
+"""
+
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from shoal.actors.commands import CommandRouter
+from shoal.actors.orchestrator import Orchestrator
+from shoal.domain.clock import Clock, to_micros
+from shoal.domain.commands import CommandRequest
+from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
+from shoal.domain.events import Scope
+from shoal.domain.ids import ApprovalId, ThreadId, thread_address, unopened
+from shoal.domain.messages import Author, Inbound, Prompt, Receipt
+from shoal.domain.permissions import Asker, Trust
+from shoal.domain.ports import ONCE, InboxPort
+from shoal.domain.records import AuditEntry, NewPost
+from shoal.domain.triggers import NewTrigger
+from shoal.permissions.access import (
+    CODE_LENGTH,
+    NO_LINKS,
+    STRANGER,
+    AccessRules,
+    Admission,
+    Bucket,
+    People,
+    admit,
+    code_digest,
+    is_code,
+    make_code,
+    vouched,
+)
+from shoal.permissions.approvals import Answer, parse_answer
+from shoal.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+CODE_STANDS_SECONDS = 3600.0
+WAITING_MAX = 20
+"""Strangers of one platform that wait at once; more get no code until one is let in or a code has expired."""
+PAIRED_MAX = 1000
+"""People of one platform that can be let in by code; whoever has more names a role in the platform's `allow`."""
+SWAPS_MAX = 50
+"""Tries to change a list that others change too."""
+NAME_CHARS_MAX = 100
+SCOPE = "access"
+CHAIN = "access"
+"""The audit chain of who was let in and shut out."""
+
+
+class PairingRequest(msgspec.Struct, frozen=True):
+    """A stranger who has a code until `expires_at`."""
+
+    user: str
+    name: str
+    digest: str
+    expires_at: datetime
+
+
+class PairedPerson(msgspec.Struct, frozen=True):
+    """Somebody who was let in: when, and by whom."""
+
+    user: str
+    name: str = ""
+    by: str = ""
+    at: datetime | None = None
+
+
+class PairingList(msgspec.Struct, frozen=True):
+    """The people of a platform."""
+
+    paired: tuple[PairedPerson, ...] = ()
+    waiting: tuple[PairingRequest, ...] = ()
+
+
+_rosters = msgspec.json.Decoder(PairingList)
+
+
+class Pairing:
+    """The lists of all platforms, over any number of processes."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def people(self, platform: str) -> tuple[str, ...]:
+        """The user ids that were paired; nobody when that cannot be read."""
+        try:
+            return tuple(one.user for one in (await self.roster(platform)).paired)
+        except StoreError:
+            log.exception("who is paired cannot be read; access is closed", extra={"platform": platform})
+            return ()
+
+    async def roster(self, platform: str) -> PairingList:
+        """Who is paired, and who waits with a code that still stands. Raises StoreError."""
+        return (await self._read(platform))[1]
+
+    async def ask(self, platform: str, author: Author) -> str:
+        """A new code for a stranger; empty when they have one that stands, or WAITING_MAX wait. Raises StoreError."""
+        code = make_code(secrets.token_bytes(16))
+        until = self._clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
+        request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
+        for _ in range(SWAPS_MAX):
+            raw, found = await self._read(platform)
+            if len(found.waiting) >= WAITING_MAX or any(one.user == author.id for one in found.waiting):
+                return ""
+            if await self._swap(platform, raw, msgspec.structs.replace(found, waiting=(*found.waiting, request))):
+                return code
+        return ""
+
+    async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
+        """Let whoever got this code in, once; returns platform and user.
+
+        Raises InvalidInput for what cannot be a code, NotFound for a wrong or expired one, Conflict when PAIRED_MAX
+        people are in or others change the list all the time, StoreError.
+        """
+        if sum(char.isalnum() for char in code) != CODE_LENGTH:
+            raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits; copy it from the person's chat.")
+        for platform in platforms:
+            user = await self._confirm(code, platform, by)
+            if user:
+                return platform, user
+        raise NotFound("There is no such pairing code, or it has expired. Ask the person to write once more.")
+
+    async def remove(self, platform: str, user: str, by: str) -> None:
+        """Shut somebody out who was let in by code. Raises NotFound, Conflict, StoreError."""
+        for _ in range(SWAPS_MAX):
+            raw, found = await self._read(platform)
+            left = tuple(one for one in found.paired if one.user != user)
+            if len(left) == len(found.paired):
+                raise NotFound(f"{platform}:{user} was not let in by a code; `shoal pair list` shows who was.")
+            if await self._swap(platform, raw, msgspec.structs.replace(found, paired=left)):
+                await self._note("unpair", platform, user, by)
+                return
+        raise _contended()
+
+    async def _confirm(self, code: str, platform: str, by: str) -> str:
+        for _ in range(SWAPS_MAX):
+            raw, found = await self._read(platform)
+            request = next((one for one in found.waiting if is_code(code, one.digest)), None)
+            if request is None:
+                return ""
+            others = tuple(one for one in found.paired if one.user != request.user)
+            if len(others) >= PAIRED_MAX:
+                raise Conflict(f"{PAIRED_MAX} people are let in by code already. Name a role in `allow` instead.")
+            paired = PairedPerson(request.user, request.name, by, self._clock.now())
+            waiting = tuple(one for one in found.waiting if one.user != request.user)
+            if await self._swap(platform, raw, PairingList((*others, paired), waiting)):
+                await self._note("pair", platform, request.user, by)
+                return request.user
+        raise _contended()
+
+    async def _read(self, platform: str) -> tuple[str | None, PairingList]:
+        """The value as it is stored, and what it says now."""
+        raw = await self._store.settings.get(SCOPE, f"people:{platform}")
+        try:
+            found = _rosters.decode(raw) if raw else PairingList()
+        except msgspec.DecodeError as error:
+            raise StoreCorrupt(f"The list of people let in on {platform} is damaged: {error}.") from error
+        now = self._clock.now()
+        return raw, PairingList(found.paired, tuple(one for one in found.waiting if one.expires_at > now))
+
+    async def _swap(self, platform: str, raw: str | None, roster: PairingList) -> bool:
+        value = msgspec.json.encode(roster).decode()
+        return await self._store.settings.swap(SCOPE, f"people:{platform}", raw, value)
+
+    async def _note(self, what: str, platform: str, user: str, by: str) -> None:
+        entry = AuditEntry("access", f"{what} {platform}:{user}", "allow" if what == "pair" else "deny", user=by)
+        await self._store.audit.record(CHAIN, [entry])
+
+
+def _contended() -> Conflict:
+    return Conflict("Others change the list of people all the time. Try again.")
+
+
+MESSAGES_BURST = 20
+MESSAGE_SECONDS = 2.0
+CODES_BURST = 5
+CODE_EVERY_SECONDS = 600.0
+PEOPLE_MAX = 10_000
+OWNER_IN = ("owner", "direct")
+"""The setting that holds the direct conversation in which the owner wrote last."""
+
+ASK_FOR_CODE = (
+    "I do not know you yet. If you should have access, give this code to my owner, who can let you in with "
+    "`shoal pair {code}`. It is good for an hour."
+)
+
+
+class Links(msgspec.Struct, frozen=True):
+    """Who is the same person on several platforms, and the rules of each platform that has a door."""
+
+    people: People = NO_LINKS
+    rules: Mapping[str, AccessRules] = {}
+
+
+UNLINKED = Links()
+
+
+class OpenInbox:
+    """Implements `InboxPort` for people who are let in already: behind the gates, and for platforms without one."""
+
+    def __init__(self, orchestrator: Orchestrator, commands: CommandRouter) -> None:
+        self.send = orchestrator.send
+        self.decide = orchestrator.decide
+        self.thread_of = orchestrator.thread_of
+        self.command = commands.command
+
+    async def admits(self, message: Prompt) -> bool:
+        """Everybody who comes this far."""
+        return True
+
+
+class AccessGate:
+    """Implements `InboxPort` for the people of one platform, in front of the orchestrator."""
+
+    def __init__(
+        self,
+        inner: InboxPort,
+        rules: AccessRules,
+        pairing: Pairing,
+        store: Store,
+        clock: Clock,
+        post: Callable[[NewPost], Awaitable[None]],
+        links: Links = UNLINKED,
+    ) -> None:
+        self._inner = inner
+        self._rules = rules
+        self._pairing = pairing
+        self._store = store
+        self._clock = clock
+        self._post = post
+        self._links = links
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._owner_in = ThreadId("")
+        self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Accept a message of somebody who may speak; all others are dropped."""
+        address = thread_address(message.thread)
+        found = await self._admission(address.platform, message.author, address.channel)
+        if not found.allowed:
+            await self._turn_away(message, address.platform)
+            return Receipt("dropped")
+        if not found.owner and not self._may_go_on(message.author.id):
+            return Receipt("busy")
+        if found.owner and isinstance(message, Prompt) and message.direct and message.thread != self._owner_in:
+            await self._store.settings.put(*OWNER_IN, message.thread)
+            self._owner_in = message.thread
+        author = msgspec.structs.replace(message.author, trusted=found.trusted)
+        message = msgspec.structs.replace(message, author=author)
+        if isinstance(message, Prompt) and await self._is_answer(message, found.trust):
+            return Receipt("accepted", message.message_id)
+        return await self._inner.send(message)
+
+    async def admits(self, message: Prompt) -> bool:
+        """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""
+        address = thread_address(message.thread)
+        if (await self._admission(address.platform, message.author, address.channel)).allowed:
+            return True
+        await self._turn_away(message, address.platform)
+        return False
+
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
+        """Settle an approval for somebody who may speak. Raises what the orchestrator raises, and Forbidden."""
+        found = await self._admission(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
+        if not found.allowed:
+            raise Forbidden("You have no access here.")
+        return await self._inner.decide(approval, allow, msgspec.structs.replace(by, trust=found.trust), scope)
+
+    async def command(self, asked: CommandRequest) -> str:
+        """Do what a slash command asks, for somebody who may speak, once a key. Raises StoreError."""
+        address = thread_address(asked.thread)
+        found = await self._admission(address.platform, asked.author, address.channel)
+        if not found.allowed:
+            return "You have no access here."
+        if not found.owner and not self._may_go_on(asked.author.id):
+            return "That was a lot at once. Try again in a moment."
+        author = msgspec.structs.replace(asked.author, trusted=found.trusted)
+        once, at = f"command:{address.platform}:{asked.key}", str(to_micros(self._clock.now()))
+        if not await self._store.settings.swap(ONCE, once, None, at):
+            return ""
+        try:
+            return await self._inner.command(msgspec.structs.replace(asked, author=author))
+        except StoreError:  # the platform delivers it again
+            await self._store.settings.drop(ONCE, once, at)
+            raise
+
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        """The thread that a message belongs to. Raises StoreError."""
+        return await self._inner.thread_of(channel, message_id, key)
+
+    async def judge(self, thread: ThreadId, author: Author) -> Author:
+        """Somebody whose words were read in a thread's past, trusted only if the rules trust them there."""
+        return msgspec.structs.replace(author, trusted=(await self.admission(thread, author)).trusted)
+
+    async def admission(self, thread: ThreadId, author: Author) -> Admission:
+        """What the rules say of somebody in a thread's channel now."""
+        address = thread_address(thread)
+        return await self._admission(address.platform, author, address.channel)
+
+    async def _admission(self, platform: str, author: Author, channel: str) -> Admission:
+        person = self._links.people.find(f"{platform}:{author.id}")
+        if person.roles:
+            author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
+        found = admit(self._rules, author, channel)
+        if found is STRANGER and author.id and not author.is_bot:
+            found = admit(self._rules, author, channel, await self._pairing.people(platform))
+        if found.owner or author.is_bot:
+            return found
+        return await self._vouched(found, person.identities, platform, channel)
+
+    async def _vouched(self, found: Admission, identities: tuple[str, ...], platform: str, channel: str) -> Admission:
+        """What the person's other identities add: the owner of one platform is the owner here, a guest is a guest."""
+        shut = self._rules.channels and channel not in self._rules.channels
+        for identity in identities:
+            there, _, user = identity.partition(":")
+            rules = self._links.rules.get(there)
+            if rules is None or there == platform:
+                continue
+            admission = vouched(rules, user, await self._pairing.people(there))
+            if admission.owner:
+                return admission
+            if admission.allowed and not shut:
+                found = admission
+        return found
+
+    def _may_go_on(self, user: str) -> bool:
+        now = self._clock.monotonic()
+        bucket = self._buckets.pop(user, None) or Bucket(MESSAGES_BURST, MESSAGE_SECONDS, now)
+        self._buckets[user] = bucket
+        if len(self._buckets) > PEOPLE_MAX:
+            self._buckets.popitem(last=False)
+        return bucket.take(now)
+
+    async def _turn_away(self, message: Inbound, platform: str) -> None:
+        log.info("a stranger was turned away", extra={"platform": platform})
+        if not isinstance(message, Prompt) or not message.direct or message.author.is_bot or not message.author.id:
+            return
+        if self._codes.take(self._clock.monotonic()):
+            code = await self._pairing.ask(platform, message.author)
+            if code:
+                await self._say(message, ASK_FOR_CODE.format(code=code))
+
+    async def _is_answer(self, message: Prompt, trust: Trust) -> bool:
+        """Take a decision or a pairing that was written as a message; False when it is neither."""
+        if message.attachments:  # somebody sends files, which a turn has to take
+            return False
+        words = message.text.split()
+        if trust == "owner" and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
+            await self._say(message, await self._pair(words[1], message))
+            return True
+        answer = parse_answer(message.text)
+        approval = await self._meant(message, answer) if answer is not None else None
+        if answer is None or approval is None:
+            return False
+        address = thread_address(message.thread)
+        author = message.author
+        by = Asker(
+            trust=trust,
+            user=author.id,
+            name=author.name,
+            roles=author.roles,
+            platform=address.platform,
+            channel=address.channel,
+        )
+        try:
+            await self._inner.decide(approval, answer.allow, by, answer.scope)
+            said = "Allowed." if answer.allow else "Denied."
+        except (Conflict, Gone, Forbidden, InvalidInput) as error:
+            said = str(error)
+        await self._say(message, said)
+        return True
+
+    async def _pair(self, code: str, message: Prompt) -> str:
+        platform = thread_address(message.thread).platform
+        try:
+            _, user = await self._pairing.confirm(code, (platform,), f"{platform}:{message.author.id}")
+        except (NotFound, InvalidInput, Conflict) as error:
+            return str(error)
+        return f"{user} may speak with me now."
+
+    async def _meant(self, message: Prompt, answer: Answer) -> ApprovalId | None:
+        """The approval an answer names: by its whole id anywhere, by the end of it among the thread's open ones."""
+        whole = await self._store.approvals.get(ApprovalId(answer.approval.upper()))
+        if whole is not None:
+            return whole.id
+        pending = await self._store.approvals.search(thread=message.thread)
+        ends = [one.id for one in pending if one.id.upper().endswith(answer.approval.upper())]
+        return ends[0] if len(ends) == 1 else None
+
+    async def _say(self, message: Prompt, text: str) -> None:
+        await self._post(NewPost(f"door:{message.key}", message.thread, text, reply_to=message.message_id))
+
+
+async def judged(doors: Mapping[str, AccessGate], thread: ThreadId, author: Author) -> Author:
+    """Somebody whose words were read in a thread's past, as the platform's door judges them; without one, untrusted."""
+    door = doors.get(thread_address(thread).platform)
+    return await door.judge(thread, author) if door is not None else msgspec.structs.replace(author, trusted=False)
+
+
+async def asked_for(doors: Mapping[str, AccessGate], trigger: NewTrigger) -> Author:
+    """Who asked for a trigger that was stored without its author, trusted as the present rules trust them there.
+
+    The command line and the API said `owner`, and nobody else is called so where the door lets no such person in.
+    """
+    thread = trigger.thread or unopened(trigger.platform, trigger.channel)
+    author = Author(trigger.created_by or "shoal", trusted=False)
+    if trigger.created_by != "owner":
+        return await judged(doors, thread, author)
+    door = doors.get(thread_address(thread).platform)
+    admission = await door.admission(thread, author) if door is not None else STRANGER
+    return msgspec.structs.replace(author, trusted=admission.trusted or not admission.allowed)

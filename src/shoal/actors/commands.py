@@ -1,0 +1,620 @@
+"""What the slash commands do, on every platform: a person asks, and gets the answer as a text.
+
+`CommandRouter` answers the short ones and hands on the rest: /agent and /settings (`AgentCommands`), /context, /thread,
+/tasks, /model and /retry (`ThreadCommands`), and /remind (`ReminderCommands`). domain/commands.py lists all of them.
+"""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
+from shoal.agents.folder import KEYS
+from shoal.agents.lifecycle import AgentCard, AgentLifecycle
+from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
+from shoal.agents.self_edit import SelfEditor
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.domain.agents import AgentSpec, Work
+from shoal.domain.clock import Clock, iso
+from shoal.domain.commands import COMMANDS, CommandRequest
+from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, ShoalError, StoreError
+from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address
+from shoal.domain.messages import Abort, Prompt, Retry, Steer
+from shoal.domain.permissions import Asker, Audience
+from shoal.domain.triggers import MACROS, NewTrigger, Trigger, parse_when, zone_named
+from shoal.permissions.access import Audiences
+from shoal.store.store import Store
+from shoal.store.triggers import TriggerStore
+from shoal.turn.spending import spent_today
+
+log = logging.getLogger(__name__)
+
+AGENTS_LISTED_MAX = 40
+LINES_MAX = 20
+"""Most lines of any other answer."""
+THREADS_READ_MAX = 500
+TITLE_CHARS_MAX = 80
+REMINDERS_MAX = 50
+"""Most triggers of a conversation that /remind adds to."""
+
+AGENT_USAGE = (
+    "`/agent list`, `/agent show [NAME]`, `/agent create NAME [WHAT IT IS FOR]`, `/agent bind NAME`, `/agent unbind`, "
+    "`/agent config [NAME] KEY VALUE`, `/agent destroy NAME [keep]`, `/agent undo [NAME]`"
+)
+SETTINGS_USAGE = (
+    "`/settings [show]`, `/settings [here] model NAME`, `/settings [here] permissions PROFILE`, "
+    "`/settings validate-keys`; `default` takes a choice back"
+)
+CONTEXT_USAGE = (
+    "`/context [show]`, `/context clear`, `/context save [DESCRIPTION]`, `/context history`, `/context restore ID`"
+)
+THREAD_USAGE = "`/thread list`, `/thread kill ID`, `/thread history ID`"
+REMIND_USAGE = (
+    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
+    "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
+)
+FORBIDDEN = "Only my owner and the people in agents.managers may do that."
+
+_WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
+_CRON = re.compile(r"((?:[\w*/,#?-]*[\d*/][\w*/,#?-]*\s+){3}(?:[\w*/,#?-]+\s+)(?:[\w*/,#?-]+))\s+(.+)", re.S)
+_MOMENT = re.compile(r"(\d{4}-\S+|@\w+)\s+(.+)", re.S)
+_ZONE = re.compile(r"(UTC|[A-Z][A-Za-z_]+(?:/[A-Za-z_+-]+)+)\s+(.+)", re.S)
+
+
+class CommandRouter:
+    """Answers every slash command."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        store: Store,
+        audiences: Audiences,
+        agents: "AgentCommands",
+        threads: "ThreadCommands",
+        reminders: "ReminderCommands",
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._store = store
+        self._audiences = audiences
+        self._groups: dict[str, Callable[[CommandRequest], Awaitable[str]]] = {
+            "agent": agents.agent,
+            "settings": agents.settings,
+            "context": threads.context,
+            "thread": threads.thread,
+            "tasks": threads.tasks,
+            "model": threads.model,
+            "retry": threads.retry,
+            "remind": reminders.remind,
+        }
+
+    async def command(self, asked: CommandRequest) -> str:
+        """Do it. What is wrong with the request is the answer; raises StoreError when the database fails."""
+        group = self._groups.get(asked.name, self._answer)
+        try:
+            return await group(asked)
+        except StoreError:
+            raise
+        except ShoalError as error:
+            return str(error)
+        except OSError as error:
+            log.warning("a command failed", extra={"command": asked.name, "why": str(error)})
+            return f"That failed on this machine: {error.strerror or 'the disk refused it'}."
+
+    async def _answer(self, asked: CommandRequest) -> str:
+        orchestrator, thread = self._orchestrator, asked.thread
+        match asked.name:
+            case "help":
+                lines = [f"- `{f'/{spec.name} {spec.usage}'.strip()}` {spec.description}" for spec in COMMANDS.values()]
+                return "Write to me and I answer. Commands:\n\n" + "\n".join(lines)
+            case "new":
+                await orchestrator.clear(thread, asked.author.id)
+                return "Starting fresh. What was said before is kept, but I no longer look at it."
+            case "status":
+                return await self._status(thread, self._audiences.of(asked.asker, asked.author, thread))
+            case "stop":
+                receipt = await orchestrator.send(Abort(thread, asked.author, asked.argument.lower() == "all"))
+                return "Stopping." if receipt.delivered else "Nothing is running here."
+            case "steer" if not asked.argument:
+                return "Write what I should know after /steer."
+            case "steer":
+                receipt = await orchestrator.send(Steer(thread, asked.key, asked.argument, asked.author, asked.at))
+                if receipt.status in ("delivered", "duplicate"):
+                    return ""
+                return "Nothing is running here; send it as a message."
+            case "approve":
+                await orchestrator.decide(ApprovalId(asked.argument), True, asked.asker)
+                return "Allowed."
+            case "deny":
+                await orchestrator.decide(ApprovalId(asked.argument), False, asked.asker)
+                return "Denied."
+            case _:
+                return f"There is no command /{asked.name}. Write /help for those there are."
+
+    async def _status(self, thread: ThreadId, audience: Audience) -> str:
+        """What the thread does, and what models took today as far as this audience may know it."""
+        found = await self._store.journal.thread(thread)
+        if found is None:
+            return "Nothing was said here yet."
+        doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
+        line = f"{doing}; {found.queued} waiting. Agent {found.agent or 'not chosen yet'}, {found.last_seq} events."
+        standings = await self._store.budget.standings()
+        if audience.guest:
+            own = [one for one in standings if one.scope == f"thread:{thread}" and (one.usd_max or one.tokens_max)]
+            return "\n".join([line, *(f"Left here today: {one.left}." for one in own)])
+        scopes = {f"thread:{thread}", f"agent:{found.agent}", "day", "total"}
+        usage = await self._store.ledger.usage(0)
+        spent = spent_today(usage, [one for one in standings if one.scope in scopes])
+        return f"{line}\n{spent}" if spent else line
+
+
+class AgentCommands:
+    """/agent and /settings: who there is, who answers where, and with what.
+
+    `may_manage` tells who may change agents and settings; `check_keys` checks the providers' keys and returns a line
+    each; `audiences` tells who may know what agents do elsewhere.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        agents: AgentRegistry,
+        lifecycle: AgentLifecycle,
+        editor: SelfEditor,
+        audiences: Audiences,
+        *,
+        may_manage: Callable[[Asker], bool],
+        check_keys: Callable[[], Awaitable[Sequence[str]]],
+    ) -> None:
+        self._store = store
+        self._agents = agents
+        self._lifecycle = lifecycle
+        self._editor = editor
+        self._audiences = audiences
+        self._may_manage = may_manage
+        self._check_keys = check_keys
+
+    async def agent(self, asked: CommandRequest) -> str:
+        """/agent."""
+        word, _, rest = asked.argument.partition(" ")
+        match word.lower():
+            case "" | "show":
+                return await self._describe(asked, rest.strip())
+            case "list":
+                cards = [self._visible(asked, card) for card in await self._lifecycle.cards()]
+                lines = [_card_line(card) for card in cards[:AGENTS_LISTED_MAX]]
+                if len(cards) > AGENTS_LISTED_MAX:
+                    lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
+                return "\n".join(lines)
+            case "create" | "bind" | "unbind" | "config" | "destroy" | "undo" as verb:
+                self._check_may_manage(asked)
+                return await self._manage(asked, verb, rest.strip())
+            case _:
+                return f"I do not know `/agent {word[:40]}`. There are: {AGENT_USAGE}."
+
+    async def settings(self, asked: CommandRequest) -> str:
+        """/settings."""
+        words = asked.argument.split()
+        is_here = bool(words) and words[0].lower() == "here"
+        words = words[is_here:]
+        match [words[0].lower(), *words[1:]] if words else []:
+            case [] | ["show"]:
+                return await self._show_settings(asked)
+            case ["model" | "permissions" as key, value]:
+                return await self._choose(asked, key, "" if value == "default" else value, is_here=is_here)
+            case ["validate-keys"]:
+                self._check_may_manage(asked)
+                return "\n".join(await self._check_keys()) or "No provider is set up."
+            case _:
+                return f"There are: {SETTINGS_USAGE}."
+
+    async def _manage(
+        self, asked: CommandRequest, verb: Literal["create", "bind", "unbind", "config", "destroy", "undo"], rest: str
+    ) -> str:
+        by = f"{asked.asker.platform}:{asked.asker.user}"
+        match verb:
+            case "create":
+                name, _, purpose = rest.partition(" ")
+                if not name:
+                    return "Write `/agent create NAME`, and what it is for."
+                settings = {"system_prompt": purpose.strip()} if purpose.strip() else {}
+                await self._lifecycle.create(name, settings, by)
+                made = await self._lifecycle.give_channel(name, asked.thread, by)
+                where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
+                return f"Created the agent **{name}**. {where}"
+            case "bind":
+                if not rest:
+                    return "Write `/agent bind NAME`; `/agent list` shows the names."
+                binding = await self._lifecycle.bind(rest, asked.thread, by)
+                return f"**{binding.agent}** answers in this channel from the next message on."
+            case "unbind":
+                await self._lifecycle.unbind(asked.thread, by)
+                return "This channel is no longer bound to an agent."
+            case "config":
+                first, _, after = rest.partition(" ")
+                if first in KEYS or not after:
+                    if not first:
+                        raise InvalidInput(f"Write `/agent config KEY VALUE`. Keys: {', '.join(KEYS)}.")
+                    name, key, value = await self._name_here(asked), first, after.strip()
+                else:
+                    key, _, value = after.strip().partition(" ")
+                    name, value = first, value.strip()
+                await self._lifecycle.configure(name, key, value, by)
+                said = f"`{value[:200]}`" if value else "left to the default"
+                return f"**{name}**: {key} is {said} from the next turn on."
+            case "destroy":
+                match rest.split():
+                    case [name]:
+                        keep = False
+                    case [name, "keep"]:
+                        keep = True
+                    case _:
+                        return "Write `/agent destroy NAME`, and `keep` after it to keep its files."
+                where = await self._lifecycle.destroy(name, by, keep=keep)
+                return f"The agent **{name}** is gone; its files are {f'in {where}' if where else 'deleted'}."
+            case "undo":
+                name = rest or await self._name_here(asked)
+                if not self._agents.exists(name):
+                    raise InvalidInput(f"There is no agent {name[:80]!r}.")
+                return await self._editor.undo(name, asked.author.id)
+
+    async def _describe(self, asked: CommandRequest, name: str) -> str:
+        """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
+        here = await agent_here(self._store, self._agents, asked.thread)
+        card = self._visible(asked, await self._lifecycle.card(name or here.name))
+        if card.spec is None:
+            return f"**{card.name}** is broken: {card.error}"
+        spec = here if name in ("", here.name) else card.spec
+        fallback = f", then {', '.join(spec.fallback)}" if spec.fallback else ""
+        lines = [
+            f"**{card.name}**{'' if name else ' answers here'}",
+            f"- model `{spec.model}`{fallback}",
+            f"- permissions `{spec.profile}`",
+            f"- tools: {', '.join(spec.tools) if spec.tools else 'all'}",
+            f"- channels: {', '.join(card.places) if card.places else 'none of its own'}",
+        ]
+        budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
+        if budget:
+            lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
+        if spec.idle_minutes:
+            lines.append(f"- starts fresh after {spec.idle_minutes:g} quiet minutes")
+        if card.at_work:
+            lines.append(f"- {card.at_work} turns at work")
+        return "\n".join(lines)
+
+    async def _show_settings(self, asked: CommandRequest) -> str:
+        bindings, account = self._agents.bindings, thread_address(asked.thread).platform
+        if bindings is None:
+            return ""
+        widest = await bindings.widest(asked.thread)
+        spec = await agent_here(self._store, self._agents, asked.thread)
+        lines = [f"- in this channel: {_choices_text(await bindings.chosen_for(place_of(asked.thread)))}"]
+        if widest != account:
+            lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
+        lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
+        lines.append(f"- so **{spec.name}** answers here with `{spec.model}` under the permissions `{spec.profile}`")
+        return "\n".join(lines)
+
+    async def _choose(self, asked: CommandRequest, key: str, value: str, *, is_here: bool) -> str:
+        """Set or take back the model or the profile of the channel, or of the server or account around it."""
+        self._check_may_manage(asked)
+        bindings = self._agents.bindings
+        assert bindings is not None, "the app gives the agents their bindings"
+        where = place_of(asked.thread) if is_here else await bindings.widest(asked.thread)
+        field = "model" if key == "model" else "profile"
+        choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
+        await self._lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
+        said = f"`{value}`" if value else "no longer chosen"
+        note = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
+        return f"{key} is {said} in {where} from the next turn on.{note}"
+
+    async def _name_here(self, asked: CommandRequest) -> str:
+        return (await agent_here(self._store, self._agents, asked.thread)).name
+
+    def _visible(self, asked: CommandRequest, card: AgentCard) -> AgentCard:
+        """The card without how much is at work elsewhere, unless whoever asks may know that."""
+        audience = self._audiences.of(asked.asker, asked.author, asked.thread)
+        return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
+
+    def _check_may_manage(self, asked: CommandRequest) -> None:
+        if not self._may_manage(asked.asker):
+            raise Forbidden(FORBIDDEN)
+
+
+class ThreadCommands:
+    """/context, /thread, /tasks, /model and /retry.
+
+    `audiences` tells who sees other channels; `check_model` raises InvalidInput; `known_models` lists models;
+    `processes` tells what an agent's processes do, a line each, for the threads whose ids begin with a text.
+    """
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        store: Store,
+        agents: AgentRegistry,
+        snapshots: ConversationSnapshots,
+        clock: Clock,
+        audiences: Audiences,
+        *,
+        check_model: Callable[[str], None],
+        known_models: Callable[[], Sequence[str]],
+        processes: Callable[[str, str], Awaitable[Sequence[str]]],
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._store = store
+        self._agents = agents
+        self._snapshots = snapshots
+        self._clock = clock
+        self._audiences = audiences
+        self._check_model = check_model
+        self._known_models = known_models
+        self._processes = processes
+
+    async def context(self, asked: CommandRequest) -> str:
+        """/context."""
+        word, _, rest = asked.argument.partition(" ")
+        thread, rest = asked.thread, rest.strip()
+        match word.lower():
+            case "" | "show":
+                stretch = await self._store.snapshots.stretch(thread)
+                if stretch is None:
+                    return "Nothing was said here yet."
+                count = stretch.last_seq - stretch.window_seq
+                return f"I look at the newest {count} of {stretch.last_seq} events. There are: {CONTEXT_USAGE}."
+            case "clear":
+                await self._orchestrator.clear(thread, asked.author.id)
+                return "Cleared. What was said before is kept, but I no longer look at it."
+            case "save":
+                saved = await self._snapshots.save(thread, rest)
+                return f"Saved {saved.messages} messages as `{saved.id}`: {saved.description}"
+            case "history":
+                saved = await self._snapshots.history(thread)
+                lines = [f"- `{one.id}` {_at(one.created_at)}: {one.description}" for one in saved]
+                return _listed(lines, "Nothing was saved in this channel.")
+            case "restore" if rest:
+                found = await self._snapshots.restore(thread, rest, asked.author.id)
+                return f"I look at this again: {found.description}"
+            case _:
+                return f"There are: {CONTEXT_USAGE}."
+
+    async def thread(self, asked: CommandRequest) -> str:
+        """/thread."""
+        match asked.argument.split():
+            case [] | ["list"]:
+                spec = await agent_here(self._store, self._agents, asked.thread)
+                within, here = self._within(asked), place_of(asked.thread)
+                channels = (within,) if within else ()
+                lines: list[str] = []
+                for info in await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name, channels=channels):
+                    name = info.thread.rpartition(":")[2] if place_of(info.thread) == here else info.thread
+                    state = "at work" if info.open_turn else "idle"
+                    queued = f", {info.queued} waiting" if info.queued else ""
+                    lines.append(f"- `{name}` {_short(info.title)} ({state}{queued}, {_at(info.updated_at)})")
+                return _listed(lines, f"{spec.name} has no threads here.")
+            case ["kill", name]:
+                thread = await self._named(asked, name)
+                receipt = await self._orchestrator.send(Abort(thread, asked.author, all_queued=True))
+                return f"Stopping {thread}." if receipt.delivered else f"Nothing is running in {thread}."
+            case ["history"]:
+                return await self._history(asked.thread)
+            case ["history", name]:
+                return await self._history(await self._named(asked, name))
+            case _:
+                return f"There are: {THREAD_USAGE}."
+
+    async def tasks(self, asked: CommandRequest) -> str:
+        """/tasks: what the agent of this channel does, on all machines, as far as whoever asks may see it."""
+        spec = await agent_here(self._store, self._agents, asked.thread)
+        within, now = self._within(asked), self._clock.now()
+        lines: list[str] = []
+        for work in await self._store.registry.at_work(spec.name, within=within):
+            child = f", for {work.parent}" if work.parent else ""
+            lines.append(f"- `{work.thread}` {describe_work(work, now)}{child}")
+        lines += [f"- process {line}" for line in await self._processes(spec.name, within)]
+        return _listed(lines, f"{spec.name} has nothing to do.")
+
+    async def model(self, asked: CommandRequest) -> str:
+        """/model: what there is, or one message with a model of its own."""
+        name, _, rest = asked.argument.partition(" ")
+        if not name:
+            spec = await agent_here(self._store, self._agents, asked.thread)
+            known = [f"- `{one}`" for one in self._known_models()]
+            head = f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known are:"
+            return "\n".join([head, _listed(known, "none")])
+        if not asked.author.trusted:
+            raise Forbidden(CHOOSES_NO_MODEL)
+        self._check_model(name)
+        if not rest.strip():
+            return f"Write the message after it: `/model {name} TEXT`. `/settings model {name}` chooses it for good."
+        prompt = Prompt(
+            asked.thread,
+            asked.key,
+            rest.strip(),
+            asked.author,
+            asked.at,
+            model=name,
+            message_id=asked.message_id,
+            direct=asked.direct,
+        )
+        receipt = await self._orchestrator.send(prompt)
+        return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
+
+    async def retry(self, asked: CommandRequest) -> str:
+        """/retry: ask the model again that the turn waits for, or another one."""
+        if asked.argument:
+            self._check_model(asked.argument)
+        receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
+        return "Trying again." if receipt.delivered else "I am not waiting for a model here."
+
+    async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
+        """A thread by its id, or by its last part in this channel.
+
+        Raises Forbidden for another channel's, whether there is such a thread or not, and NotFound.
+        """
+        thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
+        if not thread.startswith(self._within(asked)):
+            raise Forbidden("That is in another channel, which only my owner may look into, and only in private.")
+        if await self._store.journal.thread(thread) is None:
+            raise NotFound(f"There is no thread {name[:80]}. `/thread list` shows them.")
+        return thread
+
+    def _within(self, asked: CommandRequest) -> str:
+        """What the ids of the threads begin with that whoever asks may see."""
+        return self._audiences.of(asked.asker, asked.author, asked.thread).within(asked.thread)
+
+    async def _history(self, thread: ThreadId) -> str:
+        stored = await self._store.journal.steps(thread)
+        if not stored:
+            return f"No step of {thread} is recorded."
+        head = f"{thread}: {len(stored)} steps, {_seconds(sum(one.step.duration_ms for one in stored))} in all"
+        if len(stored) > LINES_MAX:
+            head += f"; the last {LINES_MAX}"
+        lines = [
+            f"- {_at(step.started_at)} step {step.number}: {_short(step.description)}, {_seconds(step.duration_ms)}"
+            for step in (one.step for one in stored[-LINES_MAX:])
+        ]
+        return "\n".join([f"{head}:", *lines])
+
+
+class ParsedReminder(NamedTuple):
+    """What somebody wants: when, in which time zone, and what."""
+
+    when: str
+    timezone: str
+    text: str
+
+
+class ReminderCommands:
+    """/remind: people make, list and cancel what starts turns in their conversation by the clock."""
+
+    def __init__(self, triggers: TriggerStore, add: Callable[[NewTrigger], Awaitable[Trigger]], clock: Clock) -> None:
+        self._triggers = triggers
+        self._add = add
+        self._clock = clock
+
+    async def remind(self, asked: CommandRequest) -> str:
+        """/remind. Raises InvalidInput, NotFound and Conflict with what to tell."""
+        word, _, rest = asked.argument.partition(" ")
+        if word.lower() in ("", "help"):
+            return f"There are: {REMIND_USAGE}"
+        found = [one for one in await self._triggers.all() if one.spec.thread == asked.thread]
+        scheduled = [one for one in found if one.state not in ("done", "missed")]
+        match word.lower():
+            case "list":
+                return "\n".join(map(_reminder_line, scheduled)) or "Nothing is scheduled here."
+            case "cancel":
+                end = rest.strip()
+                fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
+                if len(fitting) != 1:
+                    raise NotFound(
+                        f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is."
+                    )
+                await self._triggers.remove(fitting[0].id)
+                return f"Cancelled: {_short(fitting[0].spec.text)}"
+            case _:
+                pass
+        wanted = parse_reminder(asked.argument)
+        if len(scheduled) >= REMINDERS_MAX:
+            raise Conflict(
+                f"{REMINDERS_MAX} things are scheduled here already. `/remind list` shows them; cancel some."
+            )
+        moment = parse_when(wanted.when, wanted.timezone, self._clock.now())
+        spec = NewTrigger(
+            kind="one-shot" if moment.kind == "one-shot" else "periodic",
+            schedule=moment.schedule,
+            text=wanted.text,
+            author=asked.author,
+            tainted_by="",
+            thread=asked.thread,
+            timezone=wanted.timezone,
+        )
+        added = await self._add(spec)
+        assert added.next_at is not None
+        return f"`{added.id[-6:]}` comes first at {iso(added.next_at)}: {_short(wanted.text)}"
+
+
+def parse_reminder(argument: str) -> ParsedReminder:
+    """WHEN, a time zone maybe, and TEXT. Raises InvalidInput with the forms."""
+    text = argument.strip()
+    found = _WAIT.fullmatch(text) or _CRON.fullmatch(text)
+    if found is None:
+        found = _MOMENT.fullmatch(text)
+        if found is None or (found[1].startswith("@") and found[1] not in MACROS):
+            raise InvalidInput(f"Write when, and then what: {REMIND_USAGE}")
+    zoned = _ZONE.fullmatch(found[2])
+    if zoned is None:
+        return ParsedReminder(found[1], "UTC", found[2].strip())
+    zone_named(zoned[1])
+    return ParsedReminder(found[1], zoned[1], zoned[2].strip())
+
+
+async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:
+    """Who would answer the next message of a thread. Raises InvalidInput for a broken file, StoreError."""
+    name = await agents.meant(thread, "")
+    if not name:
+        info = await store.journal.thread(thread)
+        name = info.agent if info is not None else ""
+    return await agents.resolve(name, thread)
+
+
+def describe_work(work: Work, now: datetime) -> str:
+    """What a thread does, in a line, for people and for the agent's other threads."""
+    state = describe_state(work, now)
+    return f"{_short(work.asked)} ({state})" if work.turn else state
+
+
+def describe_state(work: Work, now: datetime) -> str:
+    """How far a thread is, without a word of what it is about."""
+    if not work.turn:
+        return f"{work.queued} waiting"
+    since = f"for {_seconds(int((now - work.since).total_seconds() * 1000))}" if work.since is not None else "now"
+    state = "waits for a person's decision" if work.questions else f"at step {work.steps + 1}"
+    queued = f", {work.queued} waiting behind" if work.queued else ""
+    return f"{since}, {state}{queued}"
+
+
+def _card_line(card: AgentCard) -> str:
+    notes = ["default"] if card.is_default else []
+    notes += [f"in {place}" for place in card.places[:3]]
+    notes += [f"{card.at_work} at work"] if card.at_work else []
+    what = f"`{card.spec.model}`, {card.spec.profile}" if card.spec is not None else f"broken: {card.error}"
+    more = f" ({', '.join(notes)})" if notes else ""
+    return f"- **{card.name}** {what}{more}"
+
+
+def _choices_text(choices: ChannelChoices) -> str:
+    chosen = [f"model `{choices.model}`"] if choices.model else []
+    chosen += [f"permissions `{choices.profile}`"] if choices.profile else []
+    return ", ".join(chosen) or "nothing chosen"
+
+
+def _reminder_line(trigger: Trigger) -> str:
+    spec = trigger.spec
+    zone = f" {spec.timezone}" if spec.kind == "periodic" else ""
+    state = f"next {iso(trigger.next_at)}" if trigger.state == "active" and trigger.next_at else trigger.state
+    why = f" ({trigger.error})" if trigger.error else ""
+    return f"- `{trigger.id[-6:]}` `{spec.schedule}`{zone}, {state}: {_short(spec.text)}{why}"
+
+
+def _listed(lines: Sequence[str], nothing: str) -> str:
+    if len(lines) > LINES_MAX:
+        lines = [*lines[:LINES_MAX], f"- and {len(lines) - LINES_MAX} more"]
+    return "\n".join(lines) or nothing
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split()).replace("`", "'")
+    return line if len(line) <= TITLE_CHARS_MAX else f"{line[: TITLE_CHARS_MAX - 1]}…"
+
+
+def _seconds(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,320 @@
+"""Files that come with messages: fetched in the background, told apart by their bytes, kept below the thread.
+
+what came                           what the model gets
+---------------------------------   ------------------------------------------------------------------
+an image                            the image, made smaller where it is too large, and its path
+an image that cannot be shown       its path and why it is not shown
+a text file                         its path and its beginning
+any other file                      its path
+too large, a program, unreachable   why it is not there; the turn goes on
+slower than its turn can wait       the path at which it will be; if it fails, that file says why
+
+A download begins when its message is accepted, while earlier turns still run; a turn waits `wait_seconds` for its own.
+
+Before a turn: what was said in the thread while nobody listened, read from the platform and put into the journal.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import FetchError, InvalidInput, PlatformError, StoreError
+from shoal.domain.events import Failed
+from shoal.domain.home import Home
+from shoal.domain.ids import encode_part
+from shoal.domain.messages import Attachment, Judge, Prompt
+from shoal.domain.ports import ChatAdapter
+from shoal.domain.settings import ContextSettings
+from shoal.domain.transcript import SHOWN_IMAGES
+from shoal.domain.web import Fetcher, FetchRequest
+from shoal.tools.attachments import EXECUTABLE, fit_image, media_type_of
+from shoal.tools.output import visible
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.tools.threads import in_thread
+from shoal.turn.thread import ThreadView
+
+log = logging.getLogger(__name__)
+
+
+DOWNLOADS_MAX = 4
+"""Downloads at the same time, of all threads together."""
+WAITING_MAX = 1000
+"""Files that are known at once; of the oldest beyond it nobody has asked for long."""
+FILES_MAX = 10
+"""Files of one message that are fetched."""
+SECONDS_MAX = 60.0
+EXCERPT_CHARS = 2_000
+NAME_BYTES_MAX = 120
+_BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
+
+
+class _Download:
+    """One file on its way; `result` is there when it is `done`. `source` says of which stranger it is, if of one."""
+
+    __slots__ = ("attachment", "done", "path", "result", "source")
+
+    def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
+        self.attachment = attachment
+        self.path = path
+        self.source = source
+        self.done = asyncio.Event()
+        self.result: Attachment | None = None
+
+
+class Attachments:
+    """Fetches and looks at the files of prompts; `run` has to run for that. Those of strangers are marked so."""
+
+    def __init__(
+        self, home: Home, fetcher: Fetcher, settings: ContextSettings, clock: Clock, marked: MarkedFiles
+    ) -> None:
+        self._marked = marked
+        self.fetcher = fetcher
+        self._home = home
+        self._settings = settings
+        self._clock = clock
+        self._known: OrderedDict[Path, _Download] = OrderedDict()
+        self._queue: asyncio.Queue[_Download] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Download until cancelled, DOWNLOADS_MAX at a time."""
+        async with anyio.create_task_group() as tasks:
+            for _ in range(DOWNLOADS_MAX):
+                tasks.start_soon(self._work)
+
+    def expect(self, prompt: Prompt) -> None:
+        """Begin to fetch what a prompt will bring to its turn; never waits."""
+        for number in range(len(prompt.attachments)):
+            self._begin(prompt, number)
+
+    async def take(self, prompt: Prompt) -> Prompt:
+        """The prompt with its files in place, or with why they are not and where they will be; never fails for one."""
+        if not prompt.attachments:
+            return prompt
+        downloads = [self._begin(prompt, number) for number in range(len(prompt.attachments))]
+        until = self._clock.monotonic() + self._settings.attachment_wait_seconds
+        for download in downloads:
+            await self._clock.wait(download.done, max(0.0, until - self._clock.monotonic()))
+        taken = tuple(_as_far(download) for download in downloads)
+        for download in downloads:
+            self._known.pop(download.path, None)
+        return msgspec.structs.replace(prompt, attachments=taken)
+
+    def _begin(self, prompt: Prompt, number: int) -> _Download:
+        attachment = prompt.attachments[number]
+        mark = hashlib.sha256(f"{prompt.key}/{number}".encode()).hexdigest()[:16]
+        path = self._home.attachments(prompt.thread) / f"{mark}-{_safe(attachment.name)}"
+        download = self._known.get(path)
+        if download is None:
+            download = self._known[path] = _Download(attachment, path, _source_of(prompt))
+            if number >= FILES_MAX:
+                _finish(download, _failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
+            elif attachment.error or not (attachment.path or attachment.url):
+                _finish(download, attachment)
+            else:
+                self._queue.put_nowait(download)
+            if len(self._known) > WAITING_MAX:
+                self._known.popitem(last=False)
+        return download
+
+    async def _work(self) -> None:
+        while True:
+            download = await self._queue.get()
+            taken = await self._take(download)
+            was_awaited = self._known.get(download.path) is download
+            _finish(download, taken)
+            if taken.error and not taken.path and not was_awaited:
+                await in_thread(partial(_leave_note, download.path, taken.error))
+            self._queue.task_done()
+
+    async def settled(self) -> None:
+        """Wait until nothing is on its way."""
+        await self._queue.join()
+
+    async def _take(self, download: _Download) -> Attachment:
+        attachment = download.attachment
+        try:
+            content = await self._content(attachment)
+            taken = await in_thread(lambda: self._kept(attachment, content, download.path))
+            if download.source:
+                kept = [Path(path) for path in (taken.path, taken.shown) if path]
+                await self._marked.note(download.path.parent, kept, download.source)
+            return taken
+        except FetchError as error:
+            return _failed(attachment, f"could not be downloaded: {error}")
+        except OSError as error:
+            return _failed(attachment, f"could not be stored: {error.strerror or error}")
+        except StoreError as error:
+            return _failed(attachment, f"could not be marked as a stranger's: {error}")
+
+    async def _content(self, attachment: Attachment) -> bytes:
+        bytes_max = self._settings.attachment_bytes_max
+        if attachment.path:
+            return await in_thread(lambda: _read(Path(attachment.path), bytes_max))
+        if attachment.size_bytes > bytes_max:
+            raise FetchError(f"it is larger than {bytes_max:,} bytes")
+        request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
+        answer = await self.fetcher.fetch(request)
+        if answer.status != 200:
+            raise FetchError(f"the server answered {answer.status}")
+        if answer.cut or len(answer.body) > bytes_max:
+            raise FetchError(f"it is larger than {bytes_max:,} bytes")
+        return answer.body
+
+    def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
+        media_type = media_type_of(content)
+        if media_type == EXECUTABLE and not attachment.path:
+            return _failed(attachment, "not kept: it is a program")
+        if not attachment.path:
+            _store(path, content)
+        kept = attachment.path or str(path)
+        error, shown, shown_type = "", "", ""
+        if media_type in SHOWN_IMAGES:
+            try:
+                image = fit_image(content, media_type, self._settings.attachment_image_bytes_max)
+            except InvalidInput as problem:
+                error = f"not shown: {problem}"
+            else:
+                if image.content is not content:
+                    smaller = path.with_name(f"{path.name}.shown")
+                    _store(smaller, image.content)
+                    shown, shown_type = str(smaller), image.media_type
+        return Attachment(
+            name=attachment.name,
+            media_type=_specific(attachment.media_type, media_type),
+            size_bytes=len(content),
+            url=attachment.url,
+            path=kept,
+            digest=hashlib.sha256(content).hexdigest(),
+            error=error,
+            excerpt=_excerpt(content) if media_type == "text/plain" else "",
+            shown=shown,
+            shown_type=shown_type,
+        )
+
+
+def _source_of(prompt: Prompt) -> str:
+    author = prompt.author
+    return prompt.tainted_by if author.trusted else f"a file of {author.name or author.id}"
+
+
+def _finish(download: _Download, result: Attachment) -> None:
+    download.result = result
+    download.done.set()
+
+
+def _as_far(download: _Download) -> Attachment:
+    if download.result is not None:
+        return download.result
+    still = f"still being downloaded; it will be at {download.path}"
+    return msgspec.structs.replace(download.attachment, error=still)
+
+
+def _specific(claimed: str, found: str) -> str:
+    """What a sender claims counts only within the family that the bytes show."""
+    family = claimed.partition("/")[0]
+    if found == "text/plain":
+        fits = family == "text" or (family == "application" and claimed not in _BINARY)
+    elif found == "application/octet-stream":
+        fits = family in ("application", "audio", "video", "font")
+    else:
+        fits = found == "application/zip" and claimed.startswith("application/vnd.")
+    return claimed if fits else found
+
+
+def _excerpt(content: bytes) -> str:
+    text = visible(content[: EXCERPT_CHARS * 4].decode("utf-8", errors="replace"))
+    if len(content) <= EXCERPT_CHARS:
+        return text
+    return f"{text[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
+
+
+def _failed(attachment: Attachment, why: str) -> Attachment:
+    log.info("an attachment was not taken", extra={"why": why})
+    return msgspec.structs.replace(attachment, error=why)
+
+
+def _read(path: Path, bytes_max: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(bytes_max)
+
+
+def _safe(name: str) -> str:
+    return encode_part(name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
+
+
+def _leave_note(path: Path, error: str) -> None:
+    """Where a turn that did not wait was told to look, say why there is nothing; if even that fails, nothing is."""
+    with contextlib.suppress(OSError):
+        _store(path, f"This file {error}.\n".encode())
+
+
+def _store(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+BACKFILL_SECONDS_MAX = 10.0
+TEXT_CHARS_MAX = 20_000
+"""A longer message is cut."""
+FAILED = "Messages that were missed while I was away could not be read."
+
+
+class Backfill:
+    """Reads in what was missed, from platforms that have a history; `judge` says whom of its authors to trust."""
+
+    def __init__(
+        self, adapters: Mapping[str, ChatAdapter], judge: Judge, clock: Clock, settings: ContextSettings
+    ) -> None:
+        self._adapters = adapters
+        self._judge = judge
+        self._clock = clock
+        self._settings = settings
+
+    async def before(self, view: ThreadView, prompt: Prompt) -> None:
+        """Journal what came before `prompt` and was not seen; a failure is noted there. Raises StaleEpoch."""
+        thread, messages_max = view.thread, self._settings.backfill_messages_max
+        adapter = self._adapters.get(thread.split(":", 1)[0])
+        if adapter is None or not adapter.limits.has_history or not messages_max:
+            return
+        if prompt.origin != "person" or not prompt.history:
+            return
+        # Nothing older than the configured age, and nothing from before the window was cleared or summarised.
+        after = self._clock.now() - timedelta(hours=self._settings.backfill_hours)
+        if began := view.lease.window_seq:
+            after = max([after, *(event.at for event in await view.journal.events(thread, began - 1, 1))])
+        try:
+            async with asyncio.timeout(BACKFILL_SECONDS_MAX):
+                history = adapter.history(thread, after, messages_max + 1)
+                found = [message async for message in history]
+        except (PlatformError, TimeoutError) as error:
+            why = str(error) or f"no answer within {BACKFILL_SECONDS_MAX:g} seconds"
+            log.warning("history could not be read", extra={"thread_id": thread, "why": why})
+            await view.note(Failed("backfill", FAILED, why, fatal=False))
+            return
+        missed: list[Prompt] = []
+        for message in found:
+            text = message.text.replace("\r\n", "\n").replace("\0", "").strip()[:TEXT_CHARS_MAX]
+            if after < message.at < prompt.at and message.key != prompt.key and (text or message.attachments):
+                missed.append(msgspec.structs.replace(message, thread=thread, text=text))
+        if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
+            await view.backfill(
+                [msgspec.structs.replace(one, author=await self._judge(thread, one.author)) for one in missed]
+            )

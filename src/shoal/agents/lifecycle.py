@@ -1,0 +1,339 @@
+"""The agents' lives: made from a template, bound to channels, configured, destroyed; alike in files and database.
+
+`agents/NAME/` is what a turn reads; the database tells who there is and which channel is whose. What is wrong between
+the two, or with a channel that is gone, is told at the start and never silently put right.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from shoal.agents.folder import (
+    FILE,
+    checked_name,
+    digest_of,
+    make_folder,
+    read_agent,
+    remove_folder,
+    set_key,
+    template_files,
+)
+from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
+from shoal.domain.agents import AgentSpec, Binding, Work
+from shoal.domain.clock import Clock
+from shoal.domain.errors import Conflict, InvalidInput, NotFound, PlatformError
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
+from shoal.domain.messages import Abort, Author, Inbound, Receipt
+from shoal.domain.ports import ChannelHost, ChatAdapter
+from shoal.domain.records import AuditEntry
+from shoal.store.store import Store
+from shoal.tools.tainted_files import PromptFiles
+
+log = logging.getLogger(__name__)
+
+
+STOP_SECONDS_MAX = 30.0
+"""How long turns of an agent that is to be destroyed may take to end."""
+LOOK_SECONDS = 0.2
+LISTS = ("tools", "fallback")
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """What an agent's settings may name; `model` and `profile` raise InvalidInput for one that does not exist."""
+
+    model: Callable[[str], None]
+    profile: Callable[[str], None]
+    tools: Callable[[], Collection[str]]
+
+    def check(self, key: str, value: str) -> None:
+        """Refuse a value that names what does not exist; its type is checked where it is written."""
+        match key:
+            case "model":
+                self.model(value)
+            case "profile":
+                self.profile(value)
+            case "fallback":
+                for name in _names_in(value):
+                    self.model(name)
+            case "tools":
+                for name in _names_in(value):
+                    self.tool(name)
+            case _:
+                pass
+
+    def tool(self, name: str) -> None:
+        """Raises InvalidInput for a tool that does not exist; `*` in a known name stands for what cannot be known."""
+        known = sorted(self.tools())
+        if not any(fnmatchcase(name, one) for one in known):
+            raise InvalidInput(f"There is no tool {name[:80]!r}. There are: {', '.join(known)}.")
+
+
+class AgentCard(msgspec.Struct, frozen=True):
+    """An agent as lists show it: `spec` is None and `error` says why when its file is broken."""
+
+    name: str
+    spec: AgentSpec | None
+    places: tuple[str, ...]
+    at_work: int
+    is_default: bool
+    error: str = ""
+
+
+class CreatedAgent(msgspec.Struct, frozen=True):
+    """A new agent; `binding` is its channel, `note` says why it has none although one was wanted."""
+
+    name: str
+    binding: Binding | None = None
+    note: str = ""
+
+
+class AgentLifecycle:
+    """Makes, binds, configures and destroys agents. `by` is always a person, PLATFORM:USER, for the audit log."""
+
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        agents: AgentRegistry,
+        clock: Clock,
+        checks: Checks,
+        adapters: Mapping[str, ChatAdapter],
+        files: PromptFiles,
+        send: Callable[[Inbound], Awaitable[Receipt]] | None,
+    ) -> None:
+        self._home = home
+        self._store = store
+        self._agents = agents
+        self._clock = clock
+        self._checks = checks
+        self._adapters = adapters
+        self._files = files
+        self._send = send
+
+    async def cards(self) -> list[AgentCard]:
+        """Every agent. Raises StoreError."""
+        bindings = await self._store.registry.bindings()
+        works = await self._store.registry.at_work(limit=1000)
+        return [self._card(name, bindings, works) for name in self._agents.names()]
+
+    async def card(self, name: str) -> AgentCard:
+        """One agent. Raises NotFound, StoreError."""
+        self._existing(name)
+        return next(card for card in await self.cards() if card.name == name)
+
+    async def create(self, name: str, settings: Mapping[str, str], by: str) -> None:
+        """Make `agents/NAME/` from the template. Raises InvalidInput, Conflict when it exists, StoreError, OSError."""
+        if self._agents.exists(checked_name(name)) and self._home.agent(name).exists():
+            raise Conflict(f"There is an agent {name} already. Destroy it first, or take another name.")
+        settings = {key: listed(key, value) for key, value in settings.items()}
+        for key, value in settings.items():
+            self._checks.check(key, value)
+        folder = self._home.agent(name)
+        try:
+            async with self._files.marking(await self._files.source_of(*template_files(self._home))):
+                await asyncio.to_thread(make_folder, self._home, name)
+                for key, value in settings.items():
+                    await asyncio.to_thread(set_key, folder, key, value)
+        except InvalidInput:
+            await asyncio.to_thread(remove_folder, self._home, name, self._clock.now(), keep=False)
+            raise
+        await self._store.registry.put(name, digest_of(folder))
+        await self._record("create", name, by)
+
+    async def give_channel(self, name: str, beside: ThreadId, by: str) -> CreatedAgent:
+        """Make a channel beside the thread's, where the platform lets a bot do that, and bind it to the agent."""
+        address = thread_address(beside)
+        platform, channel = address.platform, address.channel
+        adapter = self._adapters.get(platform)
+        if not isinstance(adapter, ChannelHost):
+            return CreatedAgent(
+                name, note=f"I cannot make channels on {platform}. `/agent bind {name}` in a channel binds it."
+            )
+        try:
+            made = await adapter.create_channel(name, channel)
+        except PlatformError as error:
+            log.warning("a channel was not made", extra={"platform": platform, "agent": name, "why": str(error)})
+            return CreatedAgent(
+                name, note=f"The channel could not be made: {error} `/agent bind {name}` binds another."
+            )
+        return CreatedAgent(name, await self.bind(name, make_thread_id(platform, made, "0"), by, made=True))
+
+    async def bind(self, name: str, thread: ThreadId, by: str, *, made: bool = False) -> Binding:
+        """Let the agent answer in the thread's channel from the next message on.
+
+        Raises NotFound, InvalidInput for a platform that there is not, StoreError.
+        """
+        self._existing(name)
+        address = thread_address(thread)
+        check_platform(address.platform, self._adapters)
+        binding = Binding(address.platform, address.channel, name, by, self._clock.now(), made)
+        await self._bindings.bind(binding)
+        await self._record("bind", name, by, binding.place)
+        return binding
+
+    async def unbind(self, thread: ThreadId, by: str) -> None:
+        """Let the account's agent answer in the thread's channel again. Raises NotFound when none is bound."""
+        if not await self._bindings.unbind(thread):
+            raise NotFound(f"{place_of(thread)} is bound to no agent.")
+        await self._record("unbind", "", by, place_of(thread))
+
+    async def configure(self, name: str, key: str, value: str, by: str) -> AgentSpec:
+        """Set a key of the agent's file; an empty value takes it out. It counts from the next turn on.
+
+        Raises NotFound, InvalidInput saying what the key may hold, OSError.
+        """
+        self._existing(name)
+        value = listed(key, value)
+        if value:
+            self._checks.check(key, value)
+        folder = self._home.agent(name)
+        before = digest_of(folder)
+        async with self._files.marking(await self._files.source_of(folder / FILE)):
+            await asyncio.to_thread(set_key, folder, key, value)
+        await self._store.registry.put(name, digest_of(folder))
+        await self._record(f"config {key}", name, by, f"{before[:12]} → {digest_of(folder)[:12]}")
+        return self._agents.spec(name)
+
+    async def destroy(self, name: str, by: str, *, keep: bool) -> str:
+        """Stop the agent's turns, take its bindings and its directory away; its journals stay.
+
+        Returns where its files are with `keep`, else nothing. Raises NotFound, Conflict for the default agent and for
+        one whose turns do not end, StoreError, OSError.
+        """
+        rows = {row.name for row in await self._store.registry.all() if row.state == "active"}
+        if name not in rows:
+            self._existing(name)
+        if name == self._agents.defaults.agent:
+            raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
+        await self._store.registry.retire(name)
+        self._bindings.changed()
+        await self._stop(name)
+        where = ""
+        if self._home.agent(name).is_dir():
+            found = await asyncio.to_thread(remove_folder, self._home, name, self._clock.now(), keep=keep)
+            where = str(found.relative_to(self._home.root)) if keep else ""
+        await self._record("destroy", name, by, where)
+        return where
+
+    async def choose(self, place: str, choices: ChannelChoices, by: str) -> None:
+        """Set the choices of PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
+        if choices.model:
+            self._checks.model(choices.model)
+        if choices.profile:
+            self._checks.profile(choices.profile)
+        await self._bindings.choose(place, choices)
+        await self._record("settings", "", by, f"{place} model={choices.model} profile={choices.profile}")
+
+    async def reconcile(self) -> list[str]:
+        """Compare directories and rows: note agents that are new, and return what does not fit, a sentence each."""
+        rows = {row.name: row for row in await self._store.registry.all()}
+        bindings = await self._store.registry.bindings()
+        present = [name for name in self._agents.names() if self._home.agent(name).is_dir()]
+        for name in present:
+            row, digest = rows.get(name), digest_of(self._home.agent(name))
+            if row is None or (row.state, row.digest) != ("active", digest):
+                await self._store.registry.put(name, digest)
+        told = [
+            f"The agent {name} is known, but agents/{name}/ is gone. Put it back, or `shoal agents destroy {name}`."
+            for name, row in rows.items()
+            if row.state == "active" and name not in present
+        ]
+        told += [
+            f"{one.place} is bound to the agent {one.agent}, which is gone. Bind it anew, or unbind it."
+            for one in bindings
+            if not self._agents.exists(one.agent)
+        ]
+        told += [problem for name in present if (problem := self._problem(name))]
+        for line in told:
+            log.warning("%s", line)
+        return told
+
+    async def lost_channels(self) -> list[str]:
+        """Bound channels that their platform says are gone, a sentence each. Raises PlatformError when it cannot say
+        now, StoreError."""
+        told: list[str] = []
+        for one in await self._store.registry.bindings():
+            adapter = self._adapters.get(one.platform)
+            if isinstance(adapter, ChannelHost) and not await adapter.has_channel(one.channel):
+                told.append(
+                    f"The channel {one.place} of the agent {one.agent} is gone, or I may not write there. "
+                    f"`shoal agents unbind {one.place}` forgets it."
+                )
+        return told
+
+    # ---- inside ----
+
+    @property
+    def _bindings(self) -> ChannelBindings:
+        assert self._agents.bindings is not None, "the app gives the agents their places"
+        return self._agents.bindings
+
+    def _existing(self, name: str) -> None:
+        known = self._agents.names()
+        if name not in known:
+            raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(known)}.")
+
+    def _problem(self, name: str) -> str:
+        try:
+            read_agent(self._home.agent(name))
+        except InvalidInput as error:
+            return str(error)
+        return ""
+
+    def _card(self, name: str, bindings: list[Binding], works: list[Work]) -> AgentCard:
+        places = tuple(one.place for one in bindings if one.agent == name)
+        is_default = name == self._agents.defaults.agent
+        at_work = sum(bool(work.turn) and work.agent == name for work in works)
+        try:
+            return AgentCard(name, self._agents.spec(name), places, at_work, is_default)
+        except InvalidInput as error:
+            return AgentCard(name, None, places, at_work, is_default, str(error))
+
+    async def _stop(self, name: str) -> None:
+        """Abort all turns of the agent and wait until none is open. Without a `send`, none is running."""
+        if self._send is None:
+            return
+        until = self._clock.monotonic() + STOP_SECONDS_MAX
+        while works := await self._store.registry.at_work(name):
+            if self._clock.monotonic() > until:
+                raise Conflict(f"Turns of {name} do not end ({works[0].thread}). Try again in a moment.")
+            for work in works:
+                await self._send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:
+        entry = AuditEntry("agent", f"agent:{what}", "allow", user=by, agent=agent, detail=detail)
+        await self._store.audit.record("agents", [entry])
+
+
+def check_platform(platform: str, known: Collection[str]) -> None:
+    """Raises InvalidInput for a platform, or an account of one, that is not set up."""
+    if platform not in known:
+        there = f"There are: {', '.join(sorted(known))}." if known else "None is set up yet."
+        raise InvalidInput(
+            f"There is no platform {platform[:80]!r} here. {there} Another account of a platform is PLATFORM.ACCOUNT; "
+            "set it up first."
+        )
+
+
+def listed(key: str, value: str) -> str:
+    """The value; for a key that holds a list, names with commas between them become one."""
+    if key not in LISTS or not value or value.startswith("["):
+        return value
+    return msgspec.json.encode([one.strip() for one in value.split(",") if one.strip()]).decode()
+
+
+def _names_in(value: str) -> tuple[str, ...]:
+    """The names of a list as TOML or JSON write it; nothing for what is no list, which is refused where it is set."""
+    try:
+        return msgspec.toml.decode(f"names = {value}".encode(), type=_Names).names
+    except msgspec.DecodeError:
+        return ()
+
+
+class _Names(msgspec.Struct):
+    names: tuple[str, ...]

@@ -1,0 +1,490 @@
+"""Discord's wire: the REST API, the gateway, and what events hold. Source: docs.discord.com, API v10.
+
+The gateway is one connection that hands out events in order, and a session that outlives connections.
+
+    the connection ends by           what comes next
+    ------------------------------   ------------------------------------------------------------------------
+    a drop, opcode 7, silence        the session is resumed: Discord sends again what was not taken in
+    opcode 9 "not resumable"         a new session; what was missed in between is read from the channels
+    a refused token or intent        PlatformError that says what to do; tried again later
+    an event that cannot be stored   resumed from before it, so that it comes again
+
+An event counts as taken in when its handler has returned, and only then moves the session's number. The session is
+kept in the store, so that a restarted process goes on with it."""
+
+import mimetypes
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+import anyio
+import msgspec
+
+from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp
+from shoal.chat.inbox import Recent, open_file
+from shoal.domain.clock import Clock, retry_after, retry_delay
+from shoal.domain.errors import PlatformError, StoreError
+from shoal.domain.settings import DiscordSettings
+from shoal.domain.untrusted import UNREADABLE
+
+if TYPE_CHECKING:
+    import httpx2
+    from websockets.asyncio.client import ClientConnection
+
+T = TypeVar("T")
+
+Threading: TypeAlias = Literal["native", "reply", "channel"]
+
+WHOLE = "0"
+"""The thread part of conversations that are a whole channel."""
+CHAIN = "r"
+"""Before the id of a chain's first message, in the thread part of a conversation by replies."""
+
+SPENT_ROUTES_MAX = 4096
+"""Routes remembered as having used up their budget."""
+UNKNOWN_CHANNEL = 10003
+UNKNOWN_MESSAGE = 10008
+CANNOT_MESSAGE_USER = 50007
+THREAD_EXISTS = 160004
+
+INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
+"""Servers, messages and reactions there, direct messages and reactions there, and what messages say."""
+FRAME_BYTES_MAX = 67_108_864
+OPEN_SECONDS = 20.0
+CLOSE_SECONDS = 2.0
+KEEP_SESSION = 4000
+"""A close code that leaves the session resumable."""
+HEARTBEAT, IDENTIFY, RESUME, HELLO = 1, 2, 6, 10
+
+_SESSION_OVER = frozenset({4003, 4006, 4007, 4009})
+_REFUSALS = {
+    4004: "Discord refused the token for {account!r}. Set platforms.discord.token or DISCORD_TOKEN, then restart.",
+    4010: "Discord refused the connection of {account!r}: invalid shard.",
+    4011: "Discord wants {account!r} to be sharded: it is in more servers than one connection may serve.",
+    4012: "Discord no longer knows this version of its gateway. Update Shoal.",
+    4013: "Discord refused the intents of {account!r}.",
+    4014: "Discord refused the intents of {account!r}: switch on Message Content Intent for the bot in the developer "
+    "portal (Bot, Privileged Gateway Intents).",
+}
+_ID_IN_PATH = re.compile(r"(?<=/messages/)\d+")
+
+
+# ---- REST ----
+
+
+class _DiscordError(msgspec.Struct, frozen=True):
+    message: str = ""
+    code: int = 0
+    retry_after: float | None = None
+    everywhere: bool = msgspec.field(name="global", default=False)
+
+
+class DiscordRefusal(PlatformError):
+    """Discord refuses this call for good; `code` is its JSON error code, 0 where there is none."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"Discord refused: {reason} ({code})", permanent=True)
+        self.code = code
+
+
+class DiscordApi(PlatformHttp):
+    """Calls of one bot."""
+
+    def __init__(self, settings: DiscordSettings, clock: Clock) -> None:
+        super().__init__("Discord", {"user-agent": "DiscordBot (Shoal, 1)"})
+        self._base = settings.api_base.rstrip("/")
+        self._token = settings.token.reveal
+        self._account = settings.account
+        self._clock = clock
+        self._spent: Recent[float] = Recent(SPENT_ROUTES_MAX)
+
+    async def call(
+        self, method: str, path: str, kind: type[T], body: Fields | list[Json] | None = None, *,
+        file: Path | None = None, query: Mapping[str, str] | None = None,
+    ) -> T:  # fmt: skip
+        """Call a route; `file` is uploaded with the body. Raises PlatformError, DiscordRefusal for what cannot succeed.
+
+        A route whose budget was used up is not called before it is full again.
+        """
+        wait = self.wait_seconds(method, path)
+        if wait > 0:
+            raise PlatformError("Discord's limit of this route is used up for now.", retry_after_seconds=wait)
+        headers = {} if path.startswith(("/interactions/", "/webhooks/")) else {"authorization": f"Bot {self._token()}"}
+        url = f"{self._base}{path}"
+        if file is not None:
+            media_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+            data = {"payload_json": msgspec.json.encode(body or {}).decode()}
+            with open_file(file) as content:
+                files = {"files[0]": (file.name, content, media_type)}
+                answer = await self.request(
+                    method, url, seconds=TRANSFER_SECONDS, headers=headers, data=data, files=files
+                )
+        elif body is not None:
+            answer = await self.request(method, url, headers=headers, json=body)
+        else:
+            answer = await self.request(method, url, headers=headers, params=query)
+        if answer.headers.get("x-ratelimit-remaining") == "0":
+            try:
+                seconds = float(answer.headers.get("x-ratelimit-reset-after", 0.0))
+            except ValueError:
+                seconds = 0.0
+            self._spent.put(_route(method, path), self._clock.monotonic() + seconds)
+        if not 200 <= answer.status_code < 300:
+            raise self._error(answer)
+        return self.decode(answer.status_code, answer.content or b"null", kind)
+
+    def wait_seconds(self, method: str, path: str) -> float:
+        """How long a route's budget is still used up."""
+        route = _route(method, path)
+        wait = (self._spent.get(route) or 0.0) - self._clock.monotonic()
+        if wait <= 0:
+            self._spent.pop(route)
+        return max(0.0, wait)
+
+    async def fetch(self, url: str, bytes_max: int) -> bytes:
+        """The content of an attachment. Raises PlatformError."""
+        return (await self.download(url, bytes_max)).body
+
+    def _error(self, answer: "httpx2.Response") -> PlatformError:
+        """The error that an answer means for delivery."""
+        status = answer.status_code
+        try:
+            failure = msgspec.json.decode(answer.content, type=_DiscordError)
+        except UNREADABLE:
+            failure = None
+        if status == 429:
+            asked = failure.retry_after if failure is not None else None
+            seconds = asked or retry_after(answer.headers) or 1.0
+            # Without JSON it is the network before Discord that blocks the whole address.
+            everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
+            return PlatformError("Discord asks us to slow down.", retry_after_seconds=seconds, everywhere=everywhere)
+        if status == 401:
+            return PlatformError(_REFUSALS[4004].format(account=self._account))
+        if 400 <= status < 500 and failure is not None:
+            return DiscordRefusal(failure.code, failure.message or f"status {status}")
+        return PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
+
+
+def _route(method: str, path: str) -> str:
+    """What has a budget of its own."""
+    return f"{method} {_ID_IN_PATH.sub('ID', path)}"
+
+
+# ---- what events hold ----
+
+
+class DiscordUser(msgspec.Struct, frozen=True):
+    """A person or a bot."""
+
+    id: str
+    username: str = ""
+    global_name: str | None = None
+    bot: bool = False
+
+
+class DiscordMember(msgspec.Struct, frozen=True):
+    """A user in one server, with their name and roles there."""
+
+    user: DiscordUser | None = None
+    nick: str | None = None
+    roles: tuple[str, ...] = ()
+
+
+class DiscordFile(msgspec.Struct, frozen=True):
+    """An attachment on Discord's servers."""
+
+    id: str
+    filename: str
+    url: str
+    size: int = 0
+    content_type: str | None = None
+
+
+class MessageReference(msgspec.Struct, frozen=True):
+    """The message that another one answers (type 0) or forwards (type 1)."""
+
+    message_id: str | None = None
+    type: int = 0
+
+
+class RepliedMessage(msgspec.Struct, frozen=True):
+    """The message that is answered."""
+
+    id: str
+    author: DiscordUser | None = None
+
+
+class SnapshotContent(msgspec.Struct, frozen=True):
+    """The words of a forwarded message."""
+
+    content: str = ""
+
+
+class MessageSnapshot(msgspec.Struct, frozen=True):
+    """A forwarded message."""
+
+    message: SnapshotContent = SnapshotContent()
+
+
+class DiscordMessage(msgspec.Struct, frozen=True):
+    """A message, as far as it is read."""
+
+    id: str
+    channel_id: str
+    guild_id: str = ""
+    author: DiscordUser | None = None
+    member: DiscordMember | None = None
+    content: str = ""
+    timestamp: datetime | None = None
+    edited_timestamp: datetime | None = None
+    type: int = 0
+    webhook_id: str | None = None
+    nonce: str | int | None = None
+    mentions: tuple[DiscordUser, ...] = ()
+    attachments: tuple[DiscordFile, ...] = ()
+    message_reference: MessageReference | None = None
+    referenced_message: RepliedMessage | None = None
+    message_snapshots: tuple[MessageSnapshot, ...] = ()
+
+    @property
+    def answered_id(self) -> str:
+        """The id of the message that this one replies to; empty for none, and for forwarded ones."""
+        reference = self.message_reference
+        return reference.message_id or "" if reference is not None and reference.type == 0 else ""
+
+
+class DeletedMessages(msgspec.Struct, frozen=True):
+    """One or more messages were deleted."""
+
+    channel_id: str
+    id: str = ""
+    ids: tuple[str, ...] = ()
+    guild_id: str = ""
+
+
+class DiscordEmoji(msgspec.Struct, frozen=True):
+    """An emoji; custom ones have a name of their own."""
+
+    name: str | None = None
+
+
+class ReactionAdded(msgspec.Struct, frozen=True):
+    """An emoji that somebody put on a message."""
+
+    user_id: str
+    channel_id: str
+    message_id: str
+    guild_id: str = ""
+    member: DiscordMember | None = None
+    emoji: DiscordEmoji = DiscordEmoji()
+
+
+class DiscordChannel(msgspec.Struct, frozen=True):
+    """A channel, a thread or a direct conversation."""
+
+    id: str
+    type: int = 0
+    guild_id: str = ""
+    parent_id: str | None = None
+    last_message_id: str | None = None
+
+
+class Guild(msgspec.Struct, frozen=True):
+    """A server, as it is told after connecting."""
+
+    id: str
+    channels: tuple[DiscordChannel, ...] = ()
+    threads: tuple[DiscordChannel, ...] = ()
+    unavailable: bool = False
+
+
+class CommandOption(msgspec.Struct, frozen=True):
+    """What follows a slash command."""
+
+    name: str
+    value: str | int | float | bool = ""
+
+
+class InteractionData(msgspec.Struct, frozen=True):
+    """The command or the button."""
+
+    name: str = ""
+    custom_id: str = ""
+    options: tuple[CommandOption, ...] = ()
+
+
+class Interaction(msgspec.Struct, frozen=True):
+    """A slash command (type 2) or a pressed button (type 3)."""
+
+    id: str
+    token: str
+    type: int
+    application_id: str
+    data: InteractionData = InteractionData()
+    guild_id: str = ""
+    channel: DiscordChannel | None = None
+    member: DiscordMember | None = None
+    user: DiscordUser | None = None
+
+
+# ---- gateway ----
+
+SessionEnd: TypeAlias = Literal["resume", "anew"]
+TakeEvent: TypeAlias = Callable[[str, bytes, int | None], Awaitable[None]]
+"""Takes an event: its name, its data as JSON, and its number, to which it moves the session when that is done."""
+
+
+class GatewaySession(msgspec.Struct):
+    """What Discord knows a connection by, and who the bot is. `seq` is the last event taken in."""
+
+    id: str = ""
+    url: str = ""
+    seq: int | None = None
+    user: str = ""
+    name: str = ""
+    application: str = ""
+
+
+class _GatewayFrame(msgspec.Struct, frozen=True):
+    op: int
+    d: msgspec.Raw = msgspec.Raw(b"null")
+    s: int | None = None
+    t: str | None = None
+
+
+class _GatewayHello(msgspec.Struct, frozen=True):
+    heartbeat_interval: float
+
+
+class _BotIdentity(msgspec.Struct, frozen=True):
+    id: str
+    username: str = ""
+
+
+class _SessionReady(msgspec.Struct, frozen=True):
+    session_id: str
+    user: _BotIdentity
+    application: _BotIdentity
+    resume_gateway_url: str = ""
+
+
+class Gateway:
+    """One account's connection."""
+
+    def __init__(self, settings: DiscordSettings, clock: Clock) -> None:
+        self._token = settings.token.reveal
+        self._account = settings.account
+        self._clock = clock
+        self._heartbeat_answered = True
+
+    async def serve(self, url: str, session: GatewaySession, take: TakeEvent) -> SessionEnd:
+        """Connect and hand out events until the connection ends; returns whether the session can be resumed.
+
+        `session` is changed in place. Raises PlatformError when the connection cannot be had, and what `take` raises.
+        """
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import WebSocketException
+
+        url = session.url if session.id and session.url else url
+        address = f"{url}{'&' if '?' in url else '?'}v=10&encoding=json"
+        try:
+            socket = await connect(
+                address, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS, close_timeout=CLOSE_SECONDS,
+                ping_interval=None,
+            )  # fmt: skip
+        except (OSError, TimeoutError, WebSocketException) as error:
+            raise PlatformError(f"Discord's gateway cannot be reached: {type(error).__name__}.") from error
+        try:
+            hello = await self._frame(socket)
+            if hello is None or hello.op != HELLO:
+                raise PlatformError("Discord's gateway did not say hello.")
+            token = self._token()
+            if session.id:
+                await self._send(socket, RESUME, {"token": token, "session_id": session.id, "seq": session.seq})
+            else:
+                properties = {"os": "linux", "browser": "shoal", "device": "shoal"}
+                await self._send(socket, IDENTIFY, {"token": token, "intents": INTENTS, "properties": properties})
+            ending: SessionEnd = "resume"
+            failure: PlatformError | StoreError | None = None
+            self._heartbeat_answered = True
+            async with anyio.create_task_group() as tasks:
+                interval = _decode(hello.d, _GatewayHello).heartbeat_interval / 1000
+                tasks.start_soon(self._beat, socket, session, interval)
+                try:
+                    ending = await self._listen(socket, session, take)
+                except (PlatformError, StoreError) as error:
+                    failure = error  # raised outside of the group, which would wrap it
+                tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+            return ending
+        finally:
+            with anyio.CancelScope(shield=True):
+                await socket.close(KEEP_SESSION)
+
+    async def _beat(self, socket: "ClientConnection", session: GatewaySession, seconds: float) -> None:
+        """Send heartbeats; close the connection when one was not answered."""
+        await self._clock.sleep(seconds * retry_delay(1))  # not in step with others that start now
+        while self._heartbeat_answered:
+            self._heartbeat_answered = False
+            await self._send(socket, HEARTBEAT, session.seq)
+            await self._clock.sleep(seconds)
+        await socket.close(KEEP_SESSION)
+
+    async def _listen(self, socket: "ClientConnection", session: GatewaySession, take: TakeEvent) -> SessionEnd:
+        """Take frames until the connection ends."""
+        while True:
+            frame = await self._frame(socket)
+            if frame is None:
+                code = socket.close_code
+                if code in _REFUSALS:
+                    raise PlatformError(_REFUSALS[code].format(account=self._account))
+                return "anew" if code in _SESSION_OVER else "resume"
+            match frame.op:
+                case 0:  # dispatch
+                    if frame.t == "READY":
+                        ready = _decode(frame.d, _SessionReady)
+                        session.id, session.url = ready.session_id, ready.resume_gateway_url
+                        session.user, session.name = ready.user.id, ready.user.username
+                        session.application = ready.application.id
+                    await take(frame.t or "", bytes(frame.d), frame.s)
+                case 1:  # asked for a heartbeat
+                    await self._send(socket, HEARTBEAT, session.seq)
+                case 7:  # reconnect
+                    return "resume"
+                case 9:  # invalid session
+                    if _decode(frame.d, bool):
+                        return "resume"
+                    await self._clock.sleep(retry_delay(1, base_seconds=5.0))  # Discord asks for one to five
+                    return "anew"
+                case 11:  # heartbeat answered
+                    self._heartbeat_answered = True
+                case _:
+                    pass
+
+    async def _frame(self, socket: "ClientConnection") -> _GatewayFrame | None:
+        """The next frame; None when the connection has ended."""
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            return _decode(await socket.recv(), _GatewayFrame)
+        except ConnectionClosed:
+            return None
+
+    async def _send(self, socket: "ClientConnection", op: int, data: object) -> None:
+        """Send a frame; on a connection that has ended nothing happens, since receiving will tell."""
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            await socket.send(msgspec.json.encode({"op": op, "d": data}).decode())
+        except ConnectionClosed:
+            return
+
+
+def _decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except UNREADABLE as error:
+        raise PlatformError("Discord's gateway sent something other than its frames.") from error

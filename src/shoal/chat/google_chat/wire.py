@@ -1,0 +1,443 @@
+"""Google Chat's wire: what events hold and mean, who may call us, and the Chat API as the app's service account.
+
+Sources: developers.google.com/workspace/chat: interaction events, verify-requests-from-chat, Google Workspace events
+for Chat by Pub/Sub, and the API's discovery document; RFC 7523 (JWT bearer grant).
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from shoal.chat.http import Fields, RestApi
+from shoal.chat.tokens import BadToken, Claims, Granted, KeyRing, bearer_of, key_id, signed, verified
+from shoal.domain.clock import Clock
+from shoal.domain.commands import COMMANDS
+from shoal.domain.errors import ConfigError, PlatformError
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.settings import GoogleChatSettings
+from shoal.domain.untrusted import UNREADABLE
+
+T = TypeVar("T")
+
+WHOLE = "0"
+"""The thread part of direct messages, and of spaces without threads."""
+WORKSPACE_EVENT = "google.workspace.chat."
+"""How the types of Workspace events begin."""
+CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
+OIDC_ISSUERS = ("https://accounts.google.com", "accounts.google.com")
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+SCOPES = "https://www.googleapis.com/auth/"
+ASSERTION_SECONDS = 3600
+ACCOUNT_BYTES_MAX = 65_536
+PAGE = 100
+PAGES_MAX = 20
+
+
+# ---- what events hold ----
+
+
+class GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
+    """A person or an app, by resource name users/ID."""
+
+    name: str = ""
+    display_name: str = ""
+    type: str = ""
+
+
+class ChatSpace(msgspec.Struct, frozen=True, rename="camel"):
+    """A room or a direct conversation, by resource name spaces/ID."""
+
+    name: str = ""
+    type: str = ""
+    space_type: str = ""
+    space_threading_state: str = ""
+
+
+class SpaceThread(msgspec.Struct, frozen=True):
+    """A thread by resource name; empty where the space has none."""
+
+    name: str = ""
+
+
+class AttachmentDataRef(msgspec.Struct, frozen=True, rename="camel"):
+    """What a file is fetched by."""
+
+    resource_name: str = ""
+
+
+class SpaceAttachment(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of a message; those of Drive have no data."""
+
+    content_name: str = ""
+    content_type: str = ""
+    attachment_data_ref: AttachmentDataRef | None = None
+    source: str = ""
+
+
+class QuotedMessage(msgspec.Struct, frozen=True):
+    """The message that another quotes, by resource name."""
+
+    name: str = ""
+
+
+class SlashCommandUse(msgspec.Struct, frozen=True, rename="camel"):
+    """Marks a message as a slash command."""
+
+    command_id: str | int = ""
+
+
+class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
+    """A message, as far as it is read."""
+
+    name: str = ""
+    sender: GoogleUser = GoogleUser()
+    create_time: str = ""
+    last_update_time: str = ""
+    text: str = ""
+    argument_text: str | None = None
+    thread: SpaceThread = SpaceThread()
+    space: ChatSpace = ChatSpace()
+    attachment: tuple[SpaceAttachment, ...] = ()
+    quoted_message_metadata: QuotedMessage | None = None
+    slash_command: SlashCommandUse | None = None
+
+
+class ActionParameter(msgspec.Struct, frozen=True):
+    """What a button brings back."""
+
+    key: str = ""
+    value: str = ""
+
+
+class CardAction(msgspec.Struct, frozen=True, rename="camel"):
+    """The button that was pressed."""
+
+    action_method_name: str = ""
+    parameters: tuple[ActionParameter, ...] = ()
+
+
+class AppCommand(msgspec.Struct, frozen=True, rename="camel"):
+    """A command chosen from the app's menu."""
+
+    app_command_id: int | str = 0
+
+
+class ChatEvent(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that somebody did with the app."""
+
+    type: str = ""
+    event_time: str = ""
+    space: ChatSpace = ChatSpace()
+    user: GoogleUser = GoogleUser()
+    message: SpaceMessage | None = None
+    action: CardAction | None = None
+    app_command_metadata: AppCommand | None = None
+
+
+class UnicodeEmoji(msgspec.Struct, frozen=True):
+    """An emoji; `unicode` is empty for a custom one."""
+
+    unicode: str = ""
+
+
+class ReactionEvent(msgspec.Struct, frozen=True):
+    """An emoji that somebody put to a message; `name` begins with the message's."""
+
+    name: str = ""
+    user: GoogleUser = GoogleUser()
+    emoji: UnicodeEmoji = UnicodeEmoji()
+
+
+class _BatchEntry(msgspec.Struct, frozen=True):
+    message: SpaceMessage | None = None
+    reaction: ReactionEvent | None = None
+
+
+class SpaceChanges(msgspec.Struct, frozen=True):
+    """What a Workspace event tells: one message or reaction, or several of a kind."""
+
+    message: SpaceMessage | None = None
+    reaction: ReactionEvent | None = None
+    messages: tuple[_BatchEntry, ...] = ()
+    reactions: tuple[_BatchEntry, ...] = ()
+
+    def found(self) -> tuple[Sequence[SpaceMessage], Sequence[ReactionEvent]]:
+        """All messages and all reactions, single or batched."""
+        ones = (_BatchEntry(self.message, self.reaction), *self.messages, *self.reactions)
+        return (
+            [one.message for one in ones if one.message is not None],
+            [one.reaction for one in ones if one.reaction is not None],
+        )
+
+
+class PubSubMessage(msgspec.Struct, frozen=True):
+    """A Pub/Sub message; `data` is Base64."""
+
+    data: str = ""
+    attributes: Mapping[str, str] = {}
+    publish_time: str = msgspec.field(name="publishTime", default="")
+
+    @property
+    def kind(self) -> str:
+        """The type of a Workspace event; empty for what people do with the app itself."""
+        return self.attributes.get("ce-type", "")
+
+    def content(self) -> bytes:
+        """What was published; empty for anything but Base64."""
+        try:
+            return base64.b64decode(self.data, validate=True)
+        except (binascii.Error, ValueError):
+            return b""
+
+
+class PubSubPush(msgspec.Struct, frozen=True):
+    """A call by Pub/Sub, whose body always names the subscription."""
+
+    message: PubSubMessage
+    subscription: str
+
+
+# ---- what they mean ----
+
+
+def push_in(body: bytes) -> PubSubPush | None:
+    """The push that a body is; None for an event of Google Chat's own."""
+    try:
+        return msgspec.json.decode(body, type=PubSubPush)
+    except UNREADABLE:
+        return None
+
+
+def channel_of(name: str) -> str:
+    """The space of a resource's name, spaces/SPACE/…; empty for another."""
+    parts = name.split("/")
+    return parts[1] if len(parts) > 1 and parts[0] == "spaces" else ""
+
+
+def message_name(reaction: str) -> str:
+    """The message that a reaction was put on."""
+    return "/".join(reaction.split("/")[:4])
+
+
+def is_direct(space: ChatSpace) -> bool:
+    """Whether nobody else reads along."""
+    return space.space_type == "DIRECT_MESSAGE" or space.type == "DM"
+
+
+def thread_of(platform: str, message: SpaceMessage, space: ChatSpace) -> ThreadId:
+    """The thread of a message. Raises InvalidId."""
+    thread = message.thread.name.rpartition("/")[2]
+    if is_direct(space) or space.space_threading_state == "UNTHREADED_MESSAGES":
+        thread = WHOLE
+    return make_thread_id(platform, channel_of(message.name or space.name), thread or WHOLE)
+
+
+def author_of(user: GoogleUser) -> Author:
+    """Who, by the id they have in all of Google."""
+    return Author(user.name.removeprefix("users/"), user.display_name, is_bot=user.type == "BOT", trusted=False)
+
+
+def text_of(message: SpaceMessage) -> str:
+    """What was written, without the app's name; a slash command whole."""
+    if message.slash_command is not None:
+        at = message.text.find("/")
+        return message.text[at:].strip() if at >= 0 else message.text.strip()
+    text = message.argument_text if message.argument_text is not None else message.text
+    return text.strip()
+
+
+def time_of(text: str, now: datetime) -> datetime:
+    """The given time, or now."""
+    try:
+        at = datetime.fromisoformat(text)
+        return at.astimezone(UTC) if at.tzinfo is not None else now
+    except (ValueError, OverflowError):
+        return now
+
+
+def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:
+    """The prompt a message makes, without its files. Raises InvalidId."""
+    quoted = message.quoted_message_metadata
+    return Prompt(
+        thread=thread_of(platform, message, space),
+        key=message.name,
+        text=text_of(message),
+        author=author_of(message.sender),
+        at=time_of(message.create_time, now),
+        reply_to=quoted.name if quoted is not None else "",
+        message_id=message.name,
+        direct=is_direct(space),
+    )
+
+
+def command_of(event: ChatEvent) -> str:
+    """The command that was chosen from the menu, as text; its number there is its place in our table."""
+    chosen = event.app_command_metadata
+    number = str(chosen.app_command_id) if chosen is not None else ""
+    names = list(COMMANDS)
+    if not (number.isascii() and number.isdecimal()) or not 1 <= int(number[:6]) <= len(names):
+        return ""
+    return f"/{names[int(number[:6]) - 1]}"
+
+
+def pressed_in(event: ChatEvent) -> str:
+    """The value of the button that was pressed; empty for another."""
+    parameters = event.action.parameters if event.action is not None else ()
+    return next((one.value for one in parameters if one.key == "shoal"), "")
+
+
+# ---- the Chat API ----
+
+
+class _ServiceAccount(msgspec.Struct, frozen=True):
+    client_email: str
+    private_key: str
+    token_uri: str
+    private_key_id: str = ""
+
+
+class _SpaceMessagePage(msgspec.Struct, frozen=True, rename="camel"):
+    messages: tuple[SpaceMessage, ...] = ()
+    next_page_token: str = ""
+
+
+class GoogleChatApi(RestApi):
+    """Google Chat as one app sees it."""
+
+    def __init__(self, settings: GoogleChatSettings, home: Home, clock: Clock, inbound_url: str) -> None:
+        advice = "Check platforms.google_chat.service_account_file and that the Chat API is on in its project."
+        super().__init__("Google Chat", advice, clock)
+        self._settings = settings
+        self._key_file = home.root / settings.service_account_file
+        self._inbound_url = inbound_url
+        self._base = settings.api_base.rstrip("/")
+        self._certificates = KeyRing(settings.certs_url, self.fetch, clock)
+        self._oidc_keys = KeyRing(settings.oidc_certs_url, self.fetch, clock)
+
+    async def _grant(self) -> Granted:
+        settings = self._settings
+        scopes = ["chat.bot"]
+        if settings.read_history:
+            scopes.append("chat.app.messages.readonly")
+        if settings.subscription:
+            scopes.append("pubsub")
+        try:
+            account = await asyncio.to_thread(_service_account, self._key_file)
+            now = int(self._clock.now().timestamp())
+            claims = {
+                "iss": account.client_email,
+                "scope": " ".join(SCOPES + scope for scope in scopes),
+                "aud": account.token_uri,
+                "iat": now,
+                "exp": now + ASSERTION_SECONDS,
+            }
+            assertion = signed(claims, account.private_key, account.private_key_id)
+        except ConfigError as error:
+            raise PlatformError(f"There is no access token for Google Chat. {error}") from error
+        return await self.request_token(account.token_uri, {"grant_type": GRANT, "assertion": assertion})
+
+    async def check_event(self, headers: Mapping[str, str]) -> None:
+        """Raise BadToken unless Google Chat makes this call, PlatformError when that cannot be known now."""
+        audience = self._settings.audience
+        if audience.isdecimal():
+            await self._claims(headers, self._certificates, (audience,), (CHAT_ACCOUNT,))
+        else:
+            _check_email(await self._claims(headers, self._oidc_keys, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
+
+    async def check_push(self, headers: Mapping[str, str]) -> None:
+        """Raise BadToken unless Pub/Sub pushes as the configured account, PlatformError as above."""
+        settings = self._settings
+        if not settings.push_account:
+            raise BadToken("platforms.google_chat.push_account is not set")
+        audiences = [audience for audience in (settings.audience, self._inbound_url) if audience]
+        _check_email(await self._claims(headers, self._oidc_keys, audiences, OIDC_ISSUERS), settings.push_account)
+
+    async def _claims(
+        self, headers: Mapping[str, str], keys: KeyRing, audiences: Sequence[str], issuers: tuple[str, ...]
+    ) -> Claims:
+        token = bearer_of(headers)
+        key = await keys.key(key_id(token))
+        return verified(token, key.key, self._clock.now(), audiences=audiences, issuers=issuers)
+
+    async def create(self, space: str, content: Fields, request_id: str) -> SpaceMessage:
+        """Post a message, once for each request id. Raises PlatformError."""
+        params = {"requestId": request_id}
+        if "thread" in content:
+            params["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
+        return await self._call("POST", f"{space}/messages", SpaceMessage, content, params)
+
+    async def update(self, name: str, content: Fields) -> None:
+        """Change a message of ours. Raises PlatformError."""
+        await self._call("PATCH", name, SpaceMessage, content, {"updateMask": "text,cardsV2"})
+
+    async def delete(self, name: str) -> None:
+        """Delete a message of ours. Raises PlatformError."""
+        await self._call("DELETE", name, msgspec.Raw)
+
+    async def get(self, name: str) -> SpaceMessage:
+        """A message. Raises PlatformError."""
+        return await self._call("GET", name, SpaceMessage)
+
+    async def direct_space(self, user: str) -> str:
+        """The space of direct messages with a person who has written to the app. Raises PlatformError."""
+        found = await self._call("GET", "spaces:findDirectMessage", SpaceMessage, params={"name": f"users/{user}"})
+        return found.name
+
+    async def newest(self, space: str, thread: str, after: str, limit: int) -> Sequence[SpaceMessage]:
+        """The newest `limit` messages, oldest first. Raises PlatformError."""
+        conditions = [f'create_time > "{after}"'] if after else []
+        conditions += [f"thread.name = {thread}"] if thread else []
+        found: list[SpaceMessage] = []
+        token = ""
+        for _ in range(PAGES_MAX):
+            params = {"pageSize": str(min(PAGE, limit)), "orderBy": "createTime desc"}
+            params |= {"filter": " AND ".join(conditions)} if conditions else {}
+            params |= {"pageToken": token} if token else {}
+            page = await self._call("GET", f"{space}/messages", _SpaceMessagePage, params=params)
+            found += page.messages
+            token = page.next_page_token
+            if not token or len(found) >= limit:
+                break
+        return found[:limit][::-1]
+
+    async def fetch_media(self, resource: str, bytes_max: int) -> bytes:
+        """The content of a file that came with a message. Raises PlatformError."""
+        url = f"{self._base}/v1/media/{quote(resource, safe='/=')}?alt=media"
+        return await self.fetch(url, bytes_max, anonymous=False)
+
+    async def pubsub(self, verb: str, kind: type[T], content: Fields, seconds: float) -> T:
+        """Call the subscription: pull or acknowledge. Raises PlatformError."""
+        url = f"{self._settings.pubsub_base.rstrip('/')}/v1/{self._settings.subscription}:{verb}"
+        return await self.call("POST", url, kind, content, seconds=seconds)
+
+    async def _call(
+        self, method: str, path: str, kind: type[T], content: Fields | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> T:  # fmt: skip
+        return await self.call(method, f"{self._base}/v1/{quote(path, safe='/:')}", kind, content, params=params)
+
+
+def _check_email(claims: Claims, account: str) -> None:
+    if claims.get("email") != account or claims.get("email_verified") is not True:
+        raise BadToken("it is for another account")
+
+
+def _service_account(path: Path) -> _ServiceAccount:
+    """The key file. Raises ConfigError."""
+    where = "platforms.google_chat.service_account_file"
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(ACCOUNT_BYTES_MAX), type=_ServiceAccount)
+    except OSError as error:
+        raise ConfigError([f"{where} {path.name!r} cannot be read: {error.strerror}."]) from error
+    except UNREADABLE as error:
+        raise ConfigError([f"{where} {path.name!r} is not a service account's key."]) from error

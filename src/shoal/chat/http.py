@@ -1,0 +1,233 @@
+"""HTTP calls to a platform's API: whatever breaks becomes the PlatformError that delivery understands."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias, TypedDict, TypeVar, Union
+
+import msgspec
+
+from shoal.chat.tokens import Granted, TokenCache
+from shoal.domain.clock import Clock, retry_after
+from shoal.domain.errors import PlatformError
+from shoal.domain.untrusted import UNREADABLE
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import httpx2
+
+T = TypeVar("T")
+
+CALL_SECONDS = 30.0
+TRANSFER_SECONDS = 300.0
+REASON_BYTES_MAX = 65_536
+"""How much is read of an answer that refuses a file."""
+REASON_CHARS_MAX = 300
+
+Json: TypeAlias = Union[str, int, float, bool, "Mapping[str, Json]", "list[Json]", None]
+Fields: TypeAlias = Mapping[str, Json]
+Upload: TypeAlias = tuple[str, BinaryIO] | tuple[str, BinaryIO, str]
+
+
+class RequestParts(TypedDict, total=False):
+    """What a request may carry."""
+
+    headers: Mapping[str, str]
+    params: Mapping[str, str] | None
+    content: bytes
+    json: object
+    data: Mapping[str, str]
+    files: Mapping[str, Upload]
+
+
+class Download(NamedTuple):
+    """A fetched file."""
+
+    body: bytes
+    media_type: str
+
+
+class PlatformHttp:
+    """The HTTP client of one account, connected by the first call and again after `close`.
+
+    `name` is what people call the other side.
+    """
+
+    def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._headers = dict(headers or {})
+        self._http: httpx2.AsyncClient | None = None
+
+    @property
+    def _name_first(self) -> str:
+        """The name as a sentence begins with it."""
+        return self.name[:1].upper() + self.name[1:]
+
+    async def request(
+        self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
+    ) -> "httpx2.Response":
+        """One request, whatever its status. Raises PlatformError when it breaks; a broken GET has changed nothing."""
+        import httpx2
+
+        try:
+            return await self._client().request(method, url, timeout=seconds, **parts)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise PlatformError(f"{self._name_first} cannot be reached: {type(error).__name__}.") from error
+        except httpx2.TransportError as error:
+            reason = f"The connection to {self.name} broke: {type(error).__name__}."
+            raise PlatformError(reason, outcome_unknown=method != "GET") from error
+        except httpx2.InvalidURL as error:
+            raise PlatformError(f"The configured address of {self.name} is not a valid URL.", permanent=True) from error
+        except UnicodeEncodeError as error:
+            reason = (
+                f"HTTP cannot carry what is sent to {self.name}. Check the token and the address for odd characters."
+            )
+            raise PlatformError(reason, permanent=True) from error
+
+    async def download(
+        self, url: str, bytes_max: int, headers: Mapping[str, str] | None = None, *, follow: bool = False,
+        refuse: Callable[[int, bytes], PlatformError] | None = None,
+    ) -> Download:  # fmt: skip
+        """A file of at most `bytes_max` bytes. Raises PlatformError, made by `refuse` of a status other than 200."""
+        import httpx2
+
+        content = bytearray()
+        try:
+            async with self._client().stream(
+                "GET", url, headers=headers, timeout=TRANSFER_SECONDS, follow_redirects=follow
+            ) as answer:
+                read_max = bytes_max if answer.status_code == 200 else REASON_BYTES_MAX
+                async for part in answer.aiter_bytes():
+                    content += part
+                    if len(content) > read_max:
+                        break
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise PlatformError(f"The file could not be fetched: {type(error).__name__}.") from error
+        status = answer.status_code
+        if status != 200:
+            if refuse is not None:
+                raise refuse(status, bytes(content))
+            passing = status == 429 or status >= 500
+            raise PlatformError(f"{self._name_first} answered {status} for a file.", permanent=not passing)
+        if len(content) > bytes_max:
+            raise PlatformError(f"The file has more than {bytes_max:,} bytes.", permanent=True)
+        return Download(bytes(content), answer.headers.get("content-type", ""))
+
+    def decode(self, status: int, body: bytes, kind: type[T]) -> T:
+        """The JSON of an answer. Raises PlatformError where it is not the API's: then nobody knows what was done."""
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except UNREADABLE as error:
+            reason = f"{self._name_first} answered {status} with something other than its API's JSON."
+            raise PlatformError(reason, outcome_unknown=True) from error
+
+    async def close(self) -> None:
+        """Close connections."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    def _client(self) -> "httpx2.AsyncClient":
+        if self._http is None:
+            import httpx2
+
+            self._http = httpx2.AsyncClient(timeout=CALL_SECONDS, follow_redirects=False, headers=self._headers)
+        return self._http
+
+
+class ApiRefusal(PlatformError):
+    """A REST API refuses this call for good, with this status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message, permanent=True)
+        self.status = status
+
+
+class _ApiError(msgspec.Struct, frozen=True):
+    code: str | int = ""
+    message: str = ""
+
+
+class _ApiErrorBody(msgspec.Struct, frozen=True):
+    error: _ApiError = _ApiError()
+
+
+class RestApi(PlatformHttp):
+    """A REST API that is called with an access token; `_grant` gets one. Follows no redirect."""
+
+    def __init__(self, name: str, advice: str, clock: Clock) -> None:
+        super().__init__(name)
+        self._advice = advice
+        self._clock = clock
+        self._tokens = TokenCache(self._grant, clock)
+
+    async def _grant(self) -> Granted:
+        """A new access token. Raises PlatformError."""
+        raise NotImplementedError
+
+    async def token(self) -> str:
+        """The account's access token. Raises PlatformError."""
+        return await self._tokens.token()
+
+    async def call(
+        self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
+        params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
+    ) -> T:  # fmt: skip
+        """Call with JSON and the account's token, unless `anonymous`. Raises PlatformError.
+
+        A call whose token was refused did nothing, so it is made once more with a new one.
+        """
+        body = b"" if content is None else msgspec.json.encode(content)
+        for attempt in (1, 2):
+            headers = {} if content is None else {"content-type": "application/json"}
+            token = "" if anonymous else await self._tokens.token()
+            if token:
+                headers["authorization"] = f"Bearer {token}"
+            answer = await self.send(method, url, body, headers, params=params, seconds=seconds)
+            if answer.status_code != 401:
+                break
+            self._tokens.drop(token)
+            if attempt == 2 or not token:
+                raise PlatformError(f"{self.name} refused the access token. {self._advice}")
+        status = answer.status_code
+        if 200 <= status < 300:
+            return self.decode(status, answer.content or b"{}", kind)
+        if status >= 500:
+            raise PlatformError(f"{self.name} failed with {status}.", outcome_unknown=True)
+        try:
+            error = msgspec.json.decode(answer.content, type=_ApiErrorBody).error
+            reason = f"{error.code} {error.message}"[:REASON_CHARS_MAX].strip()
+        except UNREADABLE:
+            reason = ""
+        raise ApiRefusal(f"{self.name} refused with {status}: {reason or 'it gave no reason.'}", status)
+
+    async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
+        """Ask an authorization server for an access token. Raises PlatformError; a refusal says what to configure."""
+        from urllib.parse import urlencode
+
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        try:
+            answer = await self.send("POST", url, urlencode(form).encode(), headers)
+        except PlatformError as error:  # asking for a token has posted nothing
+            raise PlatformError(str(error), retry_after_seconds=error.retry_after_seconds) from error
+        status = answer.status_code
+        if 400 <= status < 500:
+            raise PlatformError(f"{self.name} gave no access token ({status}). {self._advice}")
+        if status != 200:
+            raise PlatformError(f"{self.name} gave no access token: it failed with {status}.")
+        return self.decode(status, answer.content, Granted)
+
+    async def send(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str], *,
+        params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
+    ) -> "httpx2.Response":  # fmt: skip
+        """One request as it stands. Raises PlatformError when it breaks or we are asked to slow down."""
+        answer = await self.request(method, url, seconds=seconds, content=body, headers=headers, params=params)
+        if answer.status_code in (429, 503):
+            wait_seconds = max(retry_after(answer.headers, self._clock) or 0.0, 1.0)
+            raise PlatformError(f"{self.name} asks us to slow down.", retry_after_seconds=wait_seconds)
+        return answer
+
+    async def fetch(self, url: str, bytes_max: int, *, anonymous: bool = True) -> bytes:
+        """The content of a file. Raises PlatformError."""
+        headers = {} if anonymous else {"authorization": f"Bearer {await self._tokens.token()}"}
+        return (await self.download(url, bytes_max, headers)).body

@@ -1,0 +1,361 @@
+"""Matrix' wire: the client-server API, what events hold, and encryption. Source: spec.matrix.org, v1.15."""
+
+import asyncio
+import mimetypes
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, Json, PlatformHttp
+from shoal.domain.clock import retry_after
+from shoal.domain.errors import PlatformError
+from shoal.domain.ports import Settings
+from shoal.domain.settings import MatrixSettings
+from shoal.domain.untrusted import UNREADABLE
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+
+CLIENT = "/_matrix/client/v3"
+MEDIA = "/_matrix/media/v3"
+AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
+
+JsonObject: TypeAlias = dict[str, Json]
+
+WHOLE = "0"
+"""The thread part of conversations that are a whole room."""
+APPROVAL = "dev.shoal.approval"
+"""In a card's content: the approval that a ✅ or ❌ on it decides."""
+POST = "dev.shoal.post"
+"""Where our messages have their transaction's id, also outside of what is encrypted."""
+
+
+# ---- calls ----
+
+
+class _MatrixError(msgspec.Struct, frozen=True):
+    errcode: str = ""
+    error: str = ""
+    retry_after_ms: float | None = None
+
+
+class _UploadedMedia(msgspec.Struct, frozen=True):
+    content_uri: str
+
+
+class Login(msgspec.Struct, frozen=True):
+    """Who we are to the homeserver."""
+
+    user_id: str
+    device_id: str = ""
+    access_token: str = ""
+
+
+class MatrixRefusal(PlatformError):
+    """The homeserver refuses this call for good; `code` is its error code, e.g. M_FORBIDDEN."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"Matrix refused: {reason} ({code})", permanent=True)
+        self.code = code
+
+
+def path_of(*parts: str, base: str = CLIENT) -> str:
+    """A path of the API; ids are escaped."""
+    return "/".join((base, *(quote(part, safe="") for part in parts)))
+
+
+def media_type_of(path: Path) -> str:
+    """The media type that a file's name promises."""
+    return mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+
+class MatrixApi(PlatformHttp):
+    """Calls of one account, which logs in with the first."""
+
+    def __init__(self, settings: MatrixSettings, store: Settings, scope: str) -> None:
+        super().__init__("the homeserver")
+        self._base = settings.homeserver.rstrip("/")
+        self._settings = settings
+        self._store = store
+        self._scope = scope
+        self._login: Login | None = None
+        self._logging_in = asyncio.Lock()
+
+    async def login(self) -> Login:
+        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError.
+
+        With the token, else with the password: always as the same device, so that encrypted rooms know it.
+        """
+        async with self._logging_in:
+            if self._login is not None:
+                return self._login
+            settings = self._settings
+            token = settings.access_token.reveal()
+            if token:
+                answer = await self._send("GET", path_of("account", "whoami"), token)
+                self._login = msgspec.structs.replace(self._result(answer, Login), access_token=token)
+                return self._login
+            known = await self._store.get(self._scope, "device")
+            body: Fields = {
+                "type": "m.login.password",
+                "identifier": {"type": "m.id.user", "user": settings.user},
+                "password": settings.password.reveal(),
+                "initial_device_display_name": "Shoal",
+                **({"device_id": known} if known else {}),
+            }
+            found = self._result(await self._send("POST", path_of("login"), "", body), Login)
+            if found.device_id != known:
+                await self._store.put(self._scope, "device", found.device_id)
+            self._login = found
+            return found
+
+    async def call(
+        self, method: str, path: str, kind: type[T], body: Fields | None = None, *,
+        query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
+    ) -> T:  # fmt: skip
+        """Call a path. Raises PlatformError, MatrixRefusal for what cannot succeed."""
+        token = (await self.login()).access_token
+        return self._result(await self._send(method, path, token, body, query, seconds), kind)
+
+    async def upload(self, name: str, media_type: str, content: bytes) -> str:
+        """Put a file into the homeserver's media; returns its mxc address. Raises PlatformError."""
+        headers = {"content-type": media_type, "authorization": f"Bearer {(await self.login()).access_token}"}
+        url = f"{self._base}{path_of('upload', base=MEDIA)}"
+        try:
+            answer = await self.request(
+                "POST", url, seconds=TRANSFER_SECONDS, params={"filename": name}, content=content, headers=headers
+            )
+        except PlatformError as error:  # nothing is posted yet, so it can be tried again without a doubt
+            raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
+        return self._result(answer, _UploadedMedia).content_uri
+
+    async def fetch(self, address: str, bytes_max: int) -> bytes:
+        """The content behind an mxc address. Raises PlatformError."""
+        server, _, media = address.removeprefix("mxc://").partition("/")
+        if not address.startswith("mxc://") or not server or not media:
+            raise PlatformError("The file's address is not one of Matrix'.", permanent=True)
+        headers = {"authorization": f"Bearer {(await self.login()).access_token}"}
+        path = path_of("download", server, media, base=AUTHENTICATED_MEDIA)
+        try:
+            found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
+        except MatrixRefusal as error:
+            if error.code != "M_UNRECOGNIZED":
+                raise
+            path = path_of("download", server, media, base=MEDIA)  # before Matrix 1.11
+            found = await self.download(f"{self._base}{path}", bytes_max, headers, follow=True, refuse=self._error)
+        return found.body
+
+    async def _send(
+        self, method: str, path: str, token: str, body: Fields | None = None, query: Mapping[str, str] | None = None,
+        seconds: float = CALL_SECONDS,
+    ) -> "httpx2.Response":  # fmt: skip
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        url = f"{self._base}{path}"
+        if body is None:
+            return await self.request(method, url, seconds=seconds, headers=headers, params=query)
+        return await self.request(method, url, seconds=seconds, headers=headers, params=query, json=body)
+
+    def _result(self, answer: "httpx2.Response", kind: type[T]) -> T:
+        if answer.status_code != 200:
+            is_login = answer.request.url.path.endswith("/login")
+            raise self._error(answer.status_code, answer.content, retry_after(answer.headers), is_login=is_login)
+        return self.decode(answer.status_code, answer.content, kind)
+
+    def _error(
+        self, status: int, body: bytes, asked_seconds: float | None = None, *, is_login: bool = False
+    ) -> PlatformError:
+        """The error that an answer means for delivery."""
+        try:
+            failure = msgspec.json.decode(body, type=_MatrixError)
+        except UNREADABLE:
+            failure = _MatrixError()
+        if status == 429:
+            asked = failure.retry_after_ms / 1000 if failure.retry_after_ms is not None else None
+            seconds = asked if asked is not None else asked_seconds or 1.0
+            return PlatformError("The homeserver asks us to slow down.", retry_after_seconds=seconds, everywhere=True)
+        is_logged_out = status == 401 or failure.errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
+        if is_logged_out:
+            self._login = None
+        if is_logged_out or (is_login and 400 <= status < 500 and failure.errcode == "M_FORBIDDEN"):
+            return PlatformError(
+                f"The homeserver refused the access token or password for {self._settings.account!r}. "
+                "Set platforms.matrix.access_token (or MATRIX_ACCESS_TOKEN) or password, then restart."
+            )
+        if 400 <= status < 500 and failure.errcode:
+            return MatrixRefusal(failure.errcode, failure.error or f"status {status}")
+        return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
+
+
+# ---- what events hold ----
+
+
+class InReplyTo(msgspec.Struct, frozen=True):
+    """The message that is answered."""
+
+    event_id: str = ""
+
+
+class EventRelation(msgspec.Struct, frozen=True):
+    """How an event belongs to another one."""
+
+    rel_type: str = ""
+    event_id: str = ""
+    key: str = ""
+    is_falling_back: bool = False
+    answered: InReplyTo = msgspec.field(name="m.in_reply_to", default=InReplyTo())
+
+
+class MatrixMentions(msgspec.Struct, frozen=True):
+    """The people whom a message mentions."""
+
+    user_ids: tuple[str, ...] = ()
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    """What a message says about its file."""
+
+    mimetype: str = ""
+    size: int = 0
+
+
+class EncryptedFile(msgspec.Struct, frozen=True):
+    """Where an encrypted file lies; its key is in the event's raw content."""
+
+    url: str = ""
+
+
+class NewContent(msgspec.Struct, frozen=True):
+    """What an edited message says now."""
+
+    body: str = ""
+    formatted_body: str = ""
+    msgtype: str = "m.text"
+    mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
+
+
+class EventContent(msgspec.Struct, frozen=True):
+    """What an event says, as far as it is read."""
+
+    msgtype: str = ""
+    body: str = ""
+    formatted_body: str = ""
+    filename: str = ""
+    url: str = ""
+    file: EncryptedFile | None = None
+    info: FileInfo = FileInfo()
+    membership: str = ""
+    redacts: str = ""
+    relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
+    mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
+    new_content: NewContent | None = msgspec.field(name="m.new_content", default=None)
+    approval: str = msgspec.field(name=APPROVAL, default="")
+    post: str = msgspec.field(name=POST, default="")
+
+
+class RoomMembership(msgspec.Struct, frozen=True):
+    """Somebody's membership of a room: invite, join, leave or ban."""
+
+    membership: str = ""
+
+
+class UnsignedData(msgspec.Struct, frozen=True):
+    """What the homeserver adds to an event."""
+
+    prev_content: RoomMembership = RoomMembership()
+
+
+class MatrixEvent(msgspec.Struct, frozen=True):
+    """Something that happened in a room."""
+
+    type: str
+    sender: str = ""
+    event_id: str = ""
+    origin_server_ts: int = 0
+    state_key: str | None = None
+    redacts: str = ""
+    unsigned: UnsignedData = UnsignedData()
+    content: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class RoomTimeline(msgspec.Struct, frozen=True):
+    """What is new in a room; `limited`: there was more before it, back from `prev_batch`."""
+
+    events: tuple[MatrixEvent, ...] = ()
+    limited: bool = False
+    prev_batch: str = ""
+
+
+class JoinedRoom(msgspec.Struct, frozen=True):
+    """What is new in a room we are in."""
+
+    timeline: RoomTimeline = RoomTimeline()
+
+
+class InviteState(msgspec.Struct, frozen=True):
+    """What is shown of a room before joining it."""
+
+    events: tuple[MatrixEvent, ...] = ()
+
+
+class InvitedRoom(msgspec.Struct, frozen=True):
+    """A room we are invited to."""
+
+    invite_state: InviteState = InviteState()
+
+
+class SyncedRooms(msgspec.Struct, frozen=True):
+    """What is new, by room."""
+
+    join: dict[str, JoinedRoom] = {}
+    invite: dict[str, InvitedRoom] = {}
+
+
+class SyncResult(msgspec.Struct, frozen=True):
+    """What is new since the last sync."""
+
+    next_batch: str
+    rooms: SyncedRooms = SyncedRooms()
+
+
+# ---- encryption ----
+
+_INSTALL = "Install the encryption: pip install 'shoal[matrix]'."
+
+
+class Encryption:
+    """Where no encryption is installed: encrypted rooms are refused. `MegolmEncryption` reads and writes them."""
+
+    works: bool = False
+
+    async def take(self, synced: bytes) -> None:
+        """Learn keys, devices and members from the answer of a sync. Raises PlatformError."""
+
+    def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
+        """The event inside an encrypted one; None when its key is not known."""
+        return None
+
+    async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
+        """The content of an encrypted event for everybody in the room. Raises PlatformError."""
+        raise PlatformError(f"The room {room} is encrypted. {_INSTALL}", permanent=True)
+
+    def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
+        """A file encrypted, and what its readers need. Raises PlatformError."""
+        raise PlatformError(f"The room is encrypted. {_INSTALL}", permanent=True)
+
+    def decrypt_file(self, content: bytes, message: bytes) -> bytes:
+        """A file decrypted; `message` is its message's content as JSON. Raises PlatformError."""
+        raise PlatformError(f"The file is encrypted. {_INSTALL}", permanent=True)
+
+    def close(self) -> None:
+        """Close files, which are opened again when they are needed."""
+
+
+def can_encrypt() -> bool:
+    """Whether the packages of the extra `matrix` are installed."""
+    return all(find_spec(package) is not None for package in ("nio", "vodozemac", "peewee"))

@@ -1,0 +1,246 @@
+"""What goes to Slack: its limits, its markup, the parameters of its calls, and streamed previews.
+
+Source: docs.slack.dev/reference.
+"""
+
+import logging
+import re
+
+import msgspec
+
+from shoal.chat.http import Fields, Json
+from shoal.chat.inbox import Recent
+from shoal.chat.slack.wire import Ok, SlackApi, SlackRefusal
+from shoal.domain.clock import Clock
+from shoal.domain.errors import PlatformError
+from shoal.domain.ids import UNOPENED, ThreadId, thread_address
+from shoal.domain.markup import SINGLE_MARKS, Dialect, bare_fence, is_link, plain_link, render_markup
+from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
+
+log = logging.getLogger(__name__)
+
+NO_THREAD = "0"
+"""The thread part of a direct conversation's own messages, as opposed to threads under them."""
+TEXT_CHARS_MAX = 3000
+"""What a section block holds, so that buttons can stand under any piece; a message alone would hold 4,000."""
+BUTTON_CHARS_MAX = 2000
+LABEL_CHARS_MAX = 75
+BUTTONS_MAX = 25
+CHANNEL_NAME_CHARS_MAX = 80
+EVENT_TYPE = "shoal_post"
+EMPTY = "…"
+"""Stands where there is no text; Slack posts no empty message."""
+STREAMS_MAX = 200
+"""Streams written to at once; further previews are edited instead."""
+IDLE_SECONDS = 60.0
+"""A stream without news for this long is ended, and shows all it was given."""
+NOT_OFFERED = frozenset(
+    {"unknown_method", "missing_scope", "not_allowed_token_type", "access_denied", "feature_not_enabled"}
+)
+
+_NAMED = re.compile(r"&lt;(@[UW][A-Z0-9]{1,40}|#C[A-Z0-9]{1,40})&gt;")
+_NOT_IN_NAME = re.compile(r"[^\w-]+")
+
+
+def _literal(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _link(label: str, url: str) -> str:
+    if not is_link(url):
+        return plain_link(label, _literal(url))
+    return f"<{_literal(url).replace('|', '%7C')}|{label}>"
+
+
+MRKDWN = Dialect(
+    # People and channels may be named by id, as Slack names them to us; nothing calls everybody.
+    text=lambda text: _NAMED.sub(r"<\1>", _literal(text)),
+    styles=SINGLE_MARKS,
+    code=lambda code: f"`{_literal(code)}`",
+    fence=lambda content, info: _literal(bare_fence(content, info)),
+    link=_link,
+    heading=lambda text, level: f"*{text}*",
+)
+LIMITS = ChatLimits(
+    text_chars_max=TEXT_CHARS_MAX,
+    markup=MRKDWN,
+    edit_seconds_min=1.2,
+    windows=(Window(1, 1.0, "channel"),),
+    idempotent_posts=True,
+    can_edit=True,
+    can_upload=True,
+    can_stream=True,
+    has_preview=True,
+    has_buttons=True,
+    has_history=True,
+)
+
+
+def is_direct(channel: str) -> bool:
+    """Whether only one person and the bot are there."""
+    return channel.startswith("D")
+
+
+def place_of(thread: ThreadId) -> tuple[str, str]:
+    """The channel of a thread, and the timestamp of the message it hangs from.
+
+    That is empty for a direct conversation, and for what is to open a thread. Raises PlatformError for an id that is
+    not of Slack's form.
+    """
+    address = thread_address(thread)
+    if address.thread == UNOPENED or (address.thread == NO_THREAD and is_direct(address.channel)):
+        return address.channel, ""
+    if not re.fullmatch(r"[0-9]+\.[0-9]+", address.thread):
+        raise PlatformError(f"Slack has no thread {address.thread!r}; its ids are timestamps.", permanent=True)
+    return address.channel, address.thread
+
+
+def rendered(markdown: str) -> str:
+    """The text in Slack's markup."""
+    return render_markup(markdown, MRKDWN) or EMPTY
+
+
+def message_of(post: OutboundPost) -> Fields:
+    """The parameters of chat.postMessage. Slack opens no address in it, which would tell others of it."""
+    channel, thread_ts = place_of(post.thread)
+    text = rendered(post.markdown)
+    return {
+        "channel": channel,
+        "thread_ts": thread_ts or None,
+        "text": text,
+        "blocks": blocks_of(text, post.buttons) or None,
+        "metadata": metadata_of(post.key),
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
+
+
+def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...]) -> Fields:
+    """The parameters of chat.update; without buttons the empty list removes those that are there."""
+    text = rendered(markdown)
+    metadata = metadata_of(f"edited:{ts}")
+    return {"channel": channel, "ts": ts, "text": text, "blocks": blocks_of(text, buttons), "metadata": metadata}
+
+
+def metadata_of(key: str) -> Json:
+    """What is kept with each message of ours; only a stream that nobody finished has none."""
+    return {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
+
+
+def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
+    """The text with buttons under it; no blocks without buttons. Raises PlatformError for what Slack would refuse."""
+    if not buttons:
+        return []
+    if len(buttons) > BUTTONS_MAX:
+        raise PlatformError(f"A message may have {BUTTONS_MAX} buttons.", permanent=True)
+    elements: list[Json] = []
+    for number, button in enumerate(buttons):
+        if len(button.value) > BUTTON_CHARS_MAX or len(button.label) > LABEL_CHARS_MAX:
+            reason = f"A button may have {LABEL_CHARS_MAX} characters, its value {BUTTON_CHARS_MAX}."
+            raise PlatformError(reason, permanent=True)
+        label: Json = {"type": "plain_text", "text": button.label}
+        elements.append({"type": "button", "action_id": f"choice-{number}", "text": label, "value": button.value})
+    section: Json = {"type": "section", "text": {"type": "mrkdwn", "text": text[:TEXT_CHARS_MAX]}, "expand": True}
+    return [section, {"type": "actions", "elements": elements}]
+
+
+def channel_name(name: str) -> str:
+    """A name that Slack takes for a channel: small letters, digits, hyphens and underscores."""
+    return _NOT_IN_NAME.sub("-", name.lower()).strip("-_")[:CHANNEL_NAME_CHARS_MAX] or "channel"
+
+
+# ---- streamed previews ----
+
+
+class _StreamStarted(msgspec.Struct, frozen=True):
+    ts: str
+
+
+class _OpenStream:
+    __slots__ = ("at", "channel", "sent", "whole")
+
+    def __init__(self, channel: str, sent: str, whole: str, at: float) -> None:
+        self.channel = channel
+        self.sent = sent
+        self.whole = whole
+        self.at = at
+
+
+class SlackStreams:
+    """Slack's own streaming of one account: begun, appended to, and ended before the finished answer takes its place.
+
+    A stream is a preview only: Slack ends it by itself after some minutes, people may stop it, and it is ended where it
+    is in the way of an edit. The finished answer always comes as an edit with the whole text. Streams are known by
+    message id. Source: docs.slack.dev/reference/methods/chat.startStream and its neighbours.
+    """
+
+    def __init__(self, api: SlackApi, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._streams: Recent[_OpenStream] = Recent(STREAMS_MAX)
+        self._offered = True
+
+    async def start(self, channel: str, thread_ts: str, user: str, team: str, markdown: str) -> str:
+        """Begin to stream to a person's thread; returns the message's id, empty where Slack does not stream.
+
+        Raises PlatformError when it is not known whether the stream was begun.
+        """
+        text = markdown.removesuffix(WRITING).rstrip()
+        if not (self._offered and text and len(self._streams) < STREAMS_MAX):
+            return ""
+        given = {
+            "channel": channel, "thread_ts": thread_ts, "recipient_user_id": user, "recipient_team_id": team,
+            "markdown_text": text,
+        }  # fmt: skip
+        try:
+            started = await self._api.call("chat.startStream", _StreamStarted, given)
+        except PlatformError as error:
+            if error.outcome_unknown:
+                raise
+            if isinstance(error, SlackRefusal) and error.code in NOT_OFFERED:
+                self._offered = False
+                log.info("Slack does not stream here; previews are edited", extra={"why": error.code})
+            return ""
+        self._streams.put(started.ts, _OpenStream(channel, text, markdown, self._clock.monotonic()))
+        return started.ts
+
+    async def append(self, ts: str, markdown: str) -> bool:
+        """Append what is new of a preview; False when the message has to be edited instead. Raises PlatformError."""
+        stream = self._streams.get(ts)
+        if stream is None:
+            return False
+        text = markdown.removesuffix(WRITING).rstrip()
+        if not markdown.endswith(WRITING) or not text.startswith(stream.sent):
+            await self.end(ts)
+            return False
+        stream.whole, stream.at = markdown, self._clock.monotonic()
+        if text == stream.sent:
+            return True
+        given = {"channel": stream.channel, "ts": ts, "markdown_text": text[len(stream.sent) :]}
+        try:
+            await self._api.call("chat.appendStream", Ok, given)
+        except PlatformError as error:
+            if error.retry_after_seconds:
+                raise
+            self._streams.pop(ts)  # it ended, or what it shows is not known
+            return False
+        stream.sent = text
+        return True
+
+    async def end(self, ts: str) -> None:
+        """End a stream, if it is one; a failure shows when the message is edited."""
+        stream = self._streams.pop(ts)
+        if stream is not None:
+            await self.stop(stream.channel, ts)
+
+    async def stop(self, channel: str, ts: str) -> None:
+        """Tell Slack that a message is complete; nothing happens to one that is."""
+        try:
+            await self._api.call("chat.stopStream", Ok, {"channel": channel, "ts": ts})
+        except PlatformError as error:
+            log.debug("a stream was not ended", extra={"why": str(error)})
+
+    def idle(self) -> list[tuple[str, str, str]]:
+        """Channel, id and whole text of streams without news for IDLE_SECONDS."""
+        before = self._clock.monotonic() - IDLE_SECONDS
+        return [(stream.channel, ts, stream.whole) for ts, stream in self._streams.items() if stream.at <= before]

@@ -1,0 +1,367 @@
+"""Slack's wire: the Web API, Socket Mode, and what events hold. Source: docs.slack.dev.
+
+Every call is sent as a form, which all methods take; lists and objects in it are JSON.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Download, Fields, PlatformHttp, RequestParts
+from shoal.chat.inbox import open_file
+from shoal.domain.clock import retry_after
+from shoal.domain.errors import ConfigError, PlatformError
+from shoal.domain.settings import SlackSettings
+from shoal.domain.untrusted import UNREADABLE
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import httpx2
+    from websockets.asyncio.client import ClientConnection
+
+T = TypeVar("T")
+
+TOKEN_ERRORS = frozenset(
+    {
+        "invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type",
+        "no_permission", "user_removed_from_team"
+    },
+)  # fmt: skip
+PASSING_ERRORS = frozenset({"service_unavailable", "request_timeout", "team_added_to_org", "accesslimited"})
+UNKNOWN_ERRORS = frozenset({"fatal_error", "internal_error"})
+"""Slack says of these that the call may have been carried out in part."""
+FRAME_BYTES_MAX = 4_194_304
+OPEN_SECONDS = 20.0
+SIGNED_SECONDS_MAX = 300
+"""How old a signed call may be. Source: docs.slack.dev/authentication/verifying-requests-from-slack."""
+
+_DIGITS_MAX = 20
+_ADVICE = {
+    "channel_not_found": " The channel is gone, or the bot may not see it: invite it there.",
+    "not_in_channel": " Invite the bot to that channel.",
+    "is_archived": " The channel is archived.",
+    "link_disabled": " Turn Socket Mode on in the app's settings.",
+}
+
+
+# ---- Web API ----
+
+
+class Ok(msgspec.Struct, frozen=True):
+    """An answer of which nothing is read."""
+
+
+class _WebApiAnswer(msgspec.Struct, frozen=True):
+    ok: bool = False
+    error: str = ""
+    needed: str = ""
+
+
+class SlackRefusal(PlatformError):
+    """Slack refuses this call for good; `code` is its reason."""
+
+    def __init__(self, method: str, code: str, needed: str = "") -> None:
+        advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
+        super().__init__(f"Slack refused {method}: {code}.{advice}", permanent=True)
+        self.code = code
+
+
+class SlackApi(PlatformHttp):
+    """Calls of one app."""
+
+    def __init__(self, settings: SlackSettings) -> None:
+        super().__init__("Slack")
+        self._base = settings.api_base.rstrip("/")
+        self._token = settings.bot_token.reveal
+        self._account = settings.account
+
+    async def call(self, method: str, kind: type[T], parameters: Fields, *, token: str = "") -> T:
+        """Call a method, with the bot's token unless another is given. Raises PlatformError."""
+        form = {
+            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for name, value in parameters.items()
+            if value is not None
+        }
+        headers = {"authorization": f"Bearer {token or self._token()}"}
+        answer = await self._post(f"{self._base}/{method}", data=form, headers=headers)
+        outcome = self.decode(answer.status_code, answer.content, _WebApiAnswer)
+        if outcome.ok:
+            return self.decode(answer.status_code, answer.content, kind)
+        raise self._error(method, outcome)
+
+    async def respond(self, url: str, content: Fields) -> None:
+        """Answer a command or a click at its response_url. Raises PlatformError."""
+        headers = {"content-type": "application/json"}
+        answer = await self._post(url, content=msgspec.json.encode(content), headers=headers)
+        if answer.status_code != 200:
+            raise PlatformError(f"Slack answered {answer.status_code} to a response.")
+
+    async def upload(self, url: str, path: Path) -> None:
+        """Send a file's content to the address from files.getUploadURLExternal. Raises PlatformError."""
+        with open_file(path) as content:
+            answer = await self._post(url, TRANSFER_SECONDS, files={"file": (path.name, content)})
+        if answer.status_code != 200:
+            raise PlatformError(f"Slack answered {answer.status_code} to the upload of {path.name!r}.")
+
+    async def fetch(self, url: str, bytes_max: int) -> Download:
+        """A file. Raises PlatformError, also for addresses to which the bot's token may not be shown."""
+        asked, own = urlsplit(url), urlsplit(self._base)
+        host = asked.hostname or ""
+        is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
+        is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
+        if not (is_own or (is_slack and asked.scheme == "https")):
+            raise PlatformError("The file is stored outside of Slack; it was not fetched.", permanent=True)
+        return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
+
+    async def _post(
+        self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
+    ) -> "httpx2.Response":
+        answer = await self.request("POST", url, seconds=seconds, **parts)
+        if answer.status_code == 429:
+            raise _slow_down(retry_after(answer.headers))
+        return answer
+
+    def _error(self, method: str, outcome: _WebApiAnswer) -> PlatformError:
+        """The error that an answer means for delivery."""
+        code = outcome.error
+        if code == "ratelimited":
+            return _slow_down(None)
+        if code in TOKEN_ERRORS:
+            which = "app token" if method == "apps.connections.open" else "bot token"
+            key = "app_token or SLACK_APP_TOKEN" if which == "app token" else "bot_token or SLACK_BOT_TOKEN"
+            return PlatformError(
+                f"Slack refused the {which} of {self._account!r}: {code}. Set platforms.slack.{key}, then restart."
+            )
+        if code in PASSING_ERRORS:
+            return PlatformError(f"Slack failed at {method}: {code}.")
+        if code in UNKNOWN_ERRORS or not code:
+            return PlatformError(f"Slack failed at {method}: {code}.", outcome_unknown=True)
+        return SlackRefusal(method, code, outcome.needed)
+
+
+def _slow_down(asked_seconds: float | None) -> PlatformError:
+    return PlatformError("Slack asks us to slow down.", retry_after_seconds=max(asked_seconds or 0.0, 1.0))
+
+
+# ---- what events hold ----
+
+
+class SlackFile(msgspec.Struct, frozen=True):
+    """A file that came with a message."""
+
+    id: str = ""
+    name: str | None = None
+    title: str | None = None
+    mimetype: str = ""
+    size: int = 0
+    url_private: str = ""
+    url_private_download: str = ""
+    is_external: bool = False
+    file_access: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.title or "file"
+
+
+class ReactedItem(msgspec.Struct, frozen=True):
+    """What a reaction was put on."""
+
+    type: str = ""
+    channel: str = ""
+    ts: str = ""
+
+
+class MessageMetadata(msgspec.Struct, frozen=True):
+    """What an app keeps with its message; ours has the post's key."""
+
+    event_type: str = ""
+    event_payload: dict[str, msgspec.Raw] = {}
+
+
+class SlackMessage(msgspec.Struct, frozen=True):
+    """A message, or an event that is about one, as far as it is read."""
+
+    type: str = ""
+    subtype: str = ""
+    channel: str = ""
+    user: str = ""
+    bot_id: str | None = None
+    text: str | None = ""
+    ts: str = ""
+    thread_ts: str = ""
+    parent_user_id: str = ""
+    files: tuple[SlackFile, ...] = ()
+    message: "SlackMessage | None" = None
+    previous_message: "SlackMessage | None" = None
+    deleted_ts: str = ""
+    reaction: str = ""
+    item: ReactedItem | None = None
+    metadata: MessageMetadata | None = None
+
+
+class AppAuthorization(msgspec.Struct, frozen=True):
+    """An installation of the app that may see an event."""
+
+    team_id: str | None = None
+
+
+class EventCall(msgspec.Struct, frozen=True):
+    """What the Events API sends, by HTTP or inside an envelope."""
+
+    type: str = ""
+    challenge: str = ""
+    team_id: str = ""
+    event: SlackMessage | None = None
+    authorizations: tuple[AppAuthorization, ...] = ()
+
+    def is_of(self, team: str) -> bool:
+        """Whether it is for the app as installed in this workspace."""
+        teams = {found.team_id for found in self.authorizations if found.team_id} or {self.team_id}
+        return not team or team in teams or teams == {""}
+
+
+class SlackUserRef(msgspec.Struct, frozen=True):
+    """The person who used a control."""
+
+    id: str = ""
+    name: str = ""
+    username: str = ""
+
+
+class SlackChannelRef(msgspec.Struct, frozen=True):
+    """The channel in which a control was used."""
+
+    id: str = ""
+
+
+class BlockAction(msgspec.Struct, frozen=True):
+    """The control that was used."""
+
+    action_id: str = ""
+    value: str = ""
+
+
+class SlackInteraction(msgspec.Struct, frozen=True):
+    """Somebody used a control; only buttons of messages are ours."""
+
+    type: str = ""
+    user: SlackUserRef = SlackUserRef()
+    channel: SlackChannelRef | None = None
+    message: SlackMessage | None = None
+    actions: tuple[BlockAction, ...] = ()
+    response_url: str = ""
+
+
+class SlashCommand(msgspec.Struct, frozen=True):
+    """A slash command. Slack does not say in which thread it was written."""
+
+    command: str = ""
+    text: str = ""
+    user_id: str = ""
+    user_name: str = ""
+    channel_id: str = ""
+    response_url: str = ""
+    trigger_id: str = ""
+
+
+class SlackBot(msgspec.Struct, frozen=True):
+    """Who the bot is, by auth.test."""
+
+    user_id: str = ""
+    bot_id: str = ""
+    team_id: str = ""
+    team: str = ""
+    user: str = ""
+
+
+def is_signed(secret: str, timestamp: str, signature: str, body: bytes, now: datetime) -> bool:
+    """Whether Slack signed this call, no longer ago than SIGNED_SECONDS_MAX."""
+    if not secret or not (timestamp.isascii() and timestamp.isdecimal()) or len(timestamp) > _DIGITS_MAX:
+        return False
+    if abs(now.timestamp() - int(timestamp)) > SIGNED_SECONDS_MAX:
+        return False
+    return hmac.compare_digest(signature_of(secret, timestamp, body).encode(), signature.encode())
+
+
+def signature_of(secret: str, timestamp: str, body: bytes) -> str:
+    """What Slack writes into X-Slack-Signature."""
+    signed = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256)
+    return f"v0={signed.hexdigest()}"
+
+
+# ---- Socket Mode ----
+
+
+class SocketOpened(msgspec.Struct, frozen=True):
+    """What apps.connections.open answers."""
+
+    url: str
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A frame from Slack; what is inside depends on its `type`."""
+
+    type: str = ""
+    envelope_id: str = ""
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    reason: str = ""
+
+
+Confirm: TypeAlias = Callable[[], Awaitable[None]]
+"""Tells Slack not to send an envelope again; raises nothing."""
+
+
+def check_package(package: str = "websockets") -> None:
+    """Raise ConfigError when the package for Socket Mode is missing."""
+    if find_spec(package) is None:
+        raise ConfigError(["Slack's Socket Mode needs a package. Install it with: pip install 'shoal[slack]'"])
+
+
+async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, Confirm], object]) -> None:
+    """Give every envelope to `take` until Slack asks for a new connection. Raises PlatformError when it breaks before.
+
+    `take` only starts the work, so that nothing queues behind it; `hello` is called when the connection stands.
+    Source: docs.slack.dev/apis/events-api/using-socket-mode.
+    """
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import WebSocketException
+
+    try:
+        async with connect(url, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS) as socket:
+            async for frame in socket:
+                try:
+                    envelope = msgspec.json.decode(frame, type=Envelope)
+                except UNREADABLE:
+                    continue
+                if envelope.type == "disconnect" and envelope.reason == "link_disabled":
+                    raise PlatformError("Slack ended the connection: Socket Mode is turned off in the app's settings.")
+                if envelope.type == "disconnect" and envelope.reason != "warning":
+                    return
+                if envelope.type == "hello":
+                    hello()
+                if envelope.envelope_id:
+                    take(envelope, _confirmer(socket, envelope.envelope_id))
+            raise PlatformError("Slack closed the connection.")
+    except (OSError, WebSocketException) as error:
+        raise PlatformError(f"The connection to Slack broke: {type(error).__name__}.") from error
+
+
+def _confirmer(socket: "ClientConnection", envelope_id: str) -> Confirm:
+    from websockets.exceptions import ConnectionClosed
+
+    async def confirm() -> None:
+        try:
+            await socket.send(msgspec.json.encode({"envelope_id": envelope_id}).decode())
+        except ConnectionClosed:
+            return  # it comes again on the next connection, and is known by then
+
+    return confirm

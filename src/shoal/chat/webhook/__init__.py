@@ -1,1 +1,0 @@
-"""A chat of your own: signed JSON in, signed JSON out."""

@@ -1,0 +1,137 @@
+"""A secret setting: written out, or the environment variable, file or command it is asked from; never shown."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from shoal.domain.errors import ConfigError
+
+Source: TypeAlias = Literal["value", "env", "file", "command"]
+
+SECRET_BYTES_MAX = 65_536
+"""Longest secret that is read from a file."""
+COMMAND_SECONDS_MAX = 10.0
+"""How long a command may take to answer with a secret."""
+
+
+class Secret:
+    """Where a secret comes from. `repr` and `str` name the source, never the value; two are equal by source alone.
+
+    A falsy secret is one that is not set. `reveal` looks it up anew each time, so that a token that was replaced
+    is found; whoever calls often keeps the answer until it is refused. Each value goes to the observers first.
+    """
+
+    __slots__ = ("_detail", "_environ", "_observers", "source")
+
+    def __init__(
+        self,
+        source: Source = "value",
+        detail: str | tuple[str, ...] = "",
+        *,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.source: Source = source
+        self._detail = detail
+        self._environ = os.environ if environ is None else environ
+        self._observers: tuple[Callable[[str], None], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The variable, file or command asked, for messages; empty for a secret written out."""
+        if self.source == "value":
+            return ""
+        return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
+
+    def parts(self) -> tuple[Source, str | tuple[str, ...]]:
+        """The source and where exactly to look; of a secret written out the value itself, so this is never shown."""
+        return self.source, self._detail
+
+    def reveal(self) -> str:
+        """The secret itself; empty when none is set. A command may take up to COMMAND_SECONDS_MAX: call it in a thread.
+
+        Raises ConfigError when the variable is not set, the file cannot be read or the command fails.
+        """
+        value = self._look_up()
+        self.told(value)
+        return value
+
+    def observe(self, learn: Callable[[str], None]) -> None:
+        """Have `learn` called with every value from now on, so that it can be kept out of texts."""
+        if self:
+            self._observers = (*self._observers, learn)
+
+    def told(self, value: str) -> None:
+        """Tell the observers a value that was looked up, by whoever did so in its own way."""
+        for learn in self._observers if value else ():
+            learn(value)
+
+    def _look_up(self) -> str:
+        match self.source:
+            case "value":
+                return str(self._detail)
+            case "env":
+                return self._from_environment()
+            case "file":
+                return self._from_file()
+            case "command":
+                return self._from_command()
+
+    def _from_environment(self) -> str:
+        value = self._environ.get(self.name, "")
+        if not value:
+            raise ConfigError(
+                [f"The environment variable {self.name} is not set. Set it, or change the key that asks."]
+            )
+        return value
+
+    def _from_file(self) -> str:
+        path = Path(self.name)
+        try:
+            with path.open("rb") as file:
+                value = file.read(SECRET_BYTES_MAX).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigError([f"The secret's file {path} cannot be read: {reason}."]) from error
+        if not value:
+            raise ConfigError([f"The secret's file {path} is empty. Put the secret into it."])
+        return value
+
+    def _from_command(self) -> str:
+        import subprocess
+
+        command = list(self._detail) if isinstance(self._detail, tuple) else [self._detail]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS_MAX, check=True, text=True)
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError([f"`{self.name}` gave no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
+        except subprocess.CalledProcessError as error:
+            raise ConfigError([f"`{self.name}` gave no secret: it ended with {error.returncode}."]) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError([f"`{self.name}` gave no secret: it could not be run or read."]) from error
+        value = done.stdout.strip()
+        if not value:
+            raise ConfigError([f"`{self.name}` gave no secret: it printed nothing."])
+        return value
+
+    def __bool__(self) -> bool:
+        return self.source != "value" or bool(self._detail)
+
+    def __repr__(self) -> str:
+        if self.source == "value":
+            return "Secret(set)" if self._detail else "Secret(not set)"
+        return f"Secret({self.source}: {self.name})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and (self.source, self._detail) == (other.source, other._detail)
+
+    def __hash__(self) -> int:
+        return hash((self.source, self._detail))
+
+
+NO_SECRET = Secret()

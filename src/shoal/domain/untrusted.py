@@ -1,0 +1,68 @@
+"""What comes from outside: JSON that may be anything, and text that may not pretend to be more than text."""
+
+import re
+
+import msgspec
+
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What decoding foreign JSON raises: for a wrong form, for bytes that are no text, and for nesting without end."""
+
+SOURCE_CHARS_MAX = 300
+FORWARDED = "a forwarded message"
+QUOTED = "a quoted message"
+"""What words are called that somebody passes on, and that are somebody else's."""
+
+_MARK = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
+_OWN_MARK = re.compile(r"<(?=\s*/?\s*(?:untrusted|context))", re.IGNORECASE)
+_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_HEADING = re.compile(r"^([ \t]*)(#{1,6})(?=\s|$)", re.MULTILINE)
+_UNDERLINE = re.compile(r"(?<=[^\n]\n)([ \t]*(?:=+|-+)[ \t]*)$", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
+_UNSAFE_IN_SOURCE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
+
+
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8 where it comes from: one that is not can be neither stored, sent nor shown to a model."""
+    if name.isascii():
+        return True
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def untrusted_block(source: str, text: str) -> str:
+    """`text` between marks that tell the model where it is from; nothing in it can begin or end such a block."""
+    name = _UNSAFE_IN_SOURCE.sub(lambda found: f"%{ord(found[0]):02X}", source)[:SOURCE_CHARS_MAX]
+    return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
+
+
+def is_untrusted_block(text: str) -> bool:
+    """Whether all of a text is one such block."""
+    if not text.startswith("<untrusted source='") or not text.endswith("\n</untrusted>"):
+        return False
+    return len(_MARK.findall(text)) == 2
+
+
+def contained(text: str) -> str:
+    """The text without anything that looks like the beginning or the end of an untrusted block."""
+    return _MARK.sub("‹", text)
+
+
+def enclosed(text: str, deeper: int = 2) -> str:
+    """A file's text as a part of a prompt: it can begin no section of the prompt's own, nor end or open its blocks.
+
+    Its headings go `deeper` levels down, an open fence is closed, and marks of blocks are broken.
+    """
+    plain = _LINE_ENDS.sub("\n", text)
+    plain = _OWN_MARK.sub("‹", plain)
+    plain = _HEADING.sub(lambda found: found[1] + ("#" * deeper + found[2])[:6], plain)
+    plain = _UNDERLINE.sub(r"\\\1", plain)
+    fence = ""
+    for found in _FENCE.finditer(plain):
+        marks, rest = found[1], found[2].strip()
+        if not fence:
+            fence = marks
+        elif marks[0] == fence[0] and len(marks) >= len(fence) and not rest:
+            fence = ""
+    return f"{plain}\n{fence}" if fence else plain

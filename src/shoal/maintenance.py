@@ -1,0 +1,224 @@
+"""What runs beside the turns for as long as the app does."""
+
+import contextlib
+import gc
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, cast
+
+import anyio
+import msgspec
+
+from shoal.agents.folder import read_agent
+from shoal.config import Config
+from shoal.delivery.hub import Hub
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, StoreCorrupt
+from shoal.domain.events import Event, TurnFinished
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ports import Completion, Models
+from shoal.domain.records import AuditEntry
+from shoal.domain.settings import AccountSettings
+from shoal.permissions.audit import anchor_line
+from shoal.providers.catalog import Catalog
+from shoal.store.approvals import AuditLog
+from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
+from shoal.store.journal import Journal
+from shoal.store.projections import Projections
+from shoal.store.store import Store
+from shoal.tools.threads import in_thread
+from shoal.triggers.files import EventFiles, Heartbeat
+from shoal.triggers.service import SourceOf, TriggerTarget
+
+log = logging.getLogger(__name__)
+
+EXPIRY_CHECK_SECONDS = 30.0
+RETRY_CHECK_SECONDS = 2.0
+HEALTH_CHECK_SECONDS = 5.0
+LOOK_THROUGH_AFTER_SECONDS = 900.0
+"""The first look through the whole database comes when the work that waited for a start is done."""
+DAY_SECONDS = 86_400.0
+ANCHOR_SECONDS = 3600.0
+FILES_AFTER_SECONDS = 1.0
+"""Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
+DISCOVER_AFTER_SECONDS = 3.0
+"""Providers are asked what they offer when the first messages have had their turn."""
+HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
+
+GARBAGE_THRESHOLDS = (5_000, 20, 50)
+"""New objects before the collector looks at them, and how often each older generation is left alone; what they hold in
+a cycle (a closed connection does) may be a megabyte or two until then."""
+
+
+def collect_seldom(*, stays: bool) -> None:
+    """What a start has made is never looked through again, what is new less often; a process that stays first drops
+    what the start left behind, which takes 20 to 40 ms.
+
+    A turn leaves few cycles behind. At the interpreter's own thresholds the collector takes a tenth of its CPU.
+    """
+    if stays:
+        gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    gc.enable()
+
+
+class ReadableFiles:
+    """Writes finished turns into the threads' readable files."""
+
+    def __init__(self, projections: Projections, journal: Journal) -> None:
+        self._projections = projections
+        self._journal = journal
+
+    async def project(self, thread: ThreadId, events: list[Event]) -> None:
+        """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
+        try:
+            written = await in_thread(lambda: self._projections.append(thread, events))
+            if events and written + 1 < events[0].seq:
+                missed = await self._journal.events(thread, written)
+                await in_thread(lambda: self._projections.append(thread, missed))
+        except OSError as error:
+            log.warning(
+                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
+                extra={"thread_id": thread, "why": str(error)},
+            )
+
+
+class Expiring(Protocol):
+    """What settles questions that nobody answered."""
+
+    async def expire_approvals(self) -> None:
+        """Settle those whose time is up."""
+        ...
+
+
+async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seconds: float) -> None:
+    """Settle questions within EXPIRY_CHECK_SECONDS after their time is up, and sooner where they are short-lived."""
+    while True:
+        await orchestrator.expire_approvals()
+        await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
+
+
+class Retrying(Protocol):
+    """What wakes turns that wait for their model."""
+
+    async def retry_due(self) -> datetime | None:
+        """Wake those whose time has come; when the next one is due."""
+        ...
+
+
+async def watch_retries(orchestrator: Retrying, clock: Clock) -> None:
+    """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late."""
+    while True:
+        next_at = await orchestrator.retry_due()
+        seconds = RETRY_CHECK_SECONDS
+        if next_at is not None:
+            seconds = min(seconds, max(0.0, (next_at - clock.now()).total_seconds()))
+        await clock.sleep(seconds)
+
+
+async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
+    """Put the heads of the audit chains into the log now and then, where nobody can change them unseen."""
+    while True:
+        await clock.sleep(ANCHOR_SECONDS)
+        chains = await audit.chains()
+        if chains:
+            log.info("%s", anchor_line(clock.now(), chains))
+
+
+async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
+    """Notice within HEALTH_CHECK_SECONDS that the database's files were changed, and tell of any damage once."""
+    while not health.damage:
+        await clock.sleep(HEALTH_CHECK_SECONDS)
+        with contextlib.suppress(StoreCorrupt):
+            health.check()
+    await tell(health.damage)
+
+
+async def look_through_daily(health: Health, clock: Clock) -> None:
+    """Look at all of the database once a day."""
+    await clock.sleep(LOOK_THROUGH_AFTER_SECONDS)
+    while True:
+        await health.look_through(BACKGROUND_CHECK_SECONDS)
+        await clock.sleep(DAY_SECONDS)
+
+
+async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
+    """Have the audit log tell which settings of who may do what differ from those of the last start."""
+    parts = {**_rules(config), **{f"agent {name}": _rules_of(home.agent(name)) for name in agents}}
+    now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
+    stored = await store.settings.get("audit", "settings")
+    before = msgspec.json.decode(stored, type=dict[str, str]) if stored else {}
+    if now == before or not await store.settings.swap("audit", "settings", stored, msgspec.json.encode(now).decode()):
+        return
+    what = "changed" if before else "first start"
+    entries = [
+        AuditEntry("config", f"{name} {what}", user="system", detail=f"{before.get(name, '')} → {now.get(name, '')}")
+        for name in sorted({*now, *before})
+        if now.get(name) != before.get(name)
+    ]
+    await store.audit.record("system", entries)
+
+
+def _rules_of(folder: Path) -> bytes:
+    """What an agent's own settings say of what it may do; of a file that cannot be read, that it is so."""
+    try:
+        file = read_agent(folder)
+    except InvalidInput:
+        return b"unreadable"
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    return encode([file.profile, file.tools, file.restrict_to_workspace, file.taint, file.budget])
+
+
+def _rules(config: Config) -> dict[str, bytes]:
+    """What decides who may do what, in parts; no secrets are among them."""
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    found = {
+        "permissions": encode(config.permissions),
+        "access": encode(config.access),
+        "budget": encode(config.budget),
+        "sandbox": encode(config.sandbox),
+        "web.allow": encode(config.web.allow),
+    }
+    platforms = config.platforms
+    accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in platforms.webhook.items()}
+    for platform in platforms.__struct_fields__:
+        listed: object = getattr(platforms, platform)
+        if isinstance(listed, tuple):
+            found_here = cast("tuple[object, ...]", listed)
+            accounts |= {f"{platform} {one.account}": one for one in found_here if isinstance(one, AccountSettings)}
+    for name, one in accounts.items():
+        found[f"platforms.{name}"] = encode([one.enabled, one.owner, one.allow, one.channels])
+    return found
+
+
+async def tell_completions(hub: Hub, on_complete: Completion) -> None:
+    """Await `on_complete` for each turn that finishes in this process."""
+    with hub.subscribe() as coming:
+        async for item in coming:
+            if isinstance(item, Event) and isinstance(item.data, TurnFinished):
+                await on_complete(item.thread, item.turn, item.data.reply)
+    log.warning("the completion callback fell too far behind, or the app ends: it is not called any more")
+
+
+async def discover_models(models: Models, clock: Clock) -> None:
+    """Check the keys and list the models of every provider once, into available_models.json; failures are logged."""
+    await clock.sleep(DISCOVER_AFTER_SECONDS)
+    if isinstance(models, Catalog):
+        await models.refresh()
+
+
+async def watch_files(
+    home: Home, target: TriggerTarget, clock: Clock, files: EventFiles, minutes: float, source_of: SourceOf
+) -> None:
+    """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
+    await clock.sleep(FILES_AFTER_SECONDS)
+    file = home.data / "HEARTBEAT.md"
+    heartbeat = Heartbeat(file, HEARTBEAT_THREAD, target, clock, source_of, minutes=minutes)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(files.run)
+        tasks.start_soon(heartbeat.run)

@@ -1,0 +1,652 @@
+"""Words of a shell command: what quoting hides, what expansions may put in their place, and what can hide a command.
+
+A word is read byte by byte, beside the grammar: every expansion must begin exactly where the grammar saw one, and no
+character that separates commands may stand unquoted. Where the two disagree, the command counts as unreadable.
+
+In `$((a))` the shell evaluates what `a` holds, and `x[$(rm y)]` there runs `rm y`; so do `${!a}`, `${a@P}` and
+`[[ $a -eq 1 ]]`. Arithmetic is plain only when every variable in it was set in the same command to a number, or not at
+all.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+
+RESERVED = frozenset(
+    "! { } [[ ]] if then elif else fi for while until do done case esac in function select coproc".split()  # noqa: SIM905
+)
+
+# Builtins whose arguments are names of variables that they set.
+SETTERS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "export"})
+
+_SPECIAL_VARIABLES = re.compile(
+    r"(?:PATH|IFS|ENV|BASH.*|LD_.*|DYLD_.*|PS[0-4]|PROMPT_.*|SHELL.*|CDPATH|OLDPWD|PWD|GLOBIGNORE|HOME|.*EDITOR|VISUAL"
+    r"|.*PAGER|BROWSER|GIT_.*|PYTHON.*|NODE_.*|NPM_.*|PERL.*|RUBY.*|_?JAVA.*|.*_?PROXY|LESS.*|MAN.*|TAR_.*|.*_COMMAND"
+    r"|.*OPTIONS|.*OPTS?|.*FLAGS|TMPDIR|TEMP|TMP|XDG_.*|SSH_.*|.*ASKPASS|CC|CXX|LD|AR|AS|MAKE.*|OPENSSL.*|SSL_.*|CURL.*"
+    r"|WGET.*|RSYNC_.*|ZIP.*|GZIP|BZIP.*|XZ_.*|COMP_.*|FCEDIT|HIST.*|EXECIGNORE|POSIXLY_CORRECT|TIMEFORMAT|INPUTRC"
+    r"|MAIL.*|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES|MALLOC_.*|GLIBC_.*|TERM.*|DOCKER_.*|KUBE.*|AWS_.*|GO[A-Z]*|RUST.*"
+    r"|CARGO.*|NIX.*|PIP_.*|UV_.*|VIRTUAL_ENV|CONDA.*|GEM_.*|BUNDLE_.*|COMPOSER_.*|PHP.*|LUA.*|R_.*|GREP_.*|POSIX.*"
+    r"|USER|LOGNAME|LANGUAGE|CONFIG_.*|ACLOCAL.*|AUTOMAKE.*|PKG_.*|CMAKE.*|DEBUGINFOD.*|SYSTEMD_.*|SUDO_.*|QT_.*|GTK_.*"
+    r"|.*_proxy|npm_config_.*|histchars|auto_resume|FUNCNEST|OPTIND|OPTARG|REPLY|MAPFILE|RANDOM|SECONDS|LINENO|DIRSTACK|_"
+    r"|EUID|UID|PPID|GROUPS|CHILD_MAX|COLUMNS|LINES)"
+)
+# A program that gets one of these does the same, or runs the workspace's code as it does without.
+_HARMLESS_VARIABLES = re.compile(
+    r"LC_[A-Z]+|LANG|TZ|(NO|FORCE|CLI)_?COLOR|CI|DEBIAN_FRONTEND|COLUMNS|LINES|VERBOSE|NODE_ENV|RUST_BACKTRACE|RUST_LOG"
+    r"|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|PYTHONIOENCODING|PYTHONUTF8|PYTHONHASHSEED|PYTHONPATH|PYTHONWARNINGS"
+    r"|DJANGO_SETTINGS_MODULE|FLASK_(APP|ENV|DEBUG)|CGO_ENABLED|GOOS|GOARCH|CARGO_TERM_COLOR|GIT_TERMINAL_PROMPT|DEBUG"
+    r"|APP_ENV|RAILS_ENV|PORT|HOST|LOG_LEVEL"
+)
+
+
+def special_variable(name: str) -> bool:
+    """Whether the shell or common programs act on a variable of this name."""
+    return _SPECIAL_VARIABLES.fullmatch(name) is not None
+
+
+def harmless_variable(name: str) -> bool:
+    """Whether a program that gets this variable in its environment runs nothing else for it."""
+    return _HARMLESS_VARIABLES.fullmatch(name) is not None
+
+
+_SAFE = re.compile(r"[A-Za-z0-9@%+:,./_^=-]+")
+_NAME_BYTES = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"\$\w+")
+_PLAIN_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_A_NUMBER = re.compile(r"\$[#?$]|\$\{#[A-Za-z_][A-Za-z0-9_]*(?:\[[@*]\])?\}")
+_SPECIAL = b"0123456789*@#?$!-"
+_ENDS_WORD = b" \t\n|&;()<>"
+_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+_ANSI_ESCAPE = re.compile(
+    r"\\(?:([abeEfnrtv])|(['\"\\?])|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3}))"
+)
+_DIRECTED = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+class Unreadable(Exception):
+    """The text is not, or may not be, what it seems; the message says where reading ended."""
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a word: literal text, or something that the shell replaces.
+
+    A `glob` is one of `*?[`, a `brace` one of `{,}`, a `variable` has its name, a `number` is `$?` and the like,
+    `process` is `<(…)`, `below` a file that a search found in the folder of this name; of what is `unknown` nothing can
+    be told.
+    """
+
+    kind: Literal["text", "glob", "brace", "tilde", "variable", "number", "process", "below", "unknown"]
+    text: str = ""
+    quoted: bool = False
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A word as the shell will see it.
+
+    `text` is its canonical spelling. `value` is what it becomes, None when only the shell knows (variables,
+    substitutions, globs, braces, a tilde). `begins` is what it surely begins with. `splits` marks a word that may
+    become several, `bare` one without any quoting. `pieces` tell how an uncertain one comes about.
+    """
+
+    text: str
+    value: str | None
+    begins: str
+    splits: bool = False
+    bare: bool = False
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Whether it stays one argument that cannot turn into an option."""
+        return self.value is not None or bool(self.begins and self.begins[0] != "-" and not self.splits)
+
+
+def quote(text: str, *, force: bool = False) -> str:
+    """Spell a literal word in one way: bare when nothing in it is special, else in quotes, never over two lines."""
+    if (_SAFE.fullmatch(text) or text in ("[", "]")) and not force:
+        return text
+    if any(not char.isprintable() or char in _DIRECTED for char in text):
+        return "$'" + "".join(_ansi(char) for char in text) + "'"
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _ansi(char: str) -> str:
+    if char in "'\\":
+        return "\\" + char
+    if char == "\n":
+        return "\\n"
+    if char == "\t":
+        return "\\t"
+    if char.isprintable() and char not in _DIRECTED:
+        return char
+    code = ord(char)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+class _Reading:
+    """A word while it is read: literal text gathers until something else comes."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.literal: list[str] = []
+        self.values: list[str] = []
+        self.begins: str | None = None
+        self.splits = False
+        self.bare = False
+        self.parts: list[Piece] = []
+
+    def add(self, text: str) -> None:
+        self.literal.append(text)
+        self.values.append(text)
+        self.parts.append(Piece("text", text))
+
+    def flush(self, *, always: bool = False) -> None:
+        if always or any(self.literal):
+            text = quote("".join(self.literal))
+            if self.pieces and _VARIABLE.fullmatch(self.pieces[-1]) and (text[0].isalnum() or text[0] == "_"):
+                self.pieces[-1] = f"${{{self.pieces[-1][1:]}}}"
+            self.pieces.append(text)
+            self.literal = []
+
+    def uncertain(self, shown: str, piece: Piece, *, splits: bool) -> None:
+        """A piece that the shell replaces."""
+        self.parts.append(piece)
+        if self.begins is None:
+            self.begins = "".join(self.values)
+        self.flush()
+        self.pieces.append(shown)
+        self.splits = self.splits or splits
+
+    def word(self) -> Word:
+        self.flush(always=not self.pieces)
+        if self.begins is None:
+            value = "".join(self.values)
+            return Word("".join(self.pieces), value, value, bare=self.bare)
+        if self._braces_are_text():
+            value = "".join(part.text for part in self.parts)
+            return Word(quote(value), value, value, bare=self.bare)
+        return Word("".join(self.pieces), None, self.begins, self.splits, self.bare, tuple(self.parts))
+
+    def _braces_are_text(self) -> bool:
+        """Whether nothing but braces was uncertain, and these are none that the shell expands: `{}` and `{x`."""
+        marks = {part.text for part in self.parts if part.kind == "brace"}
+        text = "".join(part.text for part in self.parts)
+        return not (
+            any(part.kind not in ("text", "brace") for part in self.parts)
+            or (marks >= {"{", "}"} and ("," in marks or ".." in text))
+        )
+
+
+class WordReader:
+    """Reads words out of a command. `spans` maps where the grammar saw an expansion to where that ends."""
+
+    def __init__(self, source: bytes, spans: Mapping[int, int]) -> None:
+        self._source = source
+        self._spans = spans
+
+    def word(self, start: int, end: int) -> Word:
+        """The word between two byte offsets. Raises Unreadable unless it is exactly one word there."""
+        reading = _Reading()
+        raw = self._source[start:end]
+        braces = _has_braces(raw)
+        reading.bare = not any(char in raw for char in (b"\\", b"'", b'"', b"$", b"`"))
+        at = start
+        while at < end:
+            at = self._piece(reading, at, end, braces=braces, first=at == start)
+        if at != end or start == end:
+            raise Unreadable("a word ends elsewhere than it seems")
+        return reading.word()
+
+    def _piece(self, reading: _Reading, at: int, end: int, *, braces: bool, first: bool) -> int:
+        """Read one piece outside quotes and return where the next one begins."""
+        char = self._source[at : at + 1]
+        if at in self._spans or char in b"$`":
+            return self._expansion(reading, at, end, quoted=False)
+        if char == b"\\":
+            return self._escape(reading, at, end)
+        if char == b"'":
+            return self._single(reading, at, end)
+        if char == b'"':
+            return self._double(reading, at, end)
+        if char in _ENDS_WORD or (char == b"#" and first):
+            raise Unreadable("a separator stands inside a word")
+        if (
+            (char in b"*?[" and not (char == b"[" and first and at + 1 == end))
+            or (braces and char in b"{},")
+            or (char == b"~" and first)
+        ):
+            shown = char.decode()
+            kind = "glob" if char in b"*?[" else "tilde" if char == b"~" else "brace"
+            reading.uncertain(shown, Piece(kind, shown), splits=char in b"{},")
+            return at + 1
+        return self._plain(reading, at, end)
+
+    def _plain(self, reading: _Reading, at: int, end: int) -> int:
+        """Read ordinary characters, whole UTF-8 sequences at once."""
+        stop = at + 1
+        while stop < end and self._source[stop] & 0xC0 == 0x80:
+            stop += 1
+        reading.add(_decode(self._source[at:stop]))
+        return stop
+
+    def _escape(self, reading: _Reading, at: int, end: int) -> int:
+        if at + 1 >= end:
+            raise Unreadable("a backslash ends a word")
+        if self._source[at + 1 : at + 2] == b"\n":
+            raise Unreadable("a line is joined inside a word")
+        return self._plain(reading, at + 1, end)
+
+    def _single(self, reading: _Reading, at: int, end: int) -> int:
+        close = self._source.find(b"'", at + 1, end)
+        if close < 0:
+            raise Unreadable("a quote is not closed")
+        reading.add(_decode(self._source[at + 1 : close]))
+        return close + 1
+
+    def _double(self, reading: _Reading, at: int, end: int) -> int:
+        """Read a double-quoted piece."""
+        reading.add("")
+        at += 1
+        while at < end:
+            char = self._source[at : at + 1]
+            if char == b'"':
+                return at + 1
+            at = self._inside(reading, at, end, escapes=b'$`"\\')
+        raise Unreadable("a quote is not closed")
+
+    def _inside(self, reading: _Reading, at: int, end: int, escapes: bytes) -> int:
+        """Read one piece of a double-quoted text or of a here-document."""
+        char = self._source[at : at + 1]
+        if char == b"\\":
+            following = self._source[at + 1 : at + 2]
+            if following == b"\n":
+                raise Unreadable("a line is joined inside a word")
+            if following and following in escapes:
+                reading.add(following.decode())
+                return at + 2
+        elif at in self._spans or char in b"$`":
+            return self._expansion(reading, at, end, quoted=True)
+        return self._plain(reading, at, end)
+
+    def document(self, start: int, end: int) -> None:
+        """Check the body of a here-document in which the shell expands. Raises Unreadable."""
+        reading = _Reading()
+        while start < end:
+            start = self._inside(reading, start, end, escapes=b"$`\\")
+        if start != end:
+            raise Unreadable("a here-document ends elsewhere than it seems")
+
+    def _expansion(self, reading: _Reading, at: int, end: int, *, quoted: bool) -> int:
+        """Read `$…`, a backtick or a process substitution; it has to be where the grammar saw one."""
+        stop = self._spans.get(at)
+        following = self._source[at + 1 : at + 2]
+        if stop is None:
+            return self._lone_dollar(reading, at, end, quoted=quoted)
+        if stop > end:
+            raise Unreadable("an expansion leaves its word")
+        raw = self._source[at:stop]
+        if raw[:1] == b"$" and following not in b"({":
+            self._check_name(at, stop)
+        shown = _decode(raw).replace("\n", " ")
+        piece = _expanded(_decode(raw), quoted=quoted)
+        # `"$@"` and `"${a[@]}"` become several words although they are quoted.
+        splits = (
+            (not quoted and piece.kind not in ("number", "process"))
+            or raw.startswith(b"$@")
+            or (raw.startswith(b"${") and b"@" in raw)
+        )
+        reading.uncertain(f'"{shown}"' if quoted else shown, piece, splits=splits)
+        return stop
+
+    def _lone_dollar(self, reading: _Reading, at: int, end: int, *, quoted: bool) -> int:
+        """A dollar sign that expands to nothing stands for itself; `$'…'` is a kind of quotes."""
+        char, following = self._source[at : at + 1], self._source[at + 1 : at + 2]
+        if char != b"$":
+            raise Unreadable("a substitution is not where it seems")
+        if following == b"'" and not quoted and at + 1 < end:
+            return self._ansi_quoted(reading, at + 2, end)
+        inside = at + 1 < end
+        if inside and (following in b"({[" or following in _SPECIAL or _NAME_BYTES.match(following)):
+            raise Unreadable("an expansion is not where it seems")
+        if inside and following in b"'\"" and not quoted:
+            raise Unreadable("a translated string")
+        reading.add("$")
+        return at + 1
+
+    def _check_name(self, at: int, stop: int) -> None:
+        """The name after a dollar sign is as long as the grammar thinks."""
+        name = _NAME_BYTES.match(self._source, at + 1)
+        length = name.end() if name else at + 2
+        if length != stop or (not name and self._source[at + 1 : at + 2] not in _SPECIAL):
+            raise Unreadable("a variable's name is not what it seems")
+
+    def _ansi_quoted(self, reading: _Reading, at: int, end: int) -> int:
+        """Read the inside of `$'…'`."""
+        stop = at
+        while stop < end and self._source[stop : stop + 1] != b"'":
+            stop += 2 if self._source[stop : stop + 1] == b"\\" else 1
+        if stop >= end:
+            raise Unreadable("a quote is not closed")
+        reading.add(_ansi_decoded(_decode(self._source[at:stop])))
+        return stop + 1
+
+
+def _expanded(raw: str, *, quoted: bool) -> Piece:
+    """What kind of expansion this is."""
+    variable = _PLAIN_VARIABLE.fullmatch(raw)
+    if variable is not None:
+        return Piece("variable", variable[1] or variable[2], quoted)
+    if _A_NUMBER.fullmatch(raw) or raw.startswith("$(("):
+        return Piece("number", quoted=quoted)
+    return Piece("process" if raw.startswith(("<(", ">(")) else "unknown", quoted=quoted)
+
+
+def _ansi_decoded(text: str) -> str:
+    pieces: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] != "\\":
+            pieces.append(text[at])
+            at += 1
+            continue
+        found = _ANSI_ESCAPE.match(text, at)
+        if found is None:
+            raise Unreadable("an escape of unknown meaning")
+        pieces.append(_ansi_char(found))
+        at = found.end()
+    return "".join(pieces)
+
+
+def _ansi_char(found: re.Match[str]) -> str:
+    letter, itself, byte, short, long, octal = found.groups()
+    if letter:
+        return _ANSI[letter]
+    if itself:
+        return str(itself)
+    code = int(octal, 8) if octal else int(byte or short or long, 16)
+    if code == 0 or code > 0x10FFFF or 0xD800 <= code < 0xE000 or (code > 0x7F and (byte or octal)):
+        raise Unreadable("an escape that is no character")
+    return chr(code)
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise Unreadable("bytes that are no text") from error
+
+
+def _has_braces(raw: bytes) -> bool:
+    """Whether the shell may expand braces in this word; `{}` alone it leaves as it is."""
+    return b"{" in raw and (b"," in raw or b".." in raw)
+
+
+_ARITHMETIC = re.compile(r"[A-Za-z0-9_\s+\-*/%<>=!&|^~?:,()$#]*")
+_NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLACE = re.compile(r"\$(?![A-Za-z_#?$!])")
+_NUMBER = re.compile(r"-?[0-9]+|\$\(\([^\[]*\)\)|\$\{#[A-Za-z_][A-Za-z0-9_]*\}|\$[#?$!]")
+_BRACED_NUMBERS = re.compile(r"\{[0-9]+\.\.[0-9]+(\.\.[0-9]+)?\}")
+_PLAIN_EXPANSION = re.compile(
+    r"\$\{#?(?:[A-Za-z_][A-Za-z0-9_]*|[@*#?$!0-9-]|[0-9]+)(?:\[[@*0-9]+\])?\}"
+    r"|\$\{[A-Za-z_][A-Za-z0-9_]*:\s*[0-9]+(?::[0-9]+)?\}"
+    r"|\$\{#[A-Za-z_][A-Za-z0-9_]*\[[@*]\]\}"
+)
+_WITH_WORD = re.compile(
+    rb"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*])(?P<how>:?[-+?=]|##?|%%?|/[/#%]?|\^\^?|,,?)(?P<word>.*)\}",
+    re.DOTALL,
+)
+
+
+def is_number(raw: str) -> bool:
+    """Whether the right side of an assignment can only be a number."""
+    return _NUMBER.fullmatch(raw) is not None or _BRACED_NUMBERS.fullmatch(raw) is not None
+
+
+def arithmetic_names(raw: str) -> frozenset[str] | None:
+    """The variables that an arithmetic expression uses; None when it has anything that is not plain arithmetic."""
+    if not _ARITHMETIC.fullmatch(raw) or _PLACE.search(raw):
+        return None
+    names = frozenset(_NAMES.findall(re.sub(r"0[xX][0-9A-Fa-f]+", "0", raw)))
+    if any(special_variable(name) for name in names):
+        return None
+    return names
+
+
+def plain_expansion(source: bytes, start: int, stop: int, spans: Mapping[int, int]) -> tuple[bool, str]:
+    """Whether `${…}` between two offsets only puts text in its place, and the variable that it sets, if any.
+
+    Expansions within it have to stand where the grammar saw them (`spans`); quotes within it are not followed.
+    """
+    raw = source[start:stop]
+    if _PLAIN_EXPANSION.fullmatch(raw.decode(errors="replace")):
+        return True, ""
+    found = _WITH_WORD.fullmatch(raw)
+    if found is None:
+        return False, ""
+    name, how = found["name"].decode(), found["how"]
+    sets = name if how.endswith(b"=") else ""
+    if sets and special_variable(name):
+        return False, sets
+    at, end = start + found.start("word"), start + found.end("word")
+    while at < end:
+        if at in spans:
+            at = spans[at]
+        elif source[at : at + 1] in b"$`'\"\\{}<>":
+            return False, sets
+        else:
+            at += 1
+    return at == end, sets
+
+
+ANY = "\0"
+"""Any text within a path's component (`*` and `?`)."""
+REST = "\1"
+"""Any text up to the end of a path's component (from `[` on)."""
+HOME, HERE = "\2", "\3"
+"""The home and the working directory."""
+SPLIT = "\4"
+"""Stands before one of these two without quotes: a blank in it would make it several words."""
+ALTERNATIVES_MAX = 64
+DEPTH_MAX = 4
+
+_CONTROL = re.compile(r"[\x00-\x04]")
+_SEQUENCE = re.compile(r"(-?[0-9]{1,6})\.\.(-?[0-9]{1,6})")
+
+
+class Value(msgspec.Struct, frozen=True):
+    """What a variable is set to; `listed` for a word of a `for` loop, where the shell fills in patterns."""
+
+    word: Word
+    listed: bool = False
+
+
+Variables = Mapping[str, Sequence[Value] | None]
+"""What variables are set to anywhere in a command; None for one that is set to what cannot be known."""
+
+NONE: Variables = {}
+
+
+def expand(word: Word, variables: Variables = NONE, depth: int = 0) -> tuple[str, ...] | None:
+    """All that the word may become, one text for each word it may turn into; None when that is not known."""
+    if word.value is not None:
+        return None if _CONTROL.search(word.value) else (word.value,)
+    if depth > DEPTH_MAX or any(piece.kind in ("unknown", "below") for piece in word.pieces):
+        return None
+    found: list[str] = []
+    for alternative in _braces(word.pieces, bare=word.bare):
+        texts = None if alternative is None else _filled(alternative, variables, depth)
+        if texts is None or len(found) > ALTERNATIVES_MAX:
+            return None
+        found += texts
+    return tuple(dict.fromkeys(found))
+
+
+def may_be_option(word: Word, variables: Variables = NONE) -> bool:
+    """Whether any of the words that an uncertain word becomes may begin with `-`."""
+    texts = expand(word, variables)
+    if texts is None:
+        return word.splits or not word.begins or word.begins.startswith("-")
+    return any(text[:1] in ("-", ANY, REST) or SPLIT in text for text in texts)
+
+
+def single(word: Word) -> bool:
+    """Whether it stays exactly one argument."""
+    return word.value is not None or not (word.splits or any(piece.kind in ("glob", "brace") for piece in word.pieces))
+
+
+def numeric(word: Word, variables: Variables) -> bool:
+    """Whether it is a number, or nothing where a variable is not set."""
+    pieces = (Piece("text", word.value),) if word.value is not None else word.pieces
+    return bool(pieces) and all(
+        piece.kind == "number"
+        or (piece.kind == "text" and piece.text.isdecimal())
+        or (piece.kind == "variable" and _holds_numbers(piece.text, variables))
+        for piece in pieces
+    )
+
+
+def _holds_numbers(name: str, variables: Variables) -> bool:
+    """Whether a variable is only ever set to numbers that are spelled out or calculated."""
+    values = variables.get(name)
+    return bool(values) and all(
+        (value.word.value or "").isdecimal() or {piece.kind for piece in value.word.pieces} == {"number"}
+        for value in values or ()
+    )
+
+
+def after(word: Word, count: int) -> Word:
+    """The word without its first `count` characters, which are certain."""
+    if word.value is not None:
+        return Word(word.text, word.value[count:], word.value[count:])
+    pieces = list(word.pieces)
+    left = count
+    while left and pieces and pieces[0].kind == "text":
+        first = pieces.pop(0)
+        if len(first.text) > left:
+            pieces.insert(0, Piece("text", first.text[left:]))
+        left = max(0, left - len(first.text))
+    return Word(word.text, None, word.begins[count:], word.splits, word.bare, tuple(pieces))
+
+
+def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | None]:
+    """The alternatives that braces make of a word; None where they cannot be told, as for a sequence in a word that is
+    not `bare`, whose dots may be quoted."""
+    opening = next((place for place, piece in enumerate(pieces) if piece.kind == "brace"), -1)
+    if opening < 0:
+        yield list(pieces)
+        return
+    depth, commas = 0, [opening]
+    for place in range(opening, len(pieces)):
+        mark = pieces[place].text if pieces[place].kind == "brace" else ""
+        depth += (mark == "{") - (mark == "}")
+        if mark == "," and depth == 1:
+            commas.append(place)
+        if depth == 0:
+            commas.append(place)
+            break
+    else:
+        yield None
+        return
+    head, tail = list(pieces[:opening]), list(pieces[commas[-1] + 1 :])
+    options = [pieces[start + 1 : end] for start, end in pairwise(commas)]
+    if len(options) == 1:
+        options = list(_sequence(options[0])) if bare else []
+    if not options:
+        yield None
+    for option in options:
+        yield from _braces([*head, *option, *tail], bare=bare)
+
+
+def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
+    """The words with their braces expanded, which the shell does first; None where there are none, or they cannot be
+    told."""
+    if not any(piece.kind == "brace" for word in words for piece in word.pieces):
+        return None
+    found: list[Word] = []
+    for word in words:
+        for alternative in _braces(word.pieces, bare=word.bare) if word.pieces else [[Piece("text", word.text)]]:
+            if alternative is None or len(found) > ALTERNATIVES_MAX:
+                return None
+            if not word.pieces:
+                found.append(word)
+            elif all(piece.kind == "text" for piece in alternative):
+                text = "".join(piece.text for piece in alternative)
+                found.append(Word(quote(text), text, text))
+            else:
+                shown = "".join(f"${piece.text}" if piece.kind == "variable" else piece.text for piece in alternative)
+                found.append(Word(shown, None, word.begins, word.splits))
+    return found
+
+
+def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """`{1..9}`; nothing for other kinds."""
+    found = _SEQUENCE.fullmatch("".join(piece.text for piece in inside))
+    if found is None or any(piece.kind != "text" for piece in inside):
+        return
+    first, last = int(found[1]), int(found[2])
+    if abs(last - first) > ALTERNATIVES_MAX or found[1][:1] == "0" or found[2][:1] == "0":
+        return
+    for number in range(first, last + 1) if first <= last else range(first, last - 1, -1):
+        yield [Piece("text", str(number))]
+
+
+def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[str] | None:
+    """What pieces without braces become."""
+    found = [""]
+    for place, piece in enumerate(pieces):
+        texts = _texts(piece, variables, depth)
+        if piece.kind == "tilde":
+            rest = "".join(other.text for other in pieces[place + 1 :] if other.kind == "text")
+            texts = [HOME] if len(pieces) == 1 or rest.startswith("/") else None
+        if piece.kind == "process":
+            return [] if len(pieces) == 1 else None
+        if texts is None or len(found) * len(texts) > ALTERNATIVES_MAX:
+            return None
+        found = [one + text for one in found for text in texts]
+    return found
+
+
+def _texts(piece: Piece, variables: Variables, depth: int) -> list[str] | None:
+    match piece.kind:
+        case "text":
+            return None if _CONTROL.search(piece.text) else [piece.text]
+        case "glob":
+            return [REST if piece.text == "[" else ANY]
+        case "variable":
+            return _variable(piece, variables, depth)
+        case "number":
+            return [ANY]
+        case _:
+            return []
+
+
+def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | None:
+    """What a variable may hold: anything that it is set to in the command, or nothing."""
+    if piece.text not in variables:
+        known = {"HOME": HOME, "PWD": HERE}.get(piece.text)
+        return None if known is None else [known if piece.quoted else SPLIT + known]
+    found = [""]
+    for value in variables[piece.text] or ():
+        texts = expand(value.word if value.listed else _assigned(value.word), variables, depth + 1)
+        if texts is None:
+            return None
+        if not piece.quoted:
+            # A file's name may have blanks, which split the word; a pattern in a value is filled in here.
+            if any(mark in text for mark in (" ", "\t", "\n", ANY, REST, HOME, HERE, SPLIT) for text in texts):
+                return None
+            texts = tuple(re.sub(r"[*?]", ANY, text).replace("[", REST) for text in texts)
+        found += texts
+    return None if variables[piece.text] is None else found
+
+
+def _assigned(word: Word) -> Word:
+    """A word behind `NAME=`, where patterns and braces stay as they are."""
+    if word.value is not None:
+        return word
+    pieces = [Piece("text", piece.text) if piece.kind in ("glob", "brace") else piece for piece in word.pieces]
+    return Word(word.text, None, word.begins, word.splits, word.bare, tuple(pieces))

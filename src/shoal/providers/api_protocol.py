@@ -1,0 +1,403 @@
+"""What the API protocols share: requests as JSON bytes, grown at the end, and answers collected from streamed events.
+
+Each thread's encoded messages are kept, so that a request of a long conversation costs a comparison of tuples, one
+copy, and its new messages. The messages of a dropped conversation are not kept alive by that. A conversation that
+begins anew, after a compaction say, is encoded anew, at some milliseconds a megabyte: keeping the encoded form beside
+each message would take as much memory again.
+"""
+
+import base64
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from weakref import ReferenceType, ref
+
+import msgspec
+
+from shoal.domain.ids import CallId
+from shoal.domain.messages import (
+    AssistantMessage,
+    Image,
+    ModelDone,
+    ModelFailed,
+    ModelInfo,
+    ModelMessage,
+    ModelRequest,
+    Opaque,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
+from shoal.domain.untrusted import UNREADABLE
+
+THREADS_MAX = 256
+"""Encoded conversations kept; the least recently used is dropped and encoded anew when it is needed.
+
+One whose messages are gone is of no more use, and is dropped as soon as it is the least recently used.
+"""
+JOINED_BYTES_MAX = 16 * 1024 * 1024
+"""The same bound in bytes, over all threads."""
+STABLE_MAX = 64
+"""Encoded system prompts and tool lists kept."""
+IMAGE_BYTES_MAX = 20 * 1024 * 1024
+"""Largest image sent; a larger one is named in words instead."""
+
+Finish: TypeAlias = StopReason | Literal[""]
+Images: TypeAlias = Mapping[str, bytes]
+"""Images of new messages by path, base64; a path that is missing here could not be read."""
+
+_UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
+_CALL_ID_CHARS_MAX = 64
+
+encode = msgspec.json.Encoder().encode
+_arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+# ---- requests ----
+
+
+class EncodedMessage(NamedTuple):
+    """A message as JSON. Messages of the same `role` in a row share a frame; `later` follows the last of them."""
+
+    role: str
+    body: bytes
+    later: bytes = b""
+
+
+class EncodedRequest(msgspec.Struct, frozen=True):
+    """A request's body, and the call ids that its conversation already has."""
+
+    content: bytes
+    call_ids: set[str]
+
+
+class Quirks(msgspec.Struct, frozen=True):
+    """How one model or server departs from its protocol's common form; rows of data, see `model_table.py`.
+
+    `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
+    provider's prompt cache; `reasoning_items` asks for encrypted reasoning.
+    """
+
+    max_tokens: str = "max_tokens"
+    temperature: bool = True
+    usage_option: bool = True
+    cache_key: bool = False
+    reasoning_items: bool = True
+
+
+class ApiProtocol:
+    """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer.
+
+    Holds encoded messages between requests, nothing else; does no I/O.
+    """
+
+    kind: ClassVar[str]
+    """Its name in the configuration."""
+    models_path: ClassVar[str] = "/models"
+    """Where models are listed, below the base address."""
+    system_template: ClassVar[bytes]
+    tool_template: ClassVar[bytes]
+    """A tool's name, description and JSON schema, in this order."""
+    tools_template: ClassVar[bytes] = b',"tools":[%b]'
+
+    def __init__(self) -> None:
+        self.conversations = ConversationCache(self)
+        # These stay the same from request to request.
+        self.system = lru_cache(STABLE_MAX)(self._encode_system)
+        self.tools = lru_cache(STABLE_MAX)(self._encode_tools)
+
+    def path(self, model: str) -> str:
+        """Where a request for this model goes, below the base address."""
+        raise NotImplementedError
+
+    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
+        """Headers besides host and length."""
+        raise NotImplementedError
+
+    def encode(self, request: ModelRequest, quirks: Quirks, images: Images) -> EncodedRequest:
+        """The request's body. `images` has what `conversations.new_images` asked for."""
+        raise NotImplementedError
+
+    def reader(self, context: "AnswerContext") -> "AnswerReader":
+        """A collector for one answer."""
+        raise NotImplementedError
+
+    def models(self, body: bytes) -> list[ModelInfo]:
+        """Read a list of models. Raises msgspec.DecodeError."""
+        raise NotImplementedError
+
+    def encode_message(self, message: ModelMessage, images: Images) -> EncodedMessage:
+        """One message; an empty body leaves it out."""
+        raise NotImplementedError
+
+    def opening(self, role: str) -> bytes:
+        """What stands before the first message of a frame."""
+        return b""
+
+    def closing(self, role: str) -> bytes:
+        """What stands after the last message of a frame."""
+        return b""
+
+    def _encode_system(self, text: str) -> bytes:
+        return self.system_template % encode(text)
+
+    def _encode_tools(self, specs: tuple[ToolSpec, ...]) -> bytes:
+        return self.tools_template % b",".join(
+            self.tool_template % (encode(spec.name), encode(spec.description), spec.parameters.encode())
+            for spec in specs
+        )
+
+
+class JoinedMessages:
+    """A thread's messages so far, as JSON. The last frame is left open, so that a message of its role can join it.
+
+    `before` is the buffer's length at the previous request.
+    """
+
+    __slots__ = ("before", "buffer", "call_ids", "later", "messages", "role")
+
+    def __init__(self) -> None:
+        self.messages: tuple[ReferenceType[ModelMessage], ...] = ()
+        self.buffer = bytearray()
+        self.before = 0
+        self.role: str = ""
+        self.later = b""
+        self.call_ids: set[str] = set()
+
+    def add(self, message: EncodedMessage, protocol: ApiProtocol) -> None:
+        """Append a message."""
+        if message.body:
+            if not self.buffer:
+                self.buffer += protocol.opening(message.role)
+            elif message.role == self.role:
+                self.buffer += b","
+            else:
+                self.buffer += self.ending(protocol) + b"," + protocol.opening(message.role)
+                self.later = b""
+            self.buffer += message.body
+            self.role = message.role
+        if message.later:
+            self.later += (b"," if self.later else b"") + message.later
+
+    def ending(self, protocol: ApiProtocol) -> bytes:
+        """What completes the buffer, which stays as it is."""
+        later = b"," + self.later if self.later else b""
+        return later + protocol.closing(self.role) if self.buffer else b""
+
+
+class ConversationCache:
+    """The encoded messages of one provider's conversations, kept between requests."""
+
+    def __init__(self, protocol: ApiProtocol) -> None:
+        self._protocol = protocol
+        self._threads: OrderedDict[str, JoinedMessages] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def kept(self) -> Mapping[str, JoinedMessages]:
+        """The encoded conversations by thread, the least recently used first."""
+        return self._threads
+
+    def new_images(self, request: ModelRequest) -> list[Image]:
+        """The images that this request adds, to be loaded before `join`."""
+        return [
+            image
+            for message in self._new(self._threads.get(request.cache_key), request.messages)
+            if isinstance(message, UserMessage | ToolMessage)
+            for image in message.images
+        ]
+
+    def join(self, request: ModelRequest, images: Images) -> JoinedMessages:
+        """All messages of the request; valid until the next call."""
+        joined = self._threads.pop(request.cache_key, None)
+        if joined is not None:
+            self._bytes -= len(joined.buffer)
+        new = self._new(joined, request.messages)
+        if joined is None or len(new) == len(request.messages):
+            joined = JoinedMessages()
+        joined.before = len(joined.buffer)
+        for message in new:
+            joined.add(self._protocol.encode_message(message, images), self._protocol)
+            if isinstance(message, AssistantMessage):
+                joined.call_ids.update(call.id for call in message.tool_calls)
+        joined.messages += tuple(map(ref, new))
+        if request.cache_key:
+            self._threads[request.cache_key] = joined
+            self._bytes += len(joined.buffer)
+        while len(self._threads) > 1:
+            oldest = next(iter(self._threads.values()))
+            is_held = not oldest.messages or oldest.messages[-1]() is not None
+            if is_held and len(self._threads) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
+                break
+            self._threads.popitem(last=False)
+            self._bytes -= len(oldest.buffer)
+        return joined
+
+    def _new(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
+        """The messages that follow those joined; all where the conversation does not begin with those."""
+        if joined is None or not joined.messages:
+            return messages
+        count = len(joined.messages)
+        return messages[count:] if tuple(map(ref, messages[:count])) == joined.messages else messages
+
+
+def load_images(images: Iterable[Image]) -> dict[str, bytes]:
+    """Read and encode images; those that cannot be read or are too large are left out. Blocks on the disk."""
+    loaded: dict[str, bytes] = {}
+    for image in images:
+        try:
+            with Path(image.path).open("rb") as file:
+                data = file.read(IMAGE_BYTES_MAX + 1)
+        except OSError:
+            continue
+        if len(data) <= IMAGE_BYTES_MAX:
+            loaded[image.path] = base64.b64encode(data)
+    return loaded
+
+
+def missing_image(image: Image) -> str:
+    """What stands for an image that was not loaded."""
+    return f"[The image {Path(image.path).name} could not be read, or is larger than {IMAGE_BYTES_MAX >> 20} MiB.]"
+
+
+def data_url(image: Image, data: bytes) -> bytes:
+    """An image as the JSON string of a `data:` address."""
+    return b'"data:' + image.media_type.encode() + b";base64," + data + b'"'
+
+
+def portable_call_id(call_id: str) -> str:
+    """A call id in the alphabet and length that every provider takes, for calls that another provider named."""
+    return _UNSAFE_ID.sub("_", call_id)[:_CALL_ID_CHARS_MAX]
+
+
+def arguments_object(arguments: str) -> bytes:
+    """A call's arguments as a JSON object; what the model wrote malformed goes back as `{"malformed": text}`."""
+    try:
+        _arguments_decoder.decode(arguments)
+    except UNREADABLE:
+        return b'{"malformed":' + encode(arguments) + b"}"
+    return arguments.encode()
+
+
+# ---- answers ----
+
+
+class AnswerContext(msgspec.Struct, frozen=True):
+    """What a reader needs to know of the request; `call_ids` are taken already, `new_id` gives others."""
+
+    provider: str
+    opaque_kind: str
+    call_ids: Set[str]
+    new_id: Callable[[], str]
+
+
+class CallParts:
+    """A tool call while its pieces arrive."""
+
+    __slots__ = ("arguments", "id", "name")
+
+    def __init__(self, call_id: str = "", name: str = "", arguments: str = "") -> None:
+        self.id = call_id
+        self.name = name
+        self.arguments = [arguments] if arguments else []
+
+
+class AnswerReader:
+    """Collects one answer from a stream's events. `complete` turns true with the protocol's own last event."""
+
+    def __init__(self, context: AnswerContext) -> None:
+        self.context = context
+        self.complete = False
+        self.failure: ModelFailed | None = None
+        self.texts: list[str] = []
+        self.thoughts: list[str] = []
+        self.calls: list[CallParts] = []
+        self.stop: Finish = ""
+        self.usage = Usage()
+        self.model = ""
+        self._texts_shown = 0
+        self._thoughts_shown = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in the data of one event. Raises msgspec.DecodeError for anything but the protocol's JSON."""
+        raise NotImplementedError
+
+    def opaque(self) -> str:
+        """JSON that the provider wants back with this message; empty for none."""
+        return ""
+
+    def failure_in(self, data: bytes) -> ModelFailed:
+        """The failure that an error object in the stream means."""
+        from shoal.providers.failures import failure_in_stream
+
+        return failure_in_stream(data, self.context.provider)
+
+    def deltas(self) -> Sequence[TextDelta | ThinkingDelta]:
+        """What came since the last time, joined."""
+        out: list[TextDelta | ThinkingDelta] = []
+        if len(self.thoughts) > self._thoughts_shown:
+            out.append(ThinkingDelta("".join(self.thoughts[self._thoughts_shown :])))
+            self._thoughts_shown = len(self.thoughts)
+        if len(self.texts) > self._texts_shown:
+            out.append(TextDelta("".join(self.texts[self._texts_shown :])))
+            self._texts_shown = len(self.texts)
+        return out
+
+    def result(self) -> ModelDone | ModelFailed:
+        """The answer, once the stream has ended. A call whose id is missing or taken already gets a new one; arguments
+        that never came are an empty object."""
+        if self.failure is not None:
+            return self.failure
+        provider = self.context.provider
+        text = "".join(self.texts)
+        calls: list[ToolCall] = []
+        seen: set[str] = set()
+        for call in self.calls:
+            if not call.id or call.id in seen or call.id in self.context.call_ids:
+                call.id = f"call_{self.context.new_id()}"
+            seen.add(call.id)
+            calls.append(ToolCall(CallId(call.id), call.name, "".join(call.arguments) or "{}"))
+        if not self.stop and not (self.complete and (text or calls or self.thoughts)):
+            return ModelFailed("dropped", f"The connection to {provider} ended before the answer was complete.")
+        if self.stop == "refusal" and not text and not calls:
+            return ModelFailed("content_filter", f"{provider} declined to answer under its content policy.")
+        stop: StopReason = self.stop or "end"
+        if calls and stop == "end":
+            stop = "tool_calls"
+        elif stop == "tool_calls" and not calls:
+            stop = "end"
+        kept = self.opaque()
+        message = AssistantMessage(text, tuple(calls), Opaque(self.context.opaque_kind, kept) if kept else None)
+        return ModelDone(message, stop, self.usage, "".join(self.thoughts), self.model)
+
+
+# ---- learning from refusals ----
+
+_NOT_TAKEN = r"(unknown|unsupported|not support|unrecognized|not permitted|deprecated|only the default|extra)"
+_LESSONS: tuple[tuple[str, Mapping[str, str | bool]], ...] = (
+    (r"max_tokens.{0,80}max_completion_tokens", {"max_tokens": "max_completion_tokens"}),
+    (rf"max_completion_tokens.{{0,60}}{_NOT_TAKEN}", {"max_tokens": "max_tokens"}),
+    (rf"temperature.{{0,80}}{_NOT_TAKEN}|{_NOT_TAKEN}.{{0,40}}temperature", {"temperature": False}),
+    (r"stream_options", {"usage_option": False}),
+    (r"prompt_cache_key", {"cache_key": False}),
+    (r"reasoning\.encrypted_content|encrypted content is not supported", {"reasoning_items": False}),
+)
+"""Words of a refusal (anywhere, any case), and the fields of `Quirks` that they teach."""
+
+
+def learn(quirks: Quirks, refusal: str) -> Quirks | None:
+    """What a refusal of one field teaches; None when it is about something else, or was known already."""
+    for words, changes in _LESSONS:
+        if re.search(words, refusal, re.DOTALL | re.IGNORECASE):
+            learned = msgspec.structs.replace(quirks, **changes)
+            if learned != quirks:
+                return learned
+    return None

@@ -1,0 +1,333 @@
+"""A provider behind HTTP, with any of the API protocols: its key, its streamed answers, its failures as ModelFailed."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable
+
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
+from shoal.domain.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
+from shoal.domain.secret import Secret
+from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.api_protocol import AnswerContext, AnswerReader, ApiProtocol, Images, Quirks, learn, load_images
+from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, read_whole
+
+_log = logging.getLogger(__name__)
+
+COMMAND_CACHE_SECONDS = 300.0
+"""How long the output of a key command is used before it is run again; a 401 runs it again at once."""
+COMMAND_TIMEOUT_SECONDS = 30.0
+KEY_BYTES_MAX = 65_536
+EVENT_BYTES_MAX = 32 * 1024 * 1024
+"""Largest single event taken; a stream with a larger one is not a model's answer."""
+EVENT_SECONDS_MAX = 30.0
+EVENT_BYTES_PER_SECOND = 1024
+"""Time allowed for one event: EVENT_SECONDS_MAX, and more for a large one. Servers write each event at once; one that
+lets it drip is taken as not answering."""
+DRAIN_SECONDS = 0.5
+"""How long to wait for the end of a stream after a complete answer, so that its connection can be reused."""
+ATTEMPTS_MAX = 4
+"""Requests for one call while a refusal teaches something: a fresh key once, then one quirk a request."""
+NO_IMAGES: Images = {}
+
+
+class ApiKey:
+    """A key that is looked up at each call, so that a changed file or variable takes effect with the next call."""
+
+    def __init__(self, secret: Secret, provider: str, clock: Clock) -> None:
+        self._secret = secret
+        self._provider = provider
+        self._clock = clock
+        self._cached = ""
+        self._cached_until = 0.0
+        self._lock = asyncio.Lock()
+
+    @property
+    def refreshable(self) -> bool:
+        """Whether looking it up again after a 401 may give another key."""
+        return self._secret.source in ("file", "command")
+
+    async def get(self) -> str:
+        """The key, empty when none is configured. Raises ProviderRefused saying what is missing."""
+        if self._secret.source == "command":
+            async with self._lock:
+                if self._clock.monotonic() >= self._cached_until:
+                    self._cached = await self._run_command()
+                    self._cached_until = self._clock.monotonic() + COMMAND_CACHE_SECONDS
+                key = self._cached
+        else:
+            try:
+                key = self._secret.reveal().strip()
+            except ConfigError as error:
+                raise ProviderRefused(f"The key of {self._provider}: {error}") from error
+        self._secret.told(key)
+        return key
+
+    def forget(self) -> None:
+        """Run the command again at the next call."""
+        self._cached_until = 0.0
+
+    async def _run_command(self) -> str:
+        """What the command prints. Unlike `Secret.reveal`, it is killed when the call is cancelled."""
+        _, detail = self._secret.parts()
+        command = (detail,) if isinstance(detail, str) else detail
+        what = f"The key command {command[0]!r} of {self._provider}"
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise ProviderRefused(f"{what} cannot be run: {error.strerror}.") from error
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
+                output, _ = await process.communicate()
+        except TimeoutError as error:
+            raise ProviderRefused(f"{what} did not end within {COMMAND_TIMEOUT_SECONDS:.0f} s.") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        key = output[:KEY_BYTES_MAX].decode("utf-8", "replace").strip()
+        if process.returncode or not key:
+            raise ProviderRefused(f"{what} ended with exit code {process.returncode} and no key.")
+        return key
+
+
+class EventTooLarge(Exception):
+    """An event grew beyond EVENT_BYTES_MAX."""
+
+
+class EventParser:
+    """Server-sent events from bytes as they arrive: cut anywhere, any line ending, comments, data in several lines.
+
+    Only `data` is kept: every provider repeats the event's name inside it. Source: the HTML standard's event stream
+    format.
+    """
+
+    __slots__ = ("_data", "_rest")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The events completed by this chunk, oldest first. Raises EventTooLarge."""
+        buffer = self._rest + chunk if self._rest else chunk
+        held = b""
+        if b"\r" in buffer:
+            if buffer.endswith(b"\r"):
+                buffer, held = buffer[:-1], b"\r"  # its newline may follow
+            buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = buffer.split(b"\n")
+        self._rest = lines.pop() + held
+        if len(self._rest) > EVENT_BYTES_MAX:
+            raise EventTooLarge
+        events: list[bytes] = []
+        data = self._data
+        for line in lines:
+            if line.startswith(b"data:"):
+                data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif not line and data:
+                events.append(data[0] if len(data) == 1 else b"\n".join(data))
+                data.clear()
+        if len(data) > 1 and sum(map(len, data)) > EVENT_BYTES_MAX:
+            raise EventTooLarge
+        return events
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of an event that is not complete yet."""
+        return len(self._rest) + sum(map(len, self._data))
+
+    def finish(self) -> list[bytes]:
+        """The last event, if the server left out the empty line that ends it."""
+        return self.feed(b"\n\n") if self._rest or self._data else []
+
+
+class HttpProvider:
+    """A provider behind HTTP. Opens nothing before its first call.
+
+    `headers` go with every request; their values are looked up like keys.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        protocol: ApiProtocol,
+        http: HttpClient,
+        key: ApiKey,
+        *,
+        clock: Clock,
+        headers: Iterable[tuple[str, ApiKey]] = (),
+        quirks_of: Callable[[str], Quirks] = lambda model: Quirks(),
+    ) -> None:
+        self._name = name
+        self._protocol = protocol
+        self._http = http
+        self._key = key
+        self._further_headers = [(name.lower().encode(), value) for name, value in headers]
+        self._clock = clock
+        self._quirks_of = quirks_of
+        self._learned: dict[str, Quirks] = {}
+        self._opaque_kind = f"{protocol.kind}:{name}"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        try:
+            response, call_ids = await self._send(request, asyncio.get_running_loop().time())
+        except HttpFailed as error:
+            yield ModelFailed(error.kind, str(error), error.retry_after_seconds)
+            return
+        except ProviderRefused as error:
+            yield ModelFailed("auth", str(error))
+            return
+        if isinstance(response, ModelFailed):
+            yield response
+            return
+        reader = self._protocol.reader(AnswerContext(self._name, self._opaque_kind, call_ids, self._clock.new_id))
+        parser = EventParser()
+        chunks = response.chunks()
+        pace = _EventPace(self._name)
+        try:
+            async for chunk in chunks:
+                self._feed(reader, events := parser.feed(chunk))
+                reader.failure = reader.failure or pace.failure(parser, bool(events))
+                for delta in reader.deltas():
+                    yield delta
+                if reader.complete or reader.failure is not None:
+                    await _drain(chunks)
+                    break
+            self._feed(reader, parser.finish())
+        except HttpFailed as error:
+            reader.failure = reader.failure or ModelFailed(error.kind, str(error))
+        except EventTooLarge:
+            reader.failure = ModelFailed("invalid_request", f"{self._name} sent an event too large to be an answer.")
+        finally:
+            await chunks.aclose()
+            await response.close()
+        for delta in reader.deltas():
+            yield delta
+        yield reader.result()
+
+    async def models(self) -> list[ModelInfo]:
+        try:
+            key, headers = await self._headers()
+            response = await self._http.request("GET", self._protocol.models_path, headers)
+            try:
+                body = await read_whole(response)
+            finally:
+                await response.close()
+        except HttpFailed as error:
+            raise ProviderDown(str(error)) from error
+        if response.status != 200:
+            from shoal.providers.failures import failure_of
+
+            failed = failure_of(response.status, body, response.headers, self._name, (key,), self._clock)
+            raise (ProviderRefused if failed.kind in ("auth", "quota") else ProviderDown)(failed.message)
+        try:
+            return self._protocol.models(body)
+        except UNREADABLE as error:
+            raise ProviderDown(f"{self._name} did not list its models in a known form. Check base_url.") from error
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def _send(self, request: ModelRequest, asked_at: float) -> tuple[HttpResponse | ModelFailed, set[str]]:
+        """Send the request until it is accepted or refused for good; returns also the call ids already in use."""
+        images = NO_IMAGES
+        if new := self._protocol.conversations.new_images(request):
+            images = await asyncio.to_thread(load_images, new)
+        model = request.model
+        path = self._protocol.path(model)
+        fresh_key = False
+        failed = ModelFailed("invalid_request", "")
+        for _ in range(ATTEMPTS_MAX):
+            quirks = self._learned.get(model) or self._quirks_of(model)
+            body = self._protocol.encode(request, quirks, images)
+            key, headers = await self._headers()
+            response = await self._http.request("POST", path, headers, body.content, asked_at)
+            if response.status == 200 and "json" not in response.headers.get("content-type", ""):
+                return response, body.call_ids
+            failed = await self._failure_of(response, key)
+            learned = learn(quirks, failed.message) if failed.kind == "invalid_request" else None
+            if learned is not None:
+                self._learned[model] = learned
+            elif response.status == 401 and self._key.refreshable and not fresh_key:
+                self._key.forget()
+                fresh_key = True
+            else:
+                return failed, set()
+        return failed, set()
+
+    async def _headers(self) -> tuple[str, list[tuple[bytes, bytes]]]:
+        key = await self._key.get()
+        further = [(name, (await value.get()).encode()) for name, value in self._further_headers]
+        return key, [*self._protocol.headers(key), *further]
+
+    async def _failure_of(self, response: HttpResponse, key: str) -> ModelFailed:
+        from shoal.providers.failures import failure_in_stream, failure_of
+
+        try:
+            body = await read_whole(response)
+        finally:
+            await response.close()
+        if response.status != 200:
+            return failure_of(response.status, body, response.headers, self._name, (key,), self._clock)
+        if b'"error"' in body[:200]:
+            return failure_in_stream(body, self._name, (key,))
+        try:
+            msgspec.json.decode(body, type=msgspec.Raw)
+        except UNREADABLE:
+            return ModelFailed("dropped", f"{self._name} sent only part of an answer.")
+        return ModelFailed("invalid_request", f"{self._name} answered without streaming. Check base_url.")
+
+    def _feed(self, reader: AnswerReader, events: Iterable[bytes]) -> None:
+        for data in events:
+            if reader.failure is not None:
+                return
+            try:
+                reader.feed(data)
+            except UNREADABLE as error:
+                _log.warning("provider sent an unreadable event", extra={"provider": self._name, "error": str(error)})
+                from shoal.providers.failures import redact
+
+                words = redact(data.decode("utf-8", "replace"))
+                reader.failure = ModelFailed("dropped", f"{self._name} sent something that is not an answer: {words}")
+
+
+class _EventPace:
+    """Measures how long the current event has been arriving."""
+
+    __slots__ = ("_begun_at", "_clock", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._clock = asyncio.get_running_loop().time
+        self._begun_at: float | None = None
+
+    def failure(self, parser: EventParser, completed: bool) -> ModelFailed | None:
+        """A timeout, if the current event is too slow. Call it after each piece of the stream."""
+        partial_bytes = parser.partial_bytes
+        if not partial_bytes:
+            self._begun_at = None
+        elif completed or self._begun_at is None:
+            self._begun_at = self._clock()
+        elif self._clock() - self._begun_at > EVENT_SECONDS_MAX + partial_bytes / EVENT_BYTES_PER_SECOND:
+            return ModelFailed("timeout", f"{self._name} sends its answer too slowly to be read.")
+        return None
+
+
+async def _drain(chunks: AsyncGenerator[bytes]) -> None:
+    with contextlib.suppress(TimeoutError, HttpFailed):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in chunks:
+                pass

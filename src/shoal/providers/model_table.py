@@ -1,0 +1,172 @@
+"""What is known of models and servers beforehand, as rows of data, and prices; what a provider lists counts more.
+
+Numbers are tokens. The first row whose pattern matches wins; a pattern is a shell glob over the model's name without
+its maker (`maker/name`), in lower case and with dots written as hyphens.
+"""
+
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from importlib import import_module
+
+import msgspec
+
+from shoal.domain.messages import Usage
+from shoal.providers.api_protocol import Quirks
+
+UNKNOWN_CONTEXT_TOKENS = 32_768
+"""Window assumed for an unknown model; context_tokens_max sets another one."""
+LOCAL_CONTEXT_TOKENS = 8_192
+"""Window that a local model is loaded with; its memory is allocated at once."""
+UNKNOWN_OUTPUT_TOKENS = 4_096
+MODELS_REMEMBERED_MAX = 256
+"""Model names whose row is cached, since it is looked up at each call."""
+
+
+class ModelRow(msgspec.Struct, frozen=True):
+    """A family of models: the kind of its own service, its window and its longest answer."""
+
+    pattern: str
+    kind: str
+    context_tokens: int
+    output_tokens: int
+    temperature: bool = True
+
+
+class ServerRow(msgspec.Struct, frozen=True):
+    """A server, by a part of its address: its quirks, and the window that it imposes (0: none)."""
+
+    address: str
+    quirks: Quirks = Quirks()
+    context_tokens: int = 0
+    reasoning_back: bool = False
+
+
+_M = 1_000_000
+
+MODELS = (
+    ModelRow("claude-3-7-*", "anthropic", 200_000, 64_000),
+    ModelRow("claude-3-5-*", "anthropic", 200_000, 8_192),
+    ModelRow("claude-3-*", "anthropic", 200_000, 4_096),
+    ModelRow("claude-*-4-[678]*", "anthropic", _M, 64_000),
+    ModelRow("claude-*-4-5*", "anthropic", 200_000, 64_000),
+    ModelRow("claude-*-4*", "anthropic", 200_000, 32_000),
+    ModelRow("claude-*-[5-9]*", "anthropic", _M, 64_000),
+    ModelRow("claude-*", "anthropic", 200_000, 8_192),
+    ModelRow("gpt-oss-*", "openai", 131_072, 32_768),
+    ModelRow("gpt-5-4-mini*", "openai", 400_000, 128_000, temperature=False),
+    ModelRow("gpt-5-4-nano*", "openai", 400_000, 128_000, temperature=False),
+    ModelRow("gpt-5-[456]*", "openai", _M, 128_000, temperature=False),
+    ModelRow("gpt-5-3", "openai", 128_000, 16_384, temperature=False),
+    ModelRow("gpt-5*", "openai", 400_000, 128_000, temperature=False),
+    ModelRow("gpt-[6-9]*", "openai", _M, 128_000, temperature=False),
+    ModelRow("gpt-4-1*", "openai", _M, 32_768),
+    ModelRow("gpt-4o*", "openai", 128_000, 16_384),
+    ModelRow("chatgpt-4o*", "openai", 128_000, 16_384),
+    ModelRow("gpt-4-turbo*", "openai", 128_000, 4_096),
+    ModelRow("gpt-4-32k*", "openai", 32_000, 4_096),
+    ModelRow("gpt-4*", "openai", 8_192, 4_096),
+    ModelRow("gpt-3-5-*", "openai", 16_385, 4_096),
+    ModelRow("o1-mini*", "openai", 128_000, 65_536, temperature=False),
+    ModelRow("o1-preview*", "openai", 128_000, 32_768, temperature=False),
+    ModelRow("o[134]*", "openai", 200_000, 100_000, temperature=False),
+    ModelRow("codex-*", "openai", 200_000, 100_000, temperature=False),
+    ModelRow("gemini-1-5-*", "gemini", _M, 8_192),
+    ModelRow("gemini-2-0-*", "gemini", _M, 8_192),
+    ModelRow("gemini-*", "gemini", _M, 65_536),
+    ModelRow("gemma-4-*", "gemini", 262_144, 8_192),
+    ModelRow("gemma*", "gemini", 32_768, 8_192),
+    ModelRow("deepseek-v4*", "openai", _M, 32_768),
+    ModelRow("deepseek-v3*", "openai", 128_000, 8_192),
+    ModelRow("deepseek-*", "openai", 64_000, 8_192),
+    ModelRow("grok-4-*fast*", "openai", 2 * _M, 30_000),
+    ModelRow("grok-4*", "openai", 256_000, 30_000),
+    ModelRow("grok-*", "openai", 131_072, 16_384),
+    ModelRow("mistral-large-4*", "openai", _M, 32_768),
+    ModelRow("*stral*", "openai", 131_072, 16_384),
+    ModelRow("kimi-*", "openai", 131_072, 16_384),
+    ModelRow("glm-*", "openai", 131_072, 16_384),
+    ModelRow("qwen*", "openai", 32_768, 8_192),
+    ModelRow("llama-3-[123]*", "openai", 131_072, 8_192),
+    ModelRow("llama3-[123]*", "openai", 131_072, 8_192),
+)
+
+_OFFICIAL = Quirks(max_tokens="max_completion_tokens", cache_key=True)
+SERVERS = (
+    ServerRow("//api.openai.com", _OFFICIAL),
+    ServerRow(".openai.azure.com", _OFFICIAL),
+    ServerRow(":11434", context_tokens=8_192),
+    ServerRow("api.deepseek.com", reasoning_back=True),
+    ServerRow("api.moonshot.", reasoning_back=True),
+    ServerRow("api.mistral.ai", Quirks(usage_option=False)),
+)
+"""Ollama (port 11434) silently cuts a request to the window it loaded the model with, which is small by default."""
+
+BASE_URLS = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "openai-responses": "https://api.openai.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+}
+"""Where each kind's own service is."""
+
+PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "openai", "gemini": "google"}
+"""Whose price list counts for a kind when the address says nothing, e.g. behind a company's proxy."""
+
+
+@lru_cache(maxsize=MODELS_REMEMBERED_MAX)
+def model_row(model: str) -> ModelRow | None:
+    """What is known of a model."""
+    name = model.rpartition("/")[2].lower().replace(".", "-")
+    for row in MODELS:
+        begin = row.pattern.partition("*")[0].partition("[")[0]
+        if name.startswith(begin) and fnmatchcase(name, row.pattern):  # which compiles each pattern it is given
+            return row
+    return None
+
+
+def server_row(base_url: str) -> ServerRow:
+    """What is known of a server; an empty row when nothing is."""
+    return next((row for row in SERVERS if row.address in base_url), ServerRow(""))
+
+
+def quirks_of(base_url: str, model: str) -> Quirks:
+    """How to write requests for this model at this address."""
+    quirks = server_row(base_url).quirks
+    row = model_row(model)
+    return msgspec.structs.replace(quirks, temperature=False) if row is not None and not row.temperature else quirks
+
+
+def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | None:
+    """US dollars for this use; None when the price is not known, which is never taken for 0."""
+    is_public = base_url.startswith("https:")
+    if (not is_public and model_row(model) is None) or not load_prices():
+        return None
+    import genai_prices
+
+    tokens = genai_prices.Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    if is_public:
+        try:
+            return float(genai_prices.calc_price(tokens, model, provider_api_url=base_url).total_price)
+        except LookupError:
+            pass
+    if kind in PRICED_AS:
+        try:
+            return float(genai_prices.calc_price(tokens, model, provider_id=PRICED_AS[kind]).total_price)
+        except LookupError:
+            pass
+    return None
+
+
+@cache
+def load_prices() -> bool:
+    """Import the offline price lists of genai-prices (extra `prices`), in 0.1 s; False where they are not installed."""
+    try:
+        import_module("genai_prices")
+    except ImportError:
+        return False
+    return True

@@ -1,0 +1,267 @@
+"""The agents' rows: who there is, who answers in which channel, which threads are at work, and which processes run."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from shoal.domain.agents import (
+    PROCESS_KEY,
+    AgentRow,
+    Binding,
+    Process,
+    ProcessEnd,
+    ProcessSpec,
+    Work,
+    Workload,
+    servers_scope,
+)
+from shoal.domain.clock import to_micros
+from shoal.domain.events import UserSaid, decode_data, decode_process
+from shoal.domain.ids import ThreadId, TurnId, channel_of
+from shoal.domain.untrusted import UNREADABLE
+from shoal.store.driver import (
+    Row,
+    Script,
+    StorePart,
+    Value,
+    dump,
+    moment,
+    number,
+    query,
+    reads,
+    text,
+    time,
+    writes,
+    writes_at,
+)
+from shoal.store.search import first_after
+
+ASKED_CHARS_MAX = 200
+CHOICES = "place"
+"""The scope of the settings that hold what was chosen for places."""
+CHOICES_MAX = 10_000
+
+_spec = msgspec.json.Decoder(ProcessSpec)
+
+
+class AgentStore(StorePart):
+    """The agents, their bindings and their work."""
+
+    @writes_at
+    def put(self, at: datetime, name: str, digest: str) -> Script[bool]:
+        """Note that an agent is there, with this configuration; True when it was unknown or destroyed before."""
+        found = yield from query("agent_lock", agent=name)
+        yield from query("agent_put", agent=name, digest=digest, now=to_micros(at))
+        return not found or text(found[0][0]) != "active"
+
+    @writes_at
+    def retire(self, at: datetime, name: str) -> Script[list[Binding]]:
+        """Note that an agent is destroyed and remove its bindings, which are returned, in one transaction."""
+        yield from query("agent_lock", agent=name)
+        yield from query("agent_retire", agent=name, now=to_micros(at))
+        rows = yield from query("bindings_drop", agent=name)
+        return sorted((_binding(row) for row in rows), key=lambda one: one.place)
+
+    async def all(self) -> list[AgentRow]:
+        """Every agent there ever was, by name."""
+        return [
+            AgentRow(text(name), text(state), text(digest), time(created_at), time(changed_at))  # pyright: ignore[reportArgumentType]  the column holds only these words
+            for name, state, digest, created_at, changed_at in await self._read("agents_all")
+        ]
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind a channel; an earlier binding of it is replaced."""
+        await self._write(
+            "binding_put",
+            platform=binding.platform,
+            channel=binding.channel,
+            agent=binding.agent,
+            bound_by=binding.bound_by,
+            made=int(binding.made),
+            now=to_micros(binding.created_at),
+        )
+
+    async def unbind(self, platform: str, channel: str) -> bool:
+        """Remove a channel's binding; False when there is none."""
+        return bool(await self._write("binding_delete", platform=platform, channel=channel))
+
+    async def bindings(self, limit: int = 10_000) -> list[Binding]:
+        """The bindings, by platform and channel."""
+        return [_binding(row) for row in await self._read("bindings_all", limit=limit)]
+
+    async def at_work(self, agent: str = "", limit: int = 100, *, within: str = "") -> list[Work]:
+        """The agent's threads (empty: everybody's) that have something to do, the longest at work first.
+
+        Only those whose ids begin with `within`, and the subagents that these called.
+        """
+        rows = await self._read("threads_at_work", agent=agent, limit=limit, low=within, high=first_after(within))
+        return [_work(row) for row in rows]
+
+    @reads
+    def around(self, agent: str, limit: int, *, within: str = "") -> Script[Workload]:
+        """What the agent does, at most `limit` of each: its threads as by `at_work`, its processes newest first."""
+        low, high = within, first_after(within)
+        works = yield from query("threads_at_work", agent=agent, limit=limit, low=low, high=high)
+        processes = yield from query("processes_running", agent=agent, limit=limit, low=low, high=high)
+        return Workload([_work(row) for row in works], [_process(row) for row in processes])
+
+    async def choices(self) -> dict[str, str]:
+        """What was chosen for places (PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL), as JSON; at most 10,000."""
+        rows = await self._read("settings_of", scope=CHOICES, after="", limit=CHOICES_MAX)
+        return {text(row[0]): text(row[1]) for row in rows}
+
+    async def server_of(self, platform: str, channel: str) -> str:
+        """The server that a channel belongs to, as its adapter noted it; empty for none."""
+        rows = await self._read("setting_get", scope=servers_scope(platform), key=channel)
+        return text(rows[0][0]) if rows else ""
+
+    async def choose(self, place: str, value: str) -> None:
+        """Set a place's choices; an empty value forgets them."""
+        if value:
+            await self._write("setting_put", scope=CHOICES, key=place, value=value)
+        else:
+            await self._write("setting_delete", scope=CHOICES, key=place)
+
+
+class ProcessStore(StorePart):
+    """The rows of processes that agents started."""
+
+    @writes
+    def add(self, process: Process, running_max: int) -> Script[bool]:
+        """Store one that is about to start; False when its agent has `running_max` running for its channel."""
+        spec = process.spec
+        yield from query("agent_lock", agent=spec.agent)
+        within = channel_of(spec.chat)
+        found = yield from query("processes_count", agent=spec.agent, low=within, high=first_after(within))
+        if number(found[0][0]) >= running_max:
+            return False
+        yield from query(
+            "process_insert",
+            id=process.id,
+            agent=spec.agent,
+            thread=spec.chat,
+            spec=dump(spec),
+            owner=process.owner,
+            now=to_micros(process.started_at),
+        )
+        return True
+
+    async def identify(self, process: str, identity: str) -> None:
+        """Note which process of its machine it is."""
+        await self._write("process_identify", id=process, identity=identity)
+
+    async def taint(self, process: Process) -> None:
+        """Note what taints it, as its spec says."""
+        await self._write("process_taint", id=process.id, spec=dump(process.spec))
+
+    async def end(self, process: str, ending: ProcessEnd) -> Process | None:
+        """Note how it ended, once; None when it was not running any more."""
+        rows = await self._write(
+            "process_end",
+            id=process,
+            state=ending.state,
+            exit_code=ending.exit_code,
+            reason=ending.reason,
+            told=int(ending.told),
+            now=to_micros(self._clock.now()),
+        )
+        return _process(rows[0]) if rows else None
+
+    async def kill(self, process: str, by: str) -> bool:
+        """Ask whoever runs it to end it; False when it does not run."""
+        return bool(await self._write("process_kill", id=process, by=by))
+
+    async def beat(self, owner: str) -> list[Process]:
+        """Note that `owner` lives, and return what it is taken to run."""
+        rows = await self._write("processes_beat", owner=owner, now=to_micros(self._clock.now()))
+        return [_process(row) for row in rows]
+
+    async def tell(self, process: str) -> None:
+        """Note that its hooks know of its end."""
+        await self._write("process_tell", id=process)
+
+    async def untold(self, limit: int = 100) -> list[Process]:
+        """Those that ended and whose hooks do not know it yet, oldest first."""
+        return [_process(row) for row in await self._read("processes_untold", limit=limit)]
+
+    async def get(self, process: str) -> Process | None:
+        """One, or None."""
+        rows = await self._read("process_one", id=process)
+        return _process(rows[0]) if rows else None
+
+    async def search(
+        self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
+    ) -> list[Process]:
+        """Those of an agent (empty: all) for conversations whose ids begin with `within`, newest first."""
+        which = "processes_running" if running else "processes_recent"
+        rows = await self._read(which, agent=agent, limit=limit, low=within, high=first_after(within))
+        return [_process(row) for row in rows]
+
+    @reads
+    def depth(self, thread: ThreadId, turn: TurnId) -> Script[int]:
+        """How many hooks led to a turn: 0 unless a process started it."""
+        found = yield from query("process_cause", thread=thread, turn=turn)
+        cause = _user_said(found[0][0]) if found else None
+        if cause is None or cause.origin != "trigger" or not cause.message_id.startswith(PROCESS_KEY):
+            return 0
+        rows = yield from query("process_one", id=cause.message_id.split(":")[1])
+        return _process(rows[0]).spec.depth + 1 if rows else 1
+
+    async def forget(self, before: datetime) -> Sequence[Process]:
+        """Drop the rows of those that ended before, and return them."""
+        return [_process(row) for row in await self._write("processes_forget", before=to_micros(before))]
+
+
+def _binding(row: Row) -> Binding:
+    platform, channel, agent, bound_by, made, created_at = row
+    return Binding(text(platform), text(channel), text(agent), text(bound_by), time(created_at), bool(made))
+
+
+def _work(row: Row) -> Work:
+    thread, agent, turn, parent, said, since, steps, questions, queued = row
+    is_open = bool(turn)
+    asked = _user_said(said) if is_open else None
+    trusted = False
+    if asked is not None:
+        is_tainted = asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
+        trusted = asked.author.trusted and not is_tainted
+    return Work(
+        ThreadId(text(thread)),
+        text(agent),
+        TurnId(text(turn)),
+        text(parent),
+        asked.text[:ASKED_CHARS_MAX] if asked is not None else "",
+        moment(since) if is_open else None,
+        number(steps),
+        number(questions),
+        number(queued),
+        trusted,
+    )
+
+
+def _user_said(said: Value) -> UserSaid | None:
+    """What began a turn, where that was a message that can be read."""
+    try:
+        data = decode_data(UserSaid.type, text(said)) if said is not None else None
+    except (*UNREADABLE, KeyError):
+        return None
+    return data if isinstance(data, UserSaid) else None
+
+
+def _process(row: Row) -> Process:
+    """The columns of `process_one`."""
+    return Process(
+        id=text(row[0]),
+        spec=decode_process(_spec, text(row[1])),
+        state=text(row[2]),  # pyright: ignore[reportArgumentType]  the column holds only these words
+        owner=text(row[3]),
+        identity=text(row[4]),
+        started_at=time(row[5]),
+        seen_at=time(row[6]),
+        ended_at=moment(row[7]),
+        exit_code=None if row[8] is None else number(row[8]),
+        reason=text(row[9]),
+        killed_by=text(row[10]),
+        told=bool(row[11]),
+    )

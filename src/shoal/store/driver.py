@@ -1,0 +1,221 @@
+"""What the store is written against: transactions as generators, the named queries of `queries/*.sql`, and migrations.
+
+A script yields batches of named queries and is sent the rows of each; what it returns is the transaction's result, and
+what it raises rolls the transaction back. A driver runs it inside one transaction: SQLite's in its writer thread, where
+many scripts share one durable commit, PostgreSQL's on a pooled connection. So every operation is written once for both.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from datetime import datetime
+from functools import cache, wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from shoal.domain.clock import Clock, from_micros
+
+Value: TypeAlias = str | int | float | None
+Param: TypeAlias = Value | list[str]
+"""Lists are PostgreSQL's arrays; no query of SQLite has one."""
+Row: TypeAlias = tuple[Value, ...]
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Query(msgspec.Struct, frozen=True, gc=False):
+    """A named query of queries/*.sql with its parameters."""
+
+    name: str
+    params: Mapping[str, Param]
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """Queries that do not need each other's rows, in the order in which they are executed.
+
+    A script's `last` one may be committed before the script sees its rows: what it raises afterwards undoes nothing.
+    """
+
+    queries: Sequence[Query]
+    last: bool = False
+
+
+Script: TypeAlias = Generator[Batch, Sequence[list[Row]], T]
+
+
+class Driver(Protocol):
+    """Runs scripts against a database."""
+
+    async def write(self, script: Script[T]) -> T:
+        """Run it in one transaction, durable on return. Safe to cancel: it is done whole or not at all."""
+        ...
+
+    async def read(self, script: Script[T]) -> T:
+        """Run a script of reads on a consistent snapshot."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was handed in, then close."""
+        ...
+
+
+def query(name: str, **params: Value) -> Script[list[Row]]:
+    """One query as a script: `rows = yield from query("thread_one", thread=thread)`."""
+    return (yield Batch((Query(name, params),)))[0]
+
+
+def is_single(script: Script[T]) -> bool:
+    """Whether the script is one query and nothing more, so that it needs no transaction around it."""
+    return inspect.isgenerator(script) and script.gi_code is query.__code__
+
+
+class StorePart:
+    """Operations of one concern over either database. What a method writes is durable on return.
+
+    An operation of several queries is a script under `@writes`, `@writes_at` or `@reads`; one of a single query awaits
+    `_read` or `_write`, which need no transaction around them.
+    """
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+
+    def _read(self, name: str, **params: Value) -> Coroutine[object, None, list[Row]]:
+        return self._driver.read(query(name, **params))
+
+    def _write(self, name: str, **params: Value) -> Coroutine[object, None, list[Row]]:
+        return self._driver.write(query(name, **params))
+
+
+Part = TypeVar("Part", bound=StorePart)
+
+
+def writes(
+    script: Callable[Concatenate[Part, P], Script[T]],
+) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
+    """Turn a method that is a script into one that runs it in one transaction."""
+
+    @wraps(script)
+    def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
+        return self._driver.write(script(self, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
+
+    return run
+
+
+def writes_at(
+    script: Callable[Concatenate[Part, datetime, P], Script[T]],
+) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
+    """Do the same, and give the script the time of the call first: it may run some moments later, in another thread."""
+
+    @wraps(script)
+    def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
+        now = self._clock.now()  # pyright: ignore[reportPrivateUsage]
+        return self._driver.write(script(self, now, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
+
+    return run
+
+
+def reads(
+    script: Callable[Concatenate[Part, P], Script[T]],
+) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
+    """Turn a method that is a script of reads into one that runs it on one snapshot."""
+
+    @wraps(script)
+    def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
+        return self._driver.read(script(self, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
+
+    return run
+
+
+# ---- columns ------------------------------------------------------------------------------------------------------
+
+_encoder = msgspec.json.Encoder()
+
+
+def dump(record: object) -> str:
+    """A record as JSON text."""
+    return _encoder.encode(record).decode()
+
+
+def text(value: Value) -> str:
+    """A text column."""
+    assert isinstance(value, str)
+    return value
+
+
+def number(value: Value) -> int:
+    """An integer column; NULL counts as 0 (sums over nothing)."""
+    return int(value) if value is not None else 0
+
+
+def time(value: Value) -> datetime:
+    """A time column."""
+    return from_micros(number(value))
+
+
+def moment(value: Value) -> datetime | None:
+    """A nullable time column."""
+    return None if value is None else from_micros(number(value))
+
+
+# ---- the SQL files ------------------------------------------------------------------------------------------------
+
+_HERE = Path(__file__).parent
+_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_POSTGRES_ONLY = re.compile(r"/\*pg: (.*?) \*/")
+_SQLITE_ONLY = re.compile(r"/\*sqlite: (.*?) \*/")
+_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
+_CREATE = re.compile(r"^create (table|virtual table|index|trigger) ", re.MULTILINE)
+PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+EARLY_TABLE = "agents"
+"""Made by the first migration since it is final; a home with that migration done and without this table is older."""
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """All queries by name in the words of a dialect, `sqlite` or `postgres`.
+
+    Parameters are written `:name` and become `%(name)s` for PostgreSQL; `/*pg: … */` counts there only, and
+    `/*sqlite: … */` for SQLite only, where a query may be several statements, the last of which has the rows, or none.
+    """
+    found: dict[str, str] = {}
+    for source in sorted(_HERE.joinpath("queries").iterdir(), key=lambda entry: entry.name):
+        pieces = _NAME.split(source.read_text("utf-8"))
+        for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
+            if name in found:
+                raise ValueError(f"Query {name} is defined twice.")
+            if not body.lstrip().startswith("-- "):
+                raise ValueError(f"Query {name} does not say what it is for.")
+            sql = in_dialect(_COMMENT.sub("", body).strip().rstrip(";"), dialect).strip()
+            found[name] = sql if dialect == "sqlite" else PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
+    return found
+
+
+def in_dialect(sql: str, dialect: str) -> str:
+    """Of a text for both databases what is for this one: `/*pg: … */` and `/*sqlite: … */` count in their own alone."""
+    own, other = (_SQLITE_ONLY, _POSTGRES_ONLY) if dialect == "sqlite" else (_POSTGRES_ONLY, _SQLITE_ONLY)
+    return own.sub(r"\1", other.sub("", sql))
+
+
+def completion(dialect: str) -> str:
+    """What gives a home from before `EARLY_TABLE` all that the first migration makes since it is final.
+
+    Such a home has some of the first migration's tables, and the first migration counts as done there.
+    """
+    lacking = _HERE.joinpath("early", f"{dialect}.sql").read_text("utf-8")
+    first = migrations(dialect)[0][1].replace("\ncreate function", "\ncreate or replace function")
+    return lacking + _CREATE.sub(r"create \1 if not exists ", first)
+
+
+def migrations(dialect: str) -> list[tuple[int, str]]:
+    """The migrations of a dialect as (number, SQL), in order: its own, and those for both, which new ones are.
+
+    A number that only the other dialect has is left out.
+    """
+    folders = _HERE.joinpath("migrations", dialect), _HERE.joinpath("migrations", "both")
+    entries = sorted((entry for folder in folders for entry in folder.glob("*.sql")), key=lambda entry: entry.name)
+    found = [(int(entry.name.split("_")[0]), in_dialect(entry.read_text("utf-8"), dialect)) for entry in entries]
+    assert len({number for number, _ in found}) == len(found), "two migrations have the same number"
+    return found

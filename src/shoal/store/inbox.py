@@ -1,0 +1,221 @@
+"""What waits for a thread: messages that no turn has taken yet, and the threads that calls of other turns begin."""
+
+from datetime import datetime
+
+import msgspec
+
+from shoal.domain.agents import Child
+from shoal.domain.clock import to_micros
+from shoal.domain.events import Event, Revised, TurnFinished, decode_data, decode_stored
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
+from shoal.domain.records import Backlog, Report, Revision
+from shoal.store.appends import append_outside, platform_of, title_of
+from shoal.store.driver import (
+    Batch,
+    Query,
+    Script,
+    StorePart,
+    Value,
+    dump,
+    moment,
+    number,
+    query,
+    reads,
+    text,
+    writes,
+    writes_at,
+)
+
+_inbound = msgspec.json.Decoder(Prompt | Steer | FollowUp)
+
+
+def inbound(value: Value) -> Prompt | Steer | FollowUp:
+    """A mailbox payload."""
+    return decode_stored(_inbound, text(value))
+
+
+def prompt_of(value: Value) -> Prompt:
+    """A mailbox payload as a prompt; a steer whose turn failed starts a turn of its own."""
+    message = inbound(value)
+    if isinstance(message, Prompt):
+        return message
+    return Prompt(message.thread, message.key, message.text, message.author, message.at)
+
+
+def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
+    """Store a prompt once and wake its thread, unless `prompts_max` wait there already."""
+    now, thread = to_micros(at), prompt.thread
+    yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=now)
+    where = {"thread": thread}
+    row = {"platform": platform_of(thread), "key": prompt.key, "lane": "prompt", "payload": dump(prompt), "now": now}
+    rows, waiting = yield Batch((Query("inbox_insert", where | row), Query("inbox_count", where)))
+    if not rows:
+        return Receipt("duplicate", prompt.message_id)
+    if number(waiting[0][0]) > prompts_max:
+        yield from query("inbox_delete", id=rows[0][0])
+        return Receipt("busy", prompt.message_id)
+    yield from query("wake", thread=thread)
+    return Receipt("accepted", prompt.message_id)
+
+
+class Inbox(StorePart):
+    """What people sent that no turn has taken yet."""
+
+    @writes_at
+    def accept(self, at: datetime, prompt: Prompt, prompts_max: int) -> Script[Receipt]:
+        """Store a prompt once per (platform, key), waking the engine in the same transaction.
+
+        Accepted, duplicate, or busy when `prompts_max` wait already.
+        """
+        return accept_prompt(prompt, prompts_max, at)
+
+    @writes_at
+    def accept_now(self, at: datetime, message: Steer | FollowUp) -> Script[Receipt]:
+        """Store it for the running turn: delivered, duplicate, or dropped when no turn is open."""
+        thread, platform = message.thread, platform_of(message.thread)
+        found = yield from query("thread_lock_turn", thread=thread)
+        if (yield from query("inbox_known", platform=platform, key=message.key)):
+            return Receipt("duplicate")
+        turn = text(found[0][0]) if found else ""
+        if not turn:
+            return Receipt("dropped")
+        lane = "steer" if isinstance(message, Steer) else "follow_up"
+        now = to_micros(at)
+        rows = yield from query(
+            "inbox_insert", platform=platform, key=message.key, thread=thread, lane=lane, payload=dump(message), now=now
+        )
+        if not rows:
+            return Receipt("duplicate")
+        yield from query("wake", thread=thread)
+        return Receipt("delivered", turn=turn)
+
+    @writes
+    def abort(self, message: Abort) -> Script[Receipt]:
+        """Mark the open turn as aborted by a person: delivered, or dropped when none is open."""
+        locked = yield from query("thread_lock_turn", thread=message.thread)
+        if message.turn and (not locked or locked[0][0] != message.turn):
+            return Receipt("dropped")
+        found = yield from query("thread_abort", thread=message.thread)
+        if message.all_queued:
+            yield from query("inbox_drop_prompts", thread=message.thread)
+            yield from query("wake_parent", thread=message.thread)
+        if not found:
+            return Receipt("dropped")
+        yield from query("wake", thread=message.thread)
+        return Receipt("delivered", turn=text(found[0][0]))
+
+    @writes_at
+    def revise(self, at: datetime, message: Edit | Deletion) -> Script[Revision]:
+        """Change or drop a message that still waits (accepted), or journal the change (delivered); by its author only.
+
+        An unknown message, or another author, is dropped; the same change again is a duplicate."""
+        platform = platform_of(message.thread)
+        rows = yield from query("inbox_one", platform=platform, key=message.key)
+        if not rows:
+            return Revision(Receipt("dropped"))
+        yield from query("thread_lock", thread=rows[0][3])
+        rows = yield from query("inbox_one", platform=platform, key=message.key)
+        if not rows:  # it was old, and has just been forgotten
+            return Revision(Receipt("dropped"))
+        row, state, payload, thread = rows[0]
+        said = inbound(payload)
+        if said.author.id != message.author.id or state == "dropped":
+            return Revision(Receipt("dropped"))
+        deleted = isinstance(message, Deletion)
+        passed_on = not deleted and (message.tainted_by or (isinstance(said, Prompt) and said.tainted_by))
+        trusted = said.author.trusted and message.author.trusted and not passed_on  # others' words, in anybody's mouth
+        author = msgspec.structs.replace(said.author, trusted=trusted)
+        changed = said if deleted else msgspec.structs.replace(said, text=message.text, author=author)
+        if not deleted and changed.text == said.text:
+            return Revision(Receipt("duplicate"))
+        yield from query("inbox_replace", id=row, payload=dump(changed), state="dropped" if deleted else text(state))
+        if state == "pending":
+            return Revision(Receipt("accepted", message.message_id))
+        change = Revised(author, message.message_id, "" if deleted else changed.text, deleted)
+        events = yield from append_outside(ThreadId(text(thread)), TurnId(""), (change,), at)
+        return Revision(Receipt("delivered", message.message_id), events)
+
+    async def waiting(self) -> list[ThreadId]:
+        """Threads with an open turn or a queued prompt: what has to be woken at start."""
+        return [ThreadId(text(row[0])) for row in await self._read("inbox_waiting")]
+
+    @reads
+    def backlog(self) -> Script[Backlog]:
+        """How much waits in all mailboxes, for metrics."""
+        ((prompts, oldest),) = yield from query("inbox_backlog")
+        ((turns,),) = yield from query("turns_open")
+        return Backlog(number(prompts), moment(oldest), number(turns))
+
+
+class ChildStore(StorePart):
+    """The threads that have a parent.
+
+    Whatever locks a child and its parent locks the child first, so that beginning and ending cannot deadlock.
+    """
+
+    @writes_at
+    def begin(self, at: datetime, prompt: Prompt, running_max: int) -> Script[Receipt]:
+        """Open the thread that the prompt's caller begins, once: accepted, or duplicate.
+
+        Busy when the parent has `running_max` at work, dropped when the calling turn is not open or is being stopped.
+        """
+        thread, caller, now = prompt.thread, prompt.caller, to_micros(at)
+        assert caller is not None, "only calls begin children"
+        yield from query("thread_lock", thread=thread)
+        found = yield from query("child_caller", thread=caller.thread)
+        if (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
+            return Receipt("duplicate")
+        if not found or found[0][0] != caller.turn or found[0][1] == caller.turn:
+            return Receipt("dropped")
+        if len((yield from query("children_working", parent=caller.thread))) >= running_max:
+            return Receipt("busy")
+        title = title_of(prompt.text)
+        yield from query("child_ensure", thread=thread, agent=prompt.agent, title=title, parent=caller.thread, now=now)
+        yield from _enqueue(prompt, now)
+        return Receipt("accepted")
+
+    async def get(self, thread: ThreadId) -> Child | None:
+        """One, or None while it was not begun."""
+        rows = await self._read("child_one", thread=thread)
+        if not rows:
+            return None
+        finished = decode_data("turn_finished", text(rows[0][1])) if rows[0][1] is not None else None
+        return Child(thread, bool(rows[0][0]), finished if isinstance(finished, TurnFinished) else None)
+
+    async def working(self, parent: ThreadId) -> list[ThreadId]:
+        """A thread's children that are at work or wait for it, oldest first."""
+        return [ThreadId(text(row[0])) for row in await self._read("children_working", parent=parent)]
+
+
+def _enqueue(prompt: Prompt, now: int) -> Script[None]:
+    """Put a prompt into its mailbox, full or not; again is nothing."""
+    yield from query(
+        "inbox_insert",
+        platform=platform_of(prompt.thread),
+        key=prompt.key,
+        thread=prompt.thread,
+        lane="prompt",
+        payload=dump(prompt),
+        now=now,
+    )
+    yield from query("wake", thread=prompt.thread)
+
+
+def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
+    """Do to the parent what its child's end asks for, in the transaction of that end; returns what was journaled.
+
+    That transaction has locked the parent, so that the parent's next lease sees the end.
+    """
+    note = wanted.note
+    if note is None:
+        yield from query("wake", thread=wanted.thread)
+        return ()
+    if not wanted.starts_turn:
+        return (yield from append_outside(wanted.thread, TurnId(""), (note,), at))
+    key = f"child:{note.message_id}"
+    prompt = Prompt(
+        wanted.thread, key, note.text, note.author, at, message_id=key, origin=note.origin, tainted_by=note.tainted_by
+    )
+    yield from _enqueue(prompt, to_micros(at))
+    return ()

@@ -1,0 +1,310 @@
+"""`shoal permissions`, `pair` and `token`: who may do what."""
+
+import sys
+import tomllib
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from shoal.domain.errors import ConfigError, InvalidInput
+from shoal.domain.permissions import Action, Decision, Ruling
+from shoal.surfaces.cli.client import call_api, path_part
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
+
+if TYPE_CHECKING:
+    from shoal.permissions.profiles import Profile
+    from shoal.store.store import Store
+
+SHELL_TOOL = "bash"
+TOKEN_SCOPES = ("chat", "read", "approve", "admin")
+
+# ---- permissions ----
+
+
+class ShellDecision(msgspec.Struct, frozen=True):
+    """The answer to a whole shell command."""
+
+    decision: Decision
+    parts: tuple[Ruling, ...]
+
+
+@click.group()
+def permissions() -> None:
+    """What agents may do."""
+
+
+@permissions.command()
+@click.option("--profile", metavar="NAME|FILE", help="A profile, or a TOML file with deny, allow and ask lists.")
+@click.option("--shell", "command", metavar="COMMAND", help="Decide on a whole shell command and list its parts.")
+@click.option("--tool", default=SHELL_TOOL, show_default=True, help="The tool that would run the shell command.")
+@click.argument("actions", nargs=-1, metavar="[ACTION…|-]")
+@json_option
+@click.pass_obj
+def check(
+    context: CommandContext,
+    profile: str | None,
+    command: str | None,
+    tool: str,
+    actions: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Say what a profile decides on each ACTION: allow, ask or deny, and by which rule.
+
+    An action is tool:NAME:DETAIL, e.g. "tool:bash:git status" or "tool:write:/workspace/notes.md". With - one action a
+    line is read from standard input.
+    """
+    if (command is None) == (not actions):
+        raise click.UsageError("Give actions, or --shell with one command.")
+    rules = load_profile(context, profile)
+    from shoal.permissions.actions import shell_actions
+    from shoal.permissions.profiles import decide, decide_all
+
+    if command is not None:
+        decision, rulings = decide_all(rules, shell_actions(tool, command, cwd=Path("/workspace")))
+        if as_json:
+            print_json(ShellDecision(decision, rulings))
+            return
+        print(decision)
+        _print_rulings(rulings)
+        return
+    texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
+    rulings = [decide(rules, _action(text)) for text in texts if text]
+    if as_json:
+        print_json(rulings)
+    else:
+        _print_rulings(rulings)
+
+
+def load_profile(context: CommandContext, name: str | None) -> "Profile":
+    """The profile of this name, built in or of the configuration, or that of a file; without a name the default one.
+
+    Raises ConfigError when there is none, or with every pattern that is refused.
+    """
+    from shoal.permissions.profiles import BUILTIN_PROFILES, Profiles, ProfileSource, compile_profile
+
+    if name is not None and name in BUILTIN_PROFILES:
+        return Profiles().get(name)
+    if name is not None and (Path(name).is_file() or "/" in name or name.endswith(".toml")):
+        try:
+            source = msgspec.convert(tomllib.loads(Path(name).read_text(encoding="utf-8")), ProfileSource)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+            problem = f"{name}: {error}; allowed: deny, allow, ask and trusted_allow lists, extends."
+            raise ConfigError([problem]) from error
+        return compile_profile(Path(name).name, source)
+    config = context.config().permissions
+    sources = {
+        key: msgspec.convert(msgspec.structs.asdict(profile), ProfileSource) for key, profile in config.profiles.items()
+    }
+    return Profiles(sources).get(config.default_profile if name is None else name)
+
+
+def _action(text: str) -> Action:
+    """The action as an agent's call would have it: a command that hides what it runs has to be named by a rule."""
+    from shoal.permissions.actions import shell_actions
+
+    if text.startswith(f"tool:{SHELL_TOOL}:"):
+        command = text.removeprefix(f"tool:{SHELL_TOOL}:")
+        parts = [part for part in shell_actions(SHELL_TOOL, command, cwd=Path("/workspace")) if not part.whole]
+        if len(parts) == 1 and parts[0].text == text:
+            return parts[0]
+    return Action(text)
+
+
+def _print_rulings(rulings: Sequence[Ruling]) -> None:
+    rows = [
+        (ruling.decision, printable(ruling.action), printable(ruling.rule) or "no rule matches") for ruling in rulings
+    ]
+    print_table(("decision", "action", "rule"), rows, "There was no action to decide on.")
+
+
+# ---- pairing ----
+
+
+class AccessPerson(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody who was let in, or (with `expires_at`) who waits."""
+
+    platform: str
+    user: str
+    name: str = ""
+    by: str = ""
+    at: datetime | None = None
+    expires_at: datetime | None = None
+
+
+class AccessList(msgspec.Struct, frozen=True):
+    """The people of all platforms, besides those that the configuration names."""
+
+    paired: list[AccessPerson]
+    waiting: list[AccessPerson]
+
+
+class PersonLetIn(msgspec.Struct, frozen=True):
+    """Who may speak now."""
+
+    platform: str
+    user: str
+
+
+class CodeOrCommand(click.Group):
+    """A group whose first argument may be a code, which is then confirmed."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """What is not a subcommand is a code."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            return "confirm", self.commands["confirm"], args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=CodeOrCommand, subcommand_metavar="CODE | list | remove PLATFORM:USER")
+def pair() -> None:
+    """Let a stranger in: `shoal pair CODE`, with the code that the agent gave them when they wrote to it."""
+
+
+@pair.command(hidden=True)
+@click.argument("code")
+@json_option
+@click.pass_obj
+def confirm(context: CommandContext, code: str, as_json: bool) -> None:
+    """Let in whoever was given CODE."""
+    found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PersonLetIn)
+    if as_json:
+        print_json(found)
+        return
+    print(f"{printable(f'{found.platform}:{found.user}')} may speak with your agents now.")
+
+
+@pair.command("list")
+@json_option
+@click.pass_obj
+def list_access(context: CommandContext, as_json: bool) -> None:
+    """List who was let in by code, and who waits for it."""
+    from shoal.accounts import platform_names
+    from shoal.actors.access_gate import Pairing
+    from shoal.domain.clock import SystemClock
+
+    async def work(store: "Store") -> AccessList:
+        pairing, people = Pairing(store, SystemClock()), AccessList([], [])
+        for platform in platform_names(context.config()):
+            found = await pairing.roster(platform)
+            people.paired.extend(AccessPerson(platform, one.user, one.name, one.by, one.at) for one in found.paired)
+            people.waiting.extend(
+                AccessPerson(platform, one.user, one.name, expires_at=one.expires_at) for one in found.waiting
+            )
+        return people
+
+    found = context.read(work)
+    rows = [
+        (
+            printable(f"{one.platform}:{one.user}"),
+            printable(one.name),
+            f"waits; the code is good until {when(one.expires_at)}"
+            if one.expires_at is not None
+            else f"let in {when(one.at)} by {one.by}",
+        )
+        for one in (*found.waiting, *found.paired)
+    ]
+    print_records(found, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody waits.")
+
+
+@pair.command("remove")
+@click.argument("who", metavar="PLATFORM:USER")
+@click.pass_obj
+def remove_access(context: CommandContext, who: str) -> None:
+    """Remove somebody who was let in by code."""
+    platform, _, user = who.partition(":")
+    if not platform or not user:
+        raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who is in.")
+    call_api(context, "DELETE", f"/api/access/{path_part(platform)}/{path_part(user)}")
+    print(f"{printable(who)} may not speak with your agents any more.")
+
+
+# ---- tokens ----
+
+
+class TokenInfo(msgspec.Struct, frozen=True):
+    """A token as lists show it."""
+
+    name: str
+    scope: str
+    person: str
+    agent: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    used_on: str
+
+
+class CreatedToken(msgspec.Struct, frozen=True):
+    """A new token; `secret` is what its bearer shows."""
+
+    secret: str
+    token: TokenInfo
+
+
+@click.group()
+def token() -> None:
+    """Tokens for the page, the API and /v1 that can do less than the home's own: create, list, revoke."""
+
+
+@token.command("create")
+@click.argument("name")
+@click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="What it may do.")
+@click.option("--agent", default="", help="Confine it to the threads of this agent.")
+@click.option(
+    "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name of [access.people], or owner."
+)
+@click.option("--expires", default="", metavar="WHEN", help="90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z.")
+@json_option
+@click.pass_obj
+def create_token(
+    context: CommandContext, name: str, scope: str, agent: str, person: str, expires: str, as_json: bool
+) -> None:
+    """Make a token and print it, this once; Shoal keeps only a digest.
+
+    chat talks in its person's own threads; read reads everything; approve also decides approvals as its person; admin
+    may do everything. Without --as it is the owner's for admin, else that of a person of its own, web:NAME.
+    """
+    body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
+    made = call_api(context, "POST", "/api/tokens", body, into=CreatedToken)
+    if as_json:
+        print_json(made)
+        return
+    print(made.secret)
+    kept = made.token
+    until = f"until {when(kept.expires_at)} UTC" if kept.expires_at else "until it is revoked"
+    print(
+        f"{kept.name}: scope {kept.scope}, as {printable(kept.person)}, {until}. It is not shown again.",
+        file=sys.stderr,
+    )
+
+
+@token.command("list")
+@json_option
+@click.pass_obj
+def list_tokens(context: CommandContext, as_json: bool) -> None:
+    """List the tokens; what their bearers show is kept nowhere."""
+    stored = context.read(lambda store: store.tokens.all())
+    found = msgspec.convert(stored, list[TokenInfo], from_attributes=True)
+    rows = [
+        (one.name, one.scope, printable(one.person), one.agent or "all", one.used_on or "never", when(one.expires_at))
+        for one in found
+    ]
+    print_records(
+        found, as_json, ("name", "scope", "as", "agent", "last used", "expires (UTC)"), rows, "There are no tokens."
+    )
+
+
+@token.command("revoke")
+@click.argument("name")
+@click.pass_obj
+def revoke_token(context: CommandContext, name: str) -> None:
+    """Revoke a token: its bearer's next call is refused, and live streams end within a second."""
+    call_api(context, "DELETE", f"/api/tokens/{path_part(name)}")
+    print(f"{printable(name)} is revoked.")

@@ -1,0 +1,146 @@
+"""The API as commands call it: of the Shoal that serves this home directory, else of the same application in process.
+
+The lock file tells where a server is, the token file lets in. It is ours and on this machine, so that a few lines of
+HTTP/1.0 are enough.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
+from shoal.store.lock import is_held
+from shoal.surfaces.cli.context import CommandContext
+
+T = TypeVar("T")
+
+REQUEST_SECONDS = 30.0
+LINE_BYTES_MAX = 67_108_864
+_HOLDER = re.compile(r"process \d+ at (http://\S+)")
+
+
+class Busy(ShoalError):
+    """The thread's mailbox is full."""
+
+
+class _ErrorText(msgspec.Struct):
+    message: str = ""
+
+
+class _ServerAnswer(NamedTuple):
+    status: int
+    body: asyncio.StreamReader
+
+
+class ServerClient:
+    """The API of a running Shoal."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.address = address
+        self._token = token
+
+    async def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
+        """Make a call and return its answer as `into`.
+
+        Raises NotFound, Conflict, Gone, InvalidInput or Busy as the server says, ShoalError for anything else.
+        """
+        async with self._open(method, path, "application/json", body) as answer:
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    content = await answer.body.read()
+            except (OSError, TimeoutError) as error:
+                raise ShoalError(f"Shoal at {self.address} broke off its answer. Look at its log.") from error
+        return decoded(answer.status, content, into, f"Shoal at {self.address}")
+
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """The data of server-sent events, until the server ends them. Raises ShoalError."""
+        async with self._open("GET", path, "text/event-stream") as answer:
+            if answer.status != 200:
+                decoded(answer.status, await answer.body.read(), object, f"Shoal at {self.address}")
+            while True:
+                try:
+                    line = await answer.body.readline()
+                except (OSError, ValueError) as error:
+                    raise ShoalError(f"Shoal at {self.address} broke off its events. Look at its log.") from error
+                if not line:
+                    return
+                if line.startswith(b"data: "):
+                    yield line.removeprefix(b"data: ")
+
+    @asynccontextmanager
+    async def _open(self, method: str, path: str, accept: str, body: object = None) -> AsyncGenerator[_ServerAnswer]:
+        content = b"" if body is None else msgspec.json.encode(body)
+        target = urlsplit(self.address)
+        head = [
+            f"{method} {path} HTTP/1.0",
+            f"Host: {target.netloc}",
+            f"Authorization: Bearer {self._token}",
+            f"Accept: {accept}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(content)}",
+        ]
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                reader, writer = await asyncio.open_connection(target.hostname, target.port, limit=LINE_BYTES_MAX)
+                writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + content)
+                status = int((await reader.readline()).split()[1])
+                while (await reader.readline()).strip():
+                    pass
+        except (OSError, TimeoutError, ValueError, IndexError) as error:
+            message = f"Shoal at {self.address} does not answer. Restart it, or stop it and try again."
+            raise ShoalError(message) from error
+        try:
+            yield _ServerAnswer(status, reader)
+        finally:
+            writer.close()
+
+
+def find_server(context: CommandContext) -> ServerClient | None:
+    """The Shoal that serves this home directory now, or None."""
+    try:
+        found = _HOLDER.fullmatch(context.home.lock_file.read_text(encoding="utf-8").strip())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if found is None or not is_held(context.home.lock_file):
+        return None
+    token = context.config().web.token.reveal()
+    if not token and context.home.token_file.exists():
+        token = context.home.token_file.read_text(encoding="utf-8").strip()
+    return ServerClient(found[1], token)
+
+
+def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
+    """Make an API call and return its answer as `into`.
+
+    Where no server runs, the database is opened for it, as `CommandContext.write` does. Raises what that raises, and
+    NotFound, Conflict, Gone or InvalidInput as the API says.
+    """
+    server = find_server(context)
+    if server is not None:
+        return asyncio.run(server.call(method, path, body, into=into))
+    from shoal.surfaces.cli.offline import call_offline
+
+    config = context.config()
+    return decoded(*context.write(lambda store: call_offline(config, store, method, path, body)), into)
+
+
+def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:
+    """An answer as `into`. Raises the error that a refusal tells of."""
+    if status < 400:
+        return msgspec.json.decode(content, type=into)
+    try:
+        message = msgspec.json.decode(content, type=_ErrorText).message
+    except msgspec.DecodeError:
+        message = ""
+    kinds: dict[int, type[ShoalError]] = {400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy}
+    raise kinds.get(status, ShoalError)(message or f"{who} refused ({status}). Look at its log.")
+
+
+def path_part(text: str) -> str:
+    """A piece of a path, quoted."""
+    return quote(text, safe="")

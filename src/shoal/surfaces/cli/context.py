@@ -1,0 +1,124 @@
+"""What a command works on: the home directory, and what is opened from it when it is needed."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from shoal.config import Config
+    from shoal.domain.home import Home
+    from shoal.permissions.redact import Redactor
+    from shoal.store.store import Store
+
+T = TypeVar("T")
+NO_OVERRIDES: Mapping[str, object] = {}
+
+
+class CommandContext:
+    """The home directory that a command was pointed at."""
+
+    def __init__(self, root: Path, *, debug: bool = False) -> None:
+        self.root = root
+        self.debug = debug
+        self._config: Config | None = None
+        self._redactor: Redactor | None = None
+
+    @property
+    def home(self) -> "Home":
+        """Its layout."""
+        from shoal.domain.home import Home
+
+        return Home(self.root)
+
+    def config(self, overrides: Mapping[str, object] = NO_OVERRIDES) -> "Config":
+        """Read the configuration. Raises ConfigError with every problem."""
+        from shoal.config import load_config
+
+        self._config, self._redactor = load_config(self.root, os.environ, overrides), None
+        return self._config
+
+    def redactor(self) -> "Redactor":
+        """What takes the secrets of the configuration out of texts, those looked up later too."""
+        from shoal.config.secrets import watch_secrets
+        from shoal.permissions.redact import Redactor
+
+        if self._redactor is None:
+            self._redactor = Redactor()
+            if self._config is not None:
+                watch_secrets(self._config, self._redactor.learn_one)
+        return self._redactor
+
+    def guard(self) -> None:
+        """Keep secrets out of the log of this process."""
+        from shoal.permissions.redact import guard_logging
+
+        guard_logging(self.redactor())
+
+    def read(self, work: "Callable[[Store], Awaitable[T]]") -> T:
+        """Read from the database as it is, also while a server runs; nothing is changed.
+
+        A home directory without a database reads as an empty one. Raises NotFound when there is no home directory,
+        StoreError when the database cannot be read.
+        """
+        import asyncio
+        import tempfile
+
+        url = self._database_url()
+        if url or self.home.database_file.exists():
+            return asyncio.run(self._work(work, url, self.home.database_file, read_only=True))
+        with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+            return asyncio.run(self._work(work, "", Path(folder) / "empty.db"))
+
+    def write(self, work: "Callable[[Store], Awaitable[T]]", *, accept_loss: bool = False) -> T:
+        """Change the database: SQLite while no other process works here, PostgreSQL at any time.
+
+        `accept_loss` goes on without what its -wal file should hold and does not. Raises HomeLocked when another
+        process works here, NotFound when there is no home directory, StoreError.
+        """
+        import asyncio
+
+        from shoal.store.lock import HomeLock
+
+        if url := self._database_url():
+            return asyncio.run(self._work(work, url))
+        lock = HomeLock(self.home.lock_file)
+        lock.acquire()
+        try:
+            return asyncio.run(self._work(work, "", self.home.database_file, accept_loss=accept_loss))
+        finally:
+            lock.release()
+
+    async def _work(
+        self,
+        work: "Callable[[Store], Awaitable[T]]",
+        url: str,
+        file: Path = Path(),
+        *,
+        read_only: bool = False,
+        accept_loss: bool = False,
+    ) -> T:
+        from shoal.domain.clock import SystemClock
+        from shoal.store.store import Store
+
+        if url:
+            from shoal.store.postgres import PoolSettings, open_postgres
+
+            store = Store(await open_postgres(url, PoolSettings(connections_max=2)), SystemClock())
+        else:
+            from shoal.store.sqlite import SqliteDriver
+
+            store = Store(SqliteDriver(file, read_only=read_only, accept_loss=accept_loss), SystemClock())
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    def _database_url(self) -> str:
+        """The address of the PostgreSQL that holds everything, or nothing. Raises NotFound without a home directory."""
+        from shoal.domain.errors import NotFound
+
+        if not self.root.is_dir():
+            raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
+        url = self.config().database.url
+        return url.reveal() if url else ""

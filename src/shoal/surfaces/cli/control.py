@@ -1,0 +1,385 @@
+"""`shoal approvals`, `triggers`, `processes` and `mcp`: what waits for a person or runs on its own."""
+
+import heapq
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from shoal.domain.agents import Process
+from shoal.domain.cards import coverage_text
+from shoal.domain.errors import InvalidInput, NotFound
+from shoal.domain.ids import ApprovalId, parse_thread_id
+from shoal.domain.triggers import Trigger
+from shoal.surfaces.cli.client import call_api, find_server, path_part
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
+
+if TYPE_CHECKING:
+    from shoal.store.store import Store
+    from shoal.tools.mcp.pins import Pin, Pins, ServerPins
+
+THREAD = "terminal:local:main"
+
+# ---- approvals ----
+
+
+@click.group()
+def approvals() -> None:
+    """Questions that wait for a person: what exactly would run, and your answer."""
+
+
+@approvals.command("list")
+@click.option("--all", "everything", is_flag=True, help="Those that were decided too.")
+@click.option("--thread", help="Only those of this thread.")
+@json_option
+@click.pass_obj
+def list_approvals(context: CommandContext, everything: bool, thread: str | None, as_json: bool) -> None:
+    """List the questions, the newest first."""
+    wanted = parse_thread_id(thread) if thread else None
+    found = context.read(lambda store: store.approvals.search(pending=not everything, thread=wanted))
+    rows = [
+        (approval.id, approval.state, when(approval.expires_at), approval.thread, printable(approval.shown))
+        for approval in found
+    ]
+    print_records(
+        found, as_json, ("id", "state", "expires", "thread", "what would run"), rows, "Nothing waits for an answer."
+    )
+
+
+@approvals.command("show")
+@click.argument("id")
+@json_option
+@click.pass_obj
+def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
+    """Show one question whole: what exactly would run, who asked, and why it is asked."""
+    found = context.read(lambda store: store.approvals.get(ApprovalId(id)))
+    if found is None:
+        raise NotFound(f"There is no approval {id}. `shoal approvals list` shows the open ones.")
+    if as_json:
+        print_json(found)
+        return
+    print(f"{found.id}  {found.state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)}")
+    print(f"in {found.thread}")
+    for said in (coverage_text(found.covers), found.reason):
+        if said:
+            print(printable(said))
+    print(f"\n{printable(found.shown)}")
+
+
+@approvals.command()
+@click.argument("id")
+@click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
+@click.pass_obj
+def allow(context: CommandContext, id: str, for_thread: bool) -> None:
+    """Allow what the question shows, once."""
+    _decide(context, id, {"decision": "allow", "scope": "thread" if for_thread else "once"}, "Allowed.")
+
+
+@approvals.command()
+@click.argument("id")
+@click.pass_obj
+def deny(context: CommandContext, id: str) -> None:
+    """Refuse it; the agent is told and continues without it."""
+    _decide(context, id, {"decision": "deny"}, "Denied.")
+
+
+def _decide(context: CommandContext, id: str, body: dict[str, str], done: str) -> None:
+    call_api(context, "POST", f"/api/approvals/{path_part(id)}", body)
+    if find_server(context) is not None:
+        print(f"{done} The turn continues.")
+        return
+    found = context.read(lambda store: store.approvals.get(ApprovalId(id)))
+    thread = found.thread if found is not None else ""
+    print(f"{done} Nothing is running here: the turn continues with `shoal run` or `shoal chat --thread {thread}`.")
+
+
+# ---- triggers ----
+
+
+class TriggerTime(msgspec.Struct, frozen=True):
+    """A time at which a trigger fires."""
+
+    at: datetime
+    id: str
+    name: str
+    text: str
+
+
+class TriggerState(msgspec.Struct):
+    """What the API tells of a trigger that was changed."""
+
+    id: str
+    next_at: datetime | None
+
+
+@click.group()
+def triggers() -> None:
+    """Turns that start by the clock: once, or again and again."""
+
+
+@triggers.command("list")
+@json_option
+@click.pass_obj
+def list_triggers(context: CommandContext, as_json: bool) -> None:
+    """List the triggers, the next due first."""
+    found = context.read(lambda store: store.triggers.all())
+    rows = [
+        (
+            trigger.id,
+            trigger.state,
+            when(trigger.next_at if trigger.state == "active" else None),
+            f"{trigger.spec.schedule} ({trigger.spec.timezone})",
+            trigger.spec.thread or f"{trigger.spec.platform}:{trigger.spec.channel}",
+            printable(trigger.error or trigger.spec.name or trigger.spec.text),
+        )
+        for trigger in found
+    ]
+    head = ("id", "state", "next (UTC)", "schedule", "into", "what")
+    print_records(found, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
+
+
+@triggers.command()
+@click.argument("when_", metavar="WHEN")
+@click.argument("text")
+@click.option("--thread", help=f"The thread it goes into.  [default: {THREAD}]")
+@click.option("--platform", default="", help="With --channel: open a new thread there each time.")
+@click.option("--channel", default="")
+@click.option("--timezone", default="UTC", show_default=True, help="IANA name, such as Europe/Berlin.")
+@click.option("--agent", default="", help="Who answers; without it the thread's or channel's agent.")
+@click.option("--name", default="", help="A name for lists.")
+@click.pass_obj
+def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
+    """Have the agent do TEXT at a time.
+
+    WHEN is "in 10 minutes", an ISO time such as 2026-05-04T09:00, or a cron line such as "0 9 * * 1-5".
+    """
+    from shoal.domain.triggers import parse_when
+
+    if bool(given["platform"]) != bool(given["channel"]) or (thread and given["platform"]):
+        raise InvalidInput("Give --thread, or --platform and --channel.")
+    moment = parse_when(when_, given["timezone"], datetime.now(UTC))
+    target = "" if given["platform"] else parse_thread_id(thread or THREAD)
+    body = {"kind": moment.kind, "schedule": moment.schedule, "text": text, "thread": target, **given}
+    added = call_api(context, "POST", "/api/triggers", body, into=TriggerState)
+    print(f"Added {added.id}: first at {when(added.next_at)} UTC.")
+    if find_server(context) is None:
+        print("Triggers fire only while `shoal run` is running.")
+
+
+@triggers.command()
+@click.argument("id")
+@click.pass_obj
+def remove(context: CommandContext, id: str) -> None:
+    """Remove a trigger."""
+    call_api(context, "DELETE", f"/api/triggers/{path_part(id)}")
+    print(f"Removed {id}.")
+
+
+@triggers.command()
+@click.argument("id")
+@click.pass_obj
+def pause(context: CommandContext, id: str) -> None:
+    """Pause a trigger until it is resumed."""
+    call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
+    print(f"Paused {id}.")
+
+
+@triggers.command()
+@click.argument("id")
+@click.pass_obj
+def resume(context: CommandContext, id: str) -> None:
+    """Resume a trigger that is paused or was switched off."""
+    found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerState)
+    print(f"Resumed {id}: next at {when(found.next_at)} UTC.")
+
+
+@triggers.command("next")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@json_option
+@click.pass_obj
+def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
+    """Show the times that come next, over all triggers."""
+    found = context.read(lambda store: store.triggers.all())
+    now = datetime.now(UTC)
+    streams = [_times(trigger, now) for trigger in found if trigger.state == "active"]
+    coming = [one for _, one in zip(range(limit), heapq.merge(*streams, key=lambda one: one.at), strict=False)]
+    rows = [(when(one.at), one.id, printable(one.name or one.text)) for one in coming]
+    print_records(coming, as_json, ("time (UTC)", "id", "what"), rows, "Nothing is scheduled.")
+
+
+def _times(trigger: Trigger, now: datetime) -> Iterator[TriggerTime]:
+    """When it fires, in order; what is due already first."""
+    from shoal.domain.triggers import next_after
+
+    at = trigger.next_at
+    while at is not None:
+        yield TriggerTime(at, trigger.id, trigger.spec.name, trigger.spec.text)
+        at = next_after(trigger.spec, max(at, now)) if trigger.spec.kind == "periodic" else None
+
+
+# ---- processes ----
+
+
+@click.group()
+def processes() -> None:
+    """Processes that agents have started."""
+
+
+@processes.command("list")
+@click.option("--agent", default="", help="Only those of this agent.")
+@click.option("--running", is_flag=True, help="Only those that run.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@json_option
+@click.pass_obj
+def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
+    """List the processes, newest first."""
+
+    def state(process: Process) -> str:
+        if process.state == "exited":
+            return f"exited {process.exit_code}"
+        if process.state == "running":
+            return f"running {int((datetime.now(UTC) - process.started_at).total_seconds())} s"
+        return process.state
+
+    found = context.read(lambda store: store.processes.search(agent=agent, running=running, limit=limit))
+    rows = [
+        (
+            process.id,
+            process.spec.agent,
+            state(process),
+            when(process.started_at),
+            when(process.ended_at),
+            printable(process.spec.title),
+        )
+        for process in found
+    ]
+    print_records(
+        found,
+        as_json,
+        ("id", "agent", "state", "started (UTC)", "ended (UTC)", "what"),
+        rows,
+        "There are no processes.",
+    )
+
+
+@processes.command()
+@click.argument("id")
+@click.option(
+    "--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="How many of the last lines."
+)
+@click.option("--offset", default=-1, help="Lines from this byte on instead.")
+@click.option("--grep", default="", help="Only lines that contain this.")
+@json_option
+@click.pass_obj
+def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
+    """Show what a process has written, here in this home directory."""
+    from shoal.tools.process_logs import log_of, read_log
+
+    process = context.read(lambda store: store.processes.get(id))
+    if process is None:
+        raise NotFound(f"There is no process {id}. `shoal processes list` shows them.")
+    piece = read_log(log_of(context.home, process), offset=offset, lines_max=tail, contains=grep)
+    redactor = context.redactor()
+    lines = tuple(redactor.redact(line) for line in piece.lines)
+    if as_json:
+        print_json(msgspec.structs.replace(piece, lines=lines))
+        return
+    for line in lines:
+        print(printable(line))
+
+
+@processes.command()
+@click.argument("id")
+@click.pass_obj
+def kill(context: CommandContext, id: str) -> None:
+    """Kill a process with all its children."""
+    call_api(context, "DELETE", f"/api/processes/{path_part(id)}")
+    print(f"Killing {id}.")
+
+
+# ---- tools of MCP servers ----
+
+
+@click.group()
+def mcp() -> None:
+    """Tools of MCP servers. What a server says of its tools at first is allowed; what it changes waits for you."""
+
+
+@mcp.command("list")
+@json_option
+@click.pass_obj
+def list_mcp(context: CommandContext, as_json: bool) -> None:
+    """List the tools, what waits first."""
+    found = context.read(lambda store: _pins(context, store).listed())
+    if as_json:
+        print_json([_row(server, pin) for server in found for pin in server.tools.values()])
+        return
+    rows = sorted(
+        (_row(server, pin) for server in found for pin in server.tools.values()),
+        key=lambda row: (row["state"] == "allowed", row["name"]),
+    )
+    print_table(
+        ("tool", "state", "digest", "pinned (UTC)"),
+        [(printable(row["name"]), row["state"], row["digest"], row["since"]) for row in rows],
+        "No MCP server was connected yet.",
+    )
+
+
+@mcp.command("show")
+@click.argument("name")
+@click.pass_obj
+def show_mcp(context: CommandContext, name: str) -> None:
+    """Show what a server changed of tool NAME, as a diff, or what is allowed of it."""
+    found = context.read(lambda store: _pins(context, store).listed())
+    pin = next((pin for server in found for pin in server.tools.values() if pin.name == name), None)
+    if pin is None:
+        raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
+    if pin.offered is None:
+        print(f"{pin.name} is allowed as its server offers it:\n")
+        print(printable(pin.allowed.text if pin.allowed is not None else ""))
+        return
+    print(f"{pin.name} is {pin.state}; - is what you allowed, + what the server offers:\n")
+    print(printable(pin.change))
+    print(f"\nTo allow it: shoal mcp allow {pin.name} {_short(pin)}")
+
+
+@mcp.command("allow")
+@click.argument("name")
+@click.argument("digest")
+@click.pass_obj
+def allow_mcp(context: CommandContext, name: str, digest: str) -> None:
+    """Let agents use tool NAME as DIGEST says, which `list` and `show` name."""
+    call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest})
+    print(f"Allowed. Agents are told of {printable(name)} as its server offers it now, within a minute.")
+
+
+@mcp.command("deny")
+@click.argument("name")
+@click.argument("digest")
+@click.pass_obj
+def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
+    """Leave tool NAME as it was allowed, or hidden if it is new, and do not be asked for DIGEST again."""
+    call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
+    print("Denied. Agents go on with what you allowed before.")
+
+
+def _row(server: "ServerPins", pin: "Pin") -> dict[str, str]:
+    row = {"server": server.server, "name": pin.name, "state": pin.state}
+    return {**row, "digest": _short(pin), "since": when(server.since)}
+
+
+def _short(pin: "Pin") -> str:
+    from shoal.tools.mcp.pins import DIGEST_CHARS
+
+    definition = pin.offered or pin.allowed
+    return definition.digest[:DIGEST_CHARS] if definition is not None else ""
+
+
+def _pins(context: CommandContext, store: "Store") -> "Pins":
+    from shoal.domain.clock import SystemClock
+    from shoal.servers import make_pins
+
+    return make_pins(context.config(), context.home, store, SystemClock())

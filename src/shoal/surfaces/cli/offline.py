@@ -1,0 +1,151 @@
+"""The API while no server runs: the application over the home directory's database, opened for one call.
+
+Nothing runs in it, neither turns nor platforms nor triggers: what a call changes takes effect at the next start.
+"""
+
+import secrets
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote
+
+import msgspec
+from starlette.types import Message
+
+from shoal.accounts import account_agents, links_of, platform_names
+from shoal.actors.access_gate import Pairing
+from shoal.actors.access_tokens import AccessTokens
+from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
+from shoal.config import Config, default_model
+from shoal.delivery.hub import Hub
+from shoal.domain.agents import Process
+from shoal.domain.clock import SystemClock
+from shoal.domain.errors import NotFound
+from shoal.domain.events import Scope
+from shoal.domain.home import Home
+from shoal.domain.ids import ApprovalId
+from shoal.domain.permissions import Asker
+from shoal.domain.triggers import NewTrigger, Trigger, first_time
+from shoal.store.store import Store
+from shoal.surfaces.http.server import WebApp, WebOptions
+
+if TYPE_CHECKING:
+    from shoal.agents.lifecycle import AgentLifecycle
+    from shoal.agents.snapshots import ConversationSnapshots
+    from shoal.app import App
+    from shoal.domain.ports import ChatAdapter
+    from shoal.tools.mcp.pins import Pins
+    from shoal.tools.tainted_files import PromptFiles
+
+
+class OfflineApp:
+    """Stands in for `shoal.app.App` in the calls that change what a home directory holds."""
+
+    state = "stopped"
+
+    def __init__(self, config: Config, store: Store) -> None:
+        self._config = config
+        self.home = Home(config.home)
+        self.clock = SystemClock()
+        self.store = store
+        self.hub = Hub()
+        self.adapters = cast("dict[str, ChatAdapter]", dict.fromkeys(platform_names(config)))
+        bindings = ChannelBindings(store.registry, self.clock, account_agents(config))
+        defaults = AgentDefaults(agent=config.agents.default_agent, model=default_model(config))
+        self.agents = AgentRegistry(self.home, defaults, bindings)
+        self.pairing = Pairing(store, self.clock)
+        links = links_of(config, self.adapters, {})
+        self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
+        self.orchestrator = self.processes = self
+
+    # What most calls do without is imported when it is asked for.
+
+    @cached_property
+    def _prompt_files(self) -> "PromptFiles":
+        from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+
+        return PromptFiles(MarkedFiles(self.store.settings, self.home), self.home)
+
+    @cached_property
+    def roster(self) -> "AgentLifecycle":
+        """Agents are made, changed and removed; no turn of theirs runs that would have to end first."""
+        from shoal.agents.lifecycle import AgentLifecycle
+        from shoal.factories import make_catalog, make_profiles, tool_names
+        from shoal.office import make_checks
+
+        catalog = make_catalog(self._config, self.home, self.clock)
+        checks = make_checks(catalog, make_profiles(self._config), partial(tool_names, self._config))
+        return AgentLifecycle(
+            self.home, self.store, self.agents, self.clock, checks, self.adapters, self._prompt_files, None
+        )
+
+    @cached_property
+    def snapshots(self) -> "ConversationSnapshots":
+        """Saved conversations, with a plain description instead of the model's."""
+        from shoal.agents.snapshots import ConversationSnapshots
+
+        return ConversationSnapshots(self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files)
+
+    @cached_property
+    def pins(self) -> "Pins":
+        """What the owner allowed of MCP servers."""
+        from shoal.servers import make_pins
+
+        return make_pins(self._config, self.home, self.store, self.clock)
+
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
+        """Decide an approval; its turn continues at the next start."""
+        verdict = "allow" if allow else "deny"
+        return (await self.store.approvals.settle(approval, verdict, scope, by.user, by.trust)).approval.state
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        """Schedule a turn."""
+        return await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
+
+    def due(self, what: str) -> None:
+        """Nothing runs that would have to look."""
+
+    async def get(self, process: str) -> Process:
+        """A process. Raises NotFound."""
+        found = await self.store.processes.get(process)
+        if found is None:
+            raise NotFound(f"There is no process {process[:80]}. `shoal processes list` shows them.")
+        return found
+
+    async def kill(self, process: str, by: str) -> Process:
+        """Have it ended on the machine that runs it. Raises NotFound when it does not run."""
+        if not await self.store.processes.kill(process, by):
+            raise NotFound(f"Process {process[:80]} does not run.")
+        return await self.get(process)
+
+
+async def call_offline(config: Config, store: Store, method: str, path: str, body: object) -> tuple[int, bytes]:
+    """Make one call as the owner, and return the status and content of its answer."""
+    app, token = OfflineApp(config, store), secrets.token_urlsafe(32)
+    path, _, query = path.partition("?")
+    content = b"" if body is None else msgspec.json.encode(body)
+    headers = [("host", "localhost"), ("authorization", f"Bearer {token}"), ("content-length", str(len(content)))]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "server": ("localhost", 80),
+        "client": None,
+        "root_path": "",
+        "path": unquote(path),
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
+    status, pieces = 0, list[bytes]()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        pieces.append(message.get("body", b""))
+
+    await WebApp(cast("App", app), WebOptions(token=token))(scope, receive, send)
+    return status, b"".join(pieces)

@@ -1,0 +1,310 @@
+"""`shoal audit`, `usage`, `models`, `skills` and `memory`: what was done, what it cost, what there is."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from shoal.config import default_model
+from shoal.domain.home import MEMORY_SCOPES, memory_path
+from shoal.domain.ids import ThreadId, parse_thread_id
+from shoal.surfaces.cli.client import call_api
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, usd, when
+
+if TYPE_CHECKING:
+    from shoal.providers.catalog import Catalog, ModelListing
+    from shoal.turn.skills import Skills
+
+ANY_THREAD = ThreadId("terminal:local:main")
+
+# ---- audit ----
+
+
+@click.group()
+def audit() -> None:
+    """What was checked, decided and done, in chains of hashes that show any change."""
+
+
+@audit.command()
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--chain", default="", help="Only this chain: a thread's id, or system.")
+@json_option
+@click.pass_obj
+def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
+    """Print the newest entries, the newest last."""
+    found = context.read(lambda store: store.audit.tail(limit, chain_name=chain))
+    rows = [
+        (
+            when(row.at),
+            row.entry.kind,
+            row.entry.decision,
+            printable(f"{row.entry.user} ({row.entry.token})" if row.entry.token else row.entry.user),
+            row.entry.rule,
+            printable(row.entry.action),
+        )
+        for row in found
+    ]
+    print_records(
+        found,
+        as_json,
+        ("time (UTC)", "kind", "decision", "user (token)", "rule", "action"),
+        rows,
+        "The audit log is empty.",
+    )
+
+
+@audit.command()
+@json_option
+@click.pass_obj
+def verify(context: CommandContext, as_json: bool) -> int:
+    """Check every chain; exit 1 and name the first broken entry of each that was tampered with."""
+    found = context.read(lambda store: store.audit.verify())
+    problems: list[str] = []
+    for one in found.broken:
+        if one.changed is not None:
+            row = one.changed
+            what = f"entry {row.number} of {when(row.at)} was changed: {row.entry.action[:200]}"
+            problems.append(f"{one.chain}, {what}")
+        elif one.reason == "missing":
+            problems.append(f"{one.chain}, entry {one.number} is missing.")
+        else:
+            what = f"ends at entry {one.number} and should end at {one.length}: entries were cut off or added."
+            problems.append(f"{one.chain} {what}")
+    if as_json:
+        print_json({"chains": found.chains, "entries": found.entries, "broken": problems})
+    elif problems:
+        for problem in problems:
+            print(f"broken: {problem}")
+    else:
+        print(f"ok: {found.entries} entries in {found.chains} chains are whole.")
+    return 1 if found.broken else 0
+
+
+# ---- usage ----
+
+
+@click.group(invoke_without_command=True)
+@click.option("--days", default=30, show_default=True, type=click.IntRange(1, 3660))
+@json_option
+@click.pass_context
+def usage(click_context: click.Context, days: int, as_json: bool) -> None:
+    """Show what models were used and what they cost, the newest day first."""
+    if click_context.invoked_subcommand is not None:
+        return
+    context = click_context.ensure_object(CommandContext)
+    found = context.read(lambda store: store.ledger.usage(days))
+    rows = [
+        (
+            row.day,
+            row.agent,
+            row.model,
+            str(row.calls),
+            str(row.usage.input_tokens),
+            str(row.usage.cached_tokens),
+            str(row.usage.output_tokens),
+            usd(row.usd),
+        )
+        for row in found
+    ]
+    head = ("day (UTC)", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars")
+    print_records(found, as_json, head, rows, "No model was called in this time.")
+    ceilings = context.read(lambda store: store.budget.standings())
+    if ceilings:
+        print()
+        spent = [
+            (
+                one.scope,
+                f"{one.usd:.4f} of {one.usd_max:.2f}" if one.usd_max else f"{one.usd:.4f}",
+                f"{one.tokens} of {one.tokens_max}" if one.tokens_max else str(one.tokens),
+            )
+            for one in ceilings
+        ]
+        print_table(("today's ceiling", "US dollars", "tokens"), spent, "")
+
+
+@usage.command()
+@click.pass_obj
+def lift(context: CommandContext) -> None:
+    """Let no ceiling of the budget hold anything up for the rest of the day (UTC)."""
+    day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
+    print(f"No ceiling holds anything up until the end of {day} (UTC).")
+
+
+# ---- models ----
+
+
+class KnownModel(msgspec.Struct, frozen=True):
+    """A model as lists show it; 0 where the window is unknown."""
+
+    name: str
+    provider: str
+    context_tokens: int
+    is_default: bool
+
+
+class ProviderCheck(msgspec.Struct, frozen=True):
+    """What a provider said when it was asked."""
+
+    provider: str
+    valid: bool
+    models: int
+    error: str
+
+
+@click.group()
+def models() -> None:
+    """Models, as PROVIDER/MODEL."""
+
+
+@models.command("list")
+@json_option
+@click.pass_obj
+def list_models(context: CommandContext, as_json: bool) -> None:
+    """List the models that are known; `models refresh` asks the providers anew."""
+    chosen = default_model(context.config())
+    catalog = open_catalog(context)
+    routes = {name: catalog.route(name) for name in dict.fromkeys([*catalog.names(), chosen])}
+    views = [
+        KnownModel(name, route.provider.name, route.context_tokens, name == chosen) for name, route in routes.items()
+    ]
+    rows = [
+        (printable(view.name), str(view.context_tokens or "unknown"), "default" if view.is_default else "")
+        for view in views
+    ]
+    print_records(views, as_json, ("model", "window in tokens", ""), rows, "No model is known.")
+
+
+@models.command()
+@json_option
+@click.pass_obj
+def refresh(context: CommandContext, as_json: bool) -> int:
+    """Ask every provider which models it offers, which shows too whether its key is valid; exit 1 if one fails."""
+    catalog = open_catalog(context)
+
+    async def ask() -> "Mapping[str, ModelListing]":
+        try:
+            return await catalog.refresh()
+        finally:
+            await catalog.close()
+
+    found = asyncio.run(ask())
+    views = [ProviderCheck(name, row.valid, len(row.models), row.error) for name, row in found.items()]
+    if as_json:
+        print_json(views)
+    else:
+        rows = [
+            (view.provider, "ok" if not view.error else "failed", str(view.models), printable(view.error))
+            for view in views
+        ]
+        print_table(("provider", "", "models", "why"), rows, "No provider is configured; `demo` answers without one.")
+    return 1 if any(view.error for view in views) else 0
+
+
+def open_catalog(context: CommandContext) -> "Catalog":
+    """The providers and models of the configuration. Raises ConfigError."""
+    from shoal.domain.clock import SystemClock
+    from shoal.factories import make_catalog
+
+    return make_catalog(context.config(), context.home, SystemClock())
+
+
+# ---- skills and memory ----
+
+
+class ListedSkill(msgspec.Struct, frozen=True):
+    """A skill as lists show it."""
+
+    name: str
+    scope: str
+    description: str
+    path: str
+
+
+class MemoryFile(msgspec.Struct, frozen=True):
+    """A memory file."""
+
+    scope: str
+    path: str
+    text: str
+
+
+@click.group()
+def skills() -> None:
+    """Skills: instructions that agents read when a task needs them."""
+
+
+@skills.command("list")
+@click.option("--agent", default="main", show_default=True, help="As this agent has them.")
+@click.option("--thread", help="As they are in this thread.")
+@json_option
+@click.pass_obj
+def list_skills(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> None:
+    """List the skills, narrower scopes winning by name."""
+    found = read_skills(context, agent, parse_thread_id(thread) if thread else None)
+    views = [ListedSkill(skill.name, skill.scope, skill.description, str(skill.path)) for skill in found.found]
+    rows = [(view.name, view.scope, printable(view.description)) for view in views]
+    print_records(
+        views,
+        as_json,
+        ("name", "scope", "description"),
+        rows,
+        f"There are no skills. Put one into {context.home.data}/skills/.",
+    )
+
+
+@skills.command()
+@click.option("--agent", default="main", show_default=True, help="As this agent has them.")
+@click.option("--thread", help="As they are in this thread.")
+@json_option
+@click.pass_obj
+def check(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> int:
+    """Say what is wrong with skills; exit 1 if something is. As JSON a list of `{"path", "problem"}`."""
+    found = read_skills(context, agent, parse_thread_id(thread) if thread else None)
+    if as_json:
+        print_json([{"path": str(problem.path), "problem": problem.text} for problem in found.problems])
+        return 1 if found.problems else 0
+    for problem in found.problems:
+        print(f"fail: {printable(problem.text)} ({problem.path})")
+    for skill in found.shadowed:
+        print(f"warn: {skill.name} of scope {skill.scope} is replaced by one of a narrower scope. ({skill.path})")
+    print(f"{len(found.found)} skills can be used.")
+    return 1 if found.problems else 0
+
+
+def read_skills(context: CommandContext, agent: str, thread: ThreadId | None) -> "Skills":
+    """The skills of an agent, broken ones as problems."""
+    from shoal.turn.skills import SkillReader, skill_roots
+    from shoal.turn.text_files import FileCache
+
+    return SkillReader(FileCache()).read(skill_roots(context.home, context.home.agent(agent), thread))
+
+
+@click.group()
+def memory() -> None:
+    """What the agents remember: MEMORY.md at three scopes, and daily notes."""
+
+
+@memory.command()
+@click.option("--thread", help="Also the memory of this thread's platform and channel.")
+@json_option
+@click.pass_obj
+def show(context: CommandContext, thread: str | None, as_json: bool) -> None:
+    """Print the memory files."""
+    home, chosen = context.home, parse_thread_id(thread) if thread else None
+    scopes = MEMORY_SCOPES if chosen else MEMORY_SCOPES[:1]
+    paths = [(str(scope), memory_path(home, scope, chosen or ANY_THREAD)) for scope in scopes]
+    days = context.config().context.daily_notes_days
+    notes = sorted((home.data / "memory").glob("*/*.md"))
+    paths += [(f"notes of {path.stem}", path) for path in (notes[-days:] if days else [])]
+    found = [
+        MemoryFile(scope, str(path), path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "")
+        for scope, path in paths
+    ]
+    if as_json:
+        print_json(found)
+        return
+    for view in found:
+        print(f"# {view.scope} ({view.path})\n{printable(view.text).strip() or '(no memory yet)'}\n")

@@ -1,0 +1,80 @@
+"""Calls that prove by themselves who makes them: webhooks that start turns, and events of chat platforms."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.domain.errors import NotFound
+from shoal.domain.ids import parse_thread_id, unopened
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import Opening
+from shoal.domain.webhooks import HttpInbound, first_delivery, proofs
+from shoal.surfaces.http.endpoints import JSON, OPEN, AnyObject, Routes, WebContext, whole_body
+from shoal.surfaces.http.errors import ApiError
+from shoal.triggers.webhook import render
+
+routes = Routes()
+
+HOOKS, PLATFORMS = "/hooks/", "/platforms/"
+
+
+class HookAnswer(msgspec.Struct, frozen=True):
+    """The call was taken in, now or, a `duplicate`, before. `thread` is empty into a channel: it is to be opened."""
+
+    accepted: bool
+    duplicate: bool
+    thread: str
+
+
+@routes("POST /hooks/{name}", OPEN, status=202, raw_body=JSON)
+async def take_hook(web: WebContext, request: Request, name: str) -> HookAnswer:
+    """Start a turn by a webhook; by HMAC or bearer secret, once for what was signed."""
+    hook = web.options.hooks.get(name)
+    if hook is None:
+        raise NotFound("There is no webhook of this name. [triggers.webhooks.NAME] in shoal.toml makes one.")
+    body = await whole_body(request, seconds=web.options.body_seconds)
+    headers = {key.lower(): value for key, value in request.headers.items()}
+    now = web.app.clock.now()
+    proved = proofs(headers, body, hook.secret(), now)
+    if not proved:
+        raise ApiError(401, "unauthorized", "The call does not prove that it knows the secret of this webhook.")
+    text = render(hook.template, name, body)
+    delivery = await first_delivery(web.app.store.settings, proved, f"hook:{name}", now, hook.repeat_seconds)
+    if delivery is None:
+        return HookAnswer(True, True, hook.thread)
+    prompt = Prompt(
+        parse_thread_id(hook.thread) if hook.thread else unopened(hook.platform, hook.channel),
+        delivery.key,
+        text,
+        Author("shoal", f"webhook {name}", trusted=True),
+        web.app.clock.now(),
+        agent=hook.agent,
+        message_id=delivery.key,
+        origin="trigger",
+        tainted_by=f"webhook {name}",
+    )
+    if not hook.thread:
+        fresh = await web.app.orchestrator.open(Opening(prompt))
+        return HookAnswer(True, not fresh, "")
+    receipt = await web.app.orchestrator.send(prompt)
+    if receipt.status == "busy":
+        raise ApiError(429, "busy", "The conversation's queue is full; send it again later.", {"Retry-After": "30"})
+    return HookAnswer(True, receipt.status == "duplicate", prompt.thread)
+
+
+@routes("POST /platforms/{platform}", OPEN, raw_body=JSON, answer=AnyObject)
+async def receive(web: WebContext, request: Request, platform: str) -> Response:
+    """A chat platform delivers an event."""
+    adapter = web.app.adapters.get(platform)
+    if not isinstance(adapter, HttpInbound):
+        raise NotFound("No platform of this name takes calls here.")
+    body = await whole_body(request, seconds=web.options.body_seconds)
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    answer = await adapter.receive(headers, body)
+    return Response(answer.body, answer.status, media_type=answer.media_type)
+
+
+@routes("POST /platforms/{platform}/{account}", OPEN, raw_body=JSON, answer=AnyObject)
+async def receive_of_account(web: WebContext, request: Request, platform: str, account: str) -> Response:
+    """A chat platform delivers an event to one of several accounts."""
+    return await receive(web, request, f"{platform}.{account}")

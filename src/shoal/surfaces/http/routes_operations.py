@@ -1,0 +1,267 @@
+"""Calls for whoever operates Shoal: health, figures, the API's description, use and budget, audit log, backups."""
+
+import asyncio
+from collections import Counter
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from shoal.domain.errors import StoreError
+from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnFinished
+from shoal.domain.records import AuditEntry, AuditRow, Backlog
+from shoal.surfaces.http.auth import Principal
+from shoal.surfaces.http.endpoints import (
+    ADMINS,
+    EVERYONE,
+    JSON,
+    OPEN,
+    READERS,
+    AnyObject,
+    Routes,
+    WebContext,
+    json_answer,
+    view,
+)
+
+routes = Routes()
+
+PROBE_SECONDS_MAX = 2.0
+"""How long the store may take to answer."""
+PROBE_SECONDS = 1.0
+"""How long an answer about the store counts, so that nobody can make it write without end."""
+
+# ---- health ----
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether messages are taken and answered; `store` and `engine` say `ok` or what is wrong. Where the database is
+    damaged, `store` is the sentence that says what to do."""
+
+    ready: bool
+    store: str
+    engine: str
+
+
+@routes("GET /healthz", OPEN)
+async def healthz() -> Alive:
+    """The process answers."""
+    return Alive("ok")
+
+
+@routes("GET /readyz", OPEN, answer=Readiness)
+async def readyz(web: WebContext) -> Response:
+    """Messages are taken and answered; 503 while they are not."""
+    async with web.probing:
+        now = web.app.clock.monotonic()
+        if web.probed is None or now - web.probed[0] >= PROBE_SECONDS:
+            said = "ok"
+            try:
+                async with asyncio.timeout(PROBE_SECONDS_MAX):
+                    await web.app.store.settings.put("http", "probe", web.app.clock.now().isoformat())
+            except (StoreError, TimeoutError) as error:
+                said = type(error).__name__
+            web.probed = (now, said)
+        store = web.app.health.damage.replace(f"{web.app.home.root}/", "") or web.probed[1]
+    engine = web.app.state
+    if engine == "running":  # `unregistered` is a worker whose signs of life do not reach the database
+        engine = "ok" if web.app.engine.is_ready else "unregistered"
+    ready = store == engine == "ok"
+    return json_answer(Readiness(ready, store, engine), 200 if ready else 503)
+
+
+class Counters:
+    """Counts journal events as they happen; restarting the process starts them anew, as Prometheus expects."""
+
+    def __init__(self) -> None:
+        self._turns: Counter[str] = Counter()
+        self._tool_calls: Counter[str] = Counter()
+        self._tokens: Counter[str] = Counter()
+        self._model_calls = 0
+
+    def count(self, event: Event) -> None:
+        """Take one event in; never waits, never fails."""
+        match event.data:
+            case TurnFinished(outcome=outcome):
+                self._turns[outcome] += 1
+            case ToolFinished(is_error=is_error):
+                self._tool_calls["error" if is_error else "done"] += 1
+            case AssistantSaid(usage=usage):
+                self._model_calls += 1
+                self._tokens["input"] += usage.input_tokens
+                self._tokens["cached"] += usage.cached_tokens
+                self._tokens["output"] += usage.output_tokens
+            case _:
+                pass
+
+    def render(self, backlog: Backlog, outbox_depth: int, advancing: int, now: datetime) -> str:
+        """All figures as text. Ages are seconds; `advancing` is of this process, what waits or is open is of all."""
+        age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
+        turns = {outcome: self._turns[outcome] for outcome in ("done", "aborted", "failed", "limit")}
+        calls = {result: self._tool_calls[result] for result in ("done", "error")}
+        tokens = {kind: self._tokens[kind] for kind in ("input", "cached", "output")}
+        return "".join(
+            (
+                _labelled("shoal_turns_total", "Turns that ended, by outcome.", "outcome", turns),
+                _labelled("shoal_tool_calls_total", "Tool calls that ended, by result.", "result", calls),
+                _plain("shoal_model_calls_total", "counter", "Model calls that ended.", self._model_calls),
+                _labelled("shoal_tokens_total", "Tokens used; input includes cached.", "kind", tokens),
+                _plain("shoal_outbox_depth", "gauge", "Posts on their way to platforms.", outbox_depth),
+                _plain("shoal_prompts_queued", "gauge", "Messages that no turn has taken yet.", backlog.prompts),
+                _plain("shoal_turns_running", "gauge", "Turns that are open, waiting ones included.", backlog.turns),
+                _plain("shoal_threads_advancing", "gauge", "Threads that this process works on now.", advancing),
+                _plain("shoal_oldest_prompt_seconds", "gauge", "Age of the longest waiting message.", age),
+            )
+        )
+
+
+def _plain(name: str, kind: str, text: str, value: float) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{name} {value:.15g}\n"
+
+
+def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> str:
+    lines = "".join(f'{name}{{{label}="{key}"}} {value}\n' for key, value in values.items())
+    return f"# HELP {name} {text}\n# TYPE {name} counter\n{lines}"
+
+
+@routes("GET /metrics", READERS, media_type="text/plain")
+async def metrics(web: WebContext) -> Response:
+    """Figures for Prometheus."""
+    backlog = await web.app.store.inbox.backlog()
+    depth = await web.app.store.outbox.depth()
+    text = web.counters.render(backlog, depth, web.app.engine.running, web.app.clock.now())
+    return Response(text, media_type="text/plain; version=0.0.4")
+
+
+@routes("GET /openapi.json", EVERYONE, narrows=True, answer=AnyObject)
+async def openapi(web: WebContext) -> Response:
+    """This description, as OpenAPI 3.1."""
+    return Response(web.describe(), media_type=JSON)
+
+
+# ---- use and budget ----
+
+
+class TokensView(msgspec.Struct, frozen=True):
+    """Tokens used; `input_tokens` includes the cached ones."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+
+
+class UsageView(msgspec.Struct, frozen=True):
+    """Use of a model by an agent on a day (UTC); `usd` is null when its price is unknown."""
+
+    day: str
+    agent: str
+    model: str
+    calls: int
+    usage: TokensView
+    usd: float | None
+
+
+class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many days back."""
+
+    days: Annotated[int, msgspec.Meta(ge=1, le=3660)] = 30
+
+
+class CeilingView(msgspec.Struct, frozen=True):
+    """A ceiling of [budget] under which a model was called: what is spent and reserved of it. 0 is no ceiling."""
+
+    scope: str
+    day: str
+    usd: float
+    usd_max: float
+    tokens: int
+    tokens_max: int
+
+
+class BudgetLifted(msgspec.Struct, frozen=True):
+    """The day (UTC) on which no ceiling holds anything up."""
+
+    day: str
+
+
+@routes("GET /api/usage", READERS, answer=list[UsageView])
+async def usage(web: WebContext, query: UsageQuery) -> object:
+    """What models were used for, by day, agent and model."""
+    return await web.app.store.ledger.usage(query.days)
+
+
+@routes("GET /api/usage/ceilings", READERS, answer=list[CeilingView])
+async def ceilings(web: WebContext) -> object:
+    """Today's budget: ceilings that models were called under, and what is spent of them."""
+    return await web.app.store.budget.standings()
+
+
+@routes("POST /api/usage/lift", ADMINS)
+async def lift(web: WebContext, by: Principal) -> BudgetLifted:
+    """Let no ceiling hold anything up for the rest of the day (UTC)."""
+    day = await web.app.store.budget.lift()
+    entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
+    await web.app.store.audit.record("owner", [entry])
+    return BudgetLifted(day)
+
+
+# ---- audit log ----
+
+
+class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The newest entries, of one chain or of all."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    chain: Annotated[str, msgspec.Meta(max_length=600)] = ""
+
+
+@routes("GET /api/audit", READERS)
+async def audit(web: WebContext, query: AuditQuery) -> list[AuditRow]:
+    """The audit log's newest entries, the oldest of them first."""
+    return await web.app.store.audit.tail(query.limit, chain_name=query.chain)
+
+
+# ---- backups ----
+
+
+class BackupView(msgspec.Struct, frozen=True):
+    """A backup that was read again and checked when it was made."""
+
+    name: str
+    at: datetime
+    size_bytes: int
+
+
+class BackupsView(msgspec.Struct, frozen=True):
+    """The backups that are kept, newest first. `problem` says why the last try failed; `scheduled` is false where
+    none are made on a schedule."""
+
+    scheduled: bool
+    problem: str
+    backups: list[BackupView]
+
+
+@routes("GET /api/backups", READERS)
+async def backups(web: WebContext) -> BackupsView:
+    """The backups that are kept, newest first."""
+    found = web.app.backups
+    kept = [view(BackupView, one) for one in await found.listed()]
+    return BackupsView(found.is_scheduled, await found.problem(), kept)
+
+
+@routes("POST /api/backups", ADMINS, status=201)
+async def back_up(web: WebContext, by: Principal) -> BackupView:
+    """Make a backup now, and check it; 409 where backup.to is empty, 503 when it fails."""
+    made = await web.app.backups.make()
+    entry = AuditEntry("backup", made.name, "allow", user=by.author.id, token=by.token.name)
+    await web.app.store.audit.record("owner", [entry])
+    return view(BackupView, made)

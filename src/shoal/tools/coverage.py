@@ -1,0 +1,495 @@
+"""What a command runs, by its content: the files that an approval covers, so that what was shown is what runs.
+
+what an action names             what is covered
+------------------------------   ------------------------------------------------------------------------------
+a file                           its bytes
+nothing that exists              that there is nothing
+a link                           where it leads and the bytes there, resolved as the command resolves it
+a folder                         every file below it
+a file of the sandbox's system   nothing: no command can change it
+another one outside the mounts   cannot be covered
+`runs_more`                      every file below the mounts that may be code, and every link; also each other file
+                                 whose name, or its folder's, stands in the command, or in a line by which a named
+                                 file includes others; every file where words of it are known only when it runs
+parts that run nothing           what they read, where they may hand it on to a part that runs it
+
+The digests are of content and names alone, so they agree on every machine that a workspace moves to.
+"""
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import PurePosixPath
+from threading import Lock
+
+import msgspec
+
+from shoal.domain.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
+from shoal.domain.ports import Mount, RunFile
+from shoal.permissions.code_files import is_code
+from shoal.tools.jail import Resolved, is_systems, resolve
+
+DIGESTS_KEPT_MAX = 20_000
+"""Digests of files that are kept by what `stat` tells of the file."""
+SETTLED_NS = 2_000_000_000
+"""A digest is kept only of a file that has not changed for so long: a later change then shows in its times."""
+LISTINGS_KEPT_MAX = 8
+"""Listings of code files that are kept to say which of them changed."""
+BOUND_BYTES_MAX = 4_194_304
+"""Longest file whose bytes are held to be run."""
+NAMED_MAX = 200
+"""Most files and folders that a command may name to run; more are not covered."""
+CHANGES_SHOWN_MAX = 5
+TRIES = 3
+"""How often a file is read that is moved about at the same time."""
+TICK_NS = 20_000_000
+"""File systems stamp changes by a clock that may run this much behind: two of them can bear one time."""
+DEPTH_MAX = 64
+"""Most folders inside each other that are looked into."""
+
+_GIT_DATA = frozenset(
+    {"objects", "logs", "refs", "packed-refs", "index", "HEAD", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "shallow"}
+)
+_SCRIPTS = frozenset(
+    {".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".php", ".awk", ".sed", ".lua", ".jq"}
+)
+_INCLUDES = re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.MULTILINE)
+"""Lines by which scripts and makefiles take in other files."""
+_WORD = re.compile(r"[\w@%+=:,./~-]+")
+_FOLDER = re.compile(r"(?:.*[=:,])?[./~]*")
+
+
+class CoverLimits(msgspec.Struct, frozen=True):
+    """What is read for one approval at most: code files, and bytes of files in all."""
+
+    files_max: int = 5_000
+    bytes_max: int = 67_108_864
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What a call runs: as people are shown it, and as the sandbox gets it."""
+
+    coverage: Coverage = NO_COVERAGE
+    runs: tuple[RunFile, ...] = ()
+
+
+NOTHING = Content()
+
+
+class ContentReader:
+    """Reads what commands run. Its methods block and may be called from several threads."""
+
+    def __init__(self, limits: CoverLimits) -> None:
+        self._limits = limits
+        self._lock = Lock()
+        self._digests: OrderedDict[tuple[int, ...], str] = OrderedDict()
+        self._listings: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+
+    def read(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool, fetched: str = "") -> Content:
+        """What a call with these actions runs now. `fetched` names what it brings in, which nobody can foresee."""
+        parts = [action for action in actions if not action.whole]
+        running = [action for action in parts if action.runs or action.runs_more]
+        if not running:
+            return NOTHING
+        look = _Look(self, mounts, self._limits, mapped=mapped)
+        if fetched:
+            look.uncovered(f"it may run {fetched}")
+        named = [path for action in running for path in action.runs]
+        others = [action for action in parts if action not in running]
+        others += [action for action in running if _moves_files(action)] if len(running) > 1 else []
+        is_plain = all(action.harmless for action in others)
+        if not is_plain or any(action.opaque for action in running):
+            for action in others:
+                if action.reads is None and not any(name.startswith("tool:write:") for name in action.also):
+                    look.uncovered("what one of its parts leaves for another to run cannot be foreseen")
+                named += action.reads or ()
+        for path in list(dict.fromkeys(named))[:NAMED_MAX]:
+            look.name(path, may_bind=is_plain)
+        if len(set(named)) > NAMED_MAX:
+            look.uncovered(f"it names more than {NAMED_MAX} files to run")
+        hiding = [action for action in running if action.runs_more]
+        # What a part writes for another to run, or an interpreter is told by a here-document, may name files too.
+        says_more = not is_plain or any(action.opaque and not action.runs for action in hiding)
+        listing = look.code(hiding, actions if says_more else hiding) if hiding else None
+        others_digest = self._note(listing) if listing is not None else ""
+        sends = all(action.text.startswith("tool:upload:") for action in running)
+        coverage = Coverage(tuple(look.files), len(listing or ()), others_digest, look.why, sends)
+        return Content(coverage, tuple(look.runs))
+
+    def changes(self, before: Coverage, now: Coverage, since: str) -> str:
+        """What differs, in words, a sentence a file; `since` ends "… changed since". Empty when nothing does."""
+        old = {file.path: file for file in before.files}
+        new = {file.path: file for file in now.files}
+        found = [
+            said for path in {**old, **new} if (said := _change(path, old.get(path), new.get(path), since))
+        ] + self._code_changes(before, now, since)
+        more = len(found) - CHANGES_SHOWN_MAX
+        return " ".join(found[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
+
+    def digest(self, file: int, found: os.stat_result) -> str:
+        """The SHA-256 (hex) of an open file, known again by what `stat` tells of it. Raises OSError."""
+        key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        with self._lock:
+            if known := self._digests.get(key, ""):
+                self._digests.move_to_end(key)
+                return known
+        with open(file, "rb", buffering=0, closefd=False) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if os.stat(file).st_ctime_ns == found.st_ctime_ns < time.time_ns() - SETTLED_NS:
+            with self._lock:
+                self._digests[key] = digest
+                while len(self._digests) > DIGESTS_KEPT_MAX:
+                    self._digests.popitem(last=False)
+        return digest
+
+    def _note(self, listing: Mapping[str, str]) -> str:
+        digest = hashlib.sha256(msgspec.json.encode(sorted(listing.items()))).hexdigest()
+        with self._lock:
+            self._listings[digest] = listing
+            self._listings.move_to_end(digest)
+            while len(self._listings) > LISTINGS_KEPT_MAX:
+                self._listings.popitem(last=False)
+        return digest
+
+    def _code_changes(self, before: Coverage, now: Coverage, since: str) -> list[str]:
+        if before.others_digest == now.others_digest:
+            return []
+        with self._lock:
+            old, new = self._listings.get(before.others_digest), self._listings.get(now.others_digest)
+        if old is None or new is None:
+            return [f"Other code files changed since {since} ({before.others} then, {now.others} now)."]
+        named = {*old, *new} - {file.path for file in (*before.files, *now.files)}
+        return [
+            f"{short(path)} {'changed' if path in old and path in new else 'is new' if path in new else 'is gone'}"
+            f" since {since}."
+            for path in sorted(named)
+            if old.get(path) != new.get(path)
+        ]
+
+
+class _Look:
+    """One reading: what was found so far, within the limits."""
+
+    def __init__(self, reader: ContentReader, mounts: Sequence[Mount], limits: CoverLimits, *, mapped: bool) -> None:
+        self.files: list[CoveredFile] = []
+        self.runs: list[RunFile] = []
+        self.why = ""
+        self._said = ""
+        self._covers_all = False
+        self._reader = reader
+        self._mounts = mounts
+        self._limits = limits
+        self._mapped = mapped
+        self._bytes_left = limits.bytes_max
+
+    def uncovered(self, why: str) -> None:
+        """Note why not all that may run is covered; the first reason counts."""
+        self.why = self.why or why
+
+    def name(self, path: str, *, may_bind: bool) -> None:
+        """Cover a file or folder that is named."""
+        place = resolve(path, self._mounts, mapped=self._mapped)
+        if place is None:
+            self.uncovered(f"it cannot be known where {short(path)} leads")
+            return
+        shown = path if place.shown == path else f"{path} -> {place.shown}"
+        if is_systems(place.shown):
+            return
+        if place.mount is None:
+            self.uncovered(f"{place.shown} is outside the folders of the conversation")
+            return
+        for _ in range(TRIES):
+            folders = self._folders(place)
+            taken = len(self.files), len(self.runs), self._bytes_left
+            self._read(place, shown, folders, may_bind=may_bind)
+            if self._folders(place) == folders:
+                return
+            del self.files[taken[0] :], self.runs[taken[1] :]
+            self._bytes_left = taken[2]
+        self._unreadable(shown, "it is being moved about")
+
+    def _folders(self, place: Resolved) -> tuple[tuple[str, int, int], ...]:
+        """The folders on the way to a file, as they have been for a moment: what is put into one later shows in it."""
+        assert place.mount is not None
+        hosts = [place.mount.host.joinpath(*place.parts[:depth]) for depth in range(len(place.parts))]
+        paths = [self._found_at(Resolved(place.shown, place.mount, place.parts[:depth])) for depth in range(len(hosts))]
+        try:
+            found = [host.lstat() for host in hosts]
+            latest = max((one.st_mtime_ns for one in found), default=0)
+            if latest > time.time_ns() - TICK_NS:
+                time.sleep(TICK_NS / 1e9)
+                found = [host.lstat() for host in hosts]
+        except OSError:
+            return ()
+        return tuple((path, one.st_ino, one.st_mtime_ns) for path, one in zip(paths, found, strict=True))
+
+    def _read(self, place: Resolved, shown: str, folders: tuple[tuple[str, int, int], ...], *, may_bind: bool) -> None:
+        try:
+            file = place.open()
+        except FileNotFoundError:
+            self.files.append(CoveredFile(shown, -1, ""))
+            self.runs.append(RunFile(self._found_at(place), ""))
+            return
+        except OSError as error:
+            self._unreadable(shown, error.strerror or str(error))
+            return
+        try:
+            self._take(file, shown, place, folders, may_bind=may_bind)
+        except _TooMuchError as error:
+            self._unreadable(shown, str(error))
+        except OSError as error:
+            self._unreadable(shown, error.strerror or str(error))
+        finally:
+            os.close(file)
+
+    def code(self, hiding: Sequence[Action], saying: Sequence[Action]) -> dict[str, str] | None:
+        """The digests of what parts may run below the mounts, and links, and of what others name that are `saying` it,
+        but the named files; None beyond the limits."""
+        self._said = "\n".join([*(action.text for action in saying), self._said])
+        self._covers_all = any(_says_little(action, self._mounts) for action in hiding)
+        named = {file.path.rpartition(" -> ")[2] for file in self.files}
+        found: dict[str, str] = {}
+        try:
+            for mount in [mount for mount in self._mounts if mount.host.is_dir()]:
+                with closing(_Folder.open(mount)) as folder:
+                    self._add_code(folder, mount.inside, named, found, in_git=False, whole=self._covers_all)
+        except _TooMuchError as error:
+            self.uncovered(str(error))
+            return None
+        except OSError as error:
+            self.uncovered(f"the code it may run cannot be read ({error.strerror or error})")
+            return None
+        return found
+
+    def _found_at(self, place: Resolved) -> str:
+        """The path by which a command finds it."""
+        if place.mount is None or not self._mapped:
+            return str(place.host)
+        return str(PurePosixPath(place.mount.inside, *place.parts))
+
+    def _unreadable(self, shown: str, why: str) -> None:
+        self.files.append(CoveredFile(shown, -1, "unreadable"))
+        self.uncovered(f"{short(shown)} cannot be read ({why})")
+
+    def _take(
+        self,
+        file: int,
+        shown: str,
+        place: Resolved,
+        folders: tuple[tuple[str, int, int], ...],
+        *,
+        may_bind: bool,
+    ) -> None:
+        found = os.fstat(file)
+        if stat.S_ISDIR(found.st_mode):
+            entries = sorted(self._all_below(_Folder(os.dup(file)), f"{place.shown}/"))
+            size = sum(size for _, size, _ in entries)
+            digest = hashlib.sha256(msgspec.json.encode([(path, value) for path, _, value in entries])).hexdigest()
+            self.files.append(CoveredFile(f"{shown}/", size, digest))
+            return
+        if not stat.S_ISREG(found.st_mode):
+            self._unreadable(shown, "it is no file")
+            return
+        self._spend(found.st_size)
+        content = None
+        with open(file, "rb", closefd=False) as stream:
+            if found.st_size <= BOUND_BYTES_MAX:
+                content = stream.read(found.st_size)
+                digest = hashlib.sha256(content).hexdigest()
+                self._said += "\n".join(os.fsdecode(line) for line in _INCLUDES.findall(content))
+            else:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if not _is_script(place.shown, found, content):
+            content = None
+        elif content is None:
+            self.uncovered(f"{short(shown)} is too large to be held while it runs")
+        if not may_bind:
+            content = None
+        self.files.append(CoveredFile(shown, found.st_size, digest))
+        identity = (found.st_dev, found.st_ino, found.st_ctime_ns)
+        self.runs.append(
+            RunFile(self._found_at(place), digest, place.host, identity, content, stat.S_IMODE(found.st_mode), folders)
+        )
+
+    def _spend(self, size: int) -> None:
+        self._bytes_left -= size
+        if self._bytes_left < 0:
+            raise OSError(f"more than {self._limits.bytes_max:,} bytes in all")
+
+    def _all_below(self, folder: "_Folder", path: str) -> Iterator[tuple[str, int, str]]:
+        with closing(folder):
+            for entry in folder.entries():
+                below = f"{path}{_readable(entry.name)}"
+                if entry.is_dir(follow_symlinks=False):
+                    _require_shallow(below)
+                    yield from self._all_below(folder.enter(entry.name), f"{below}/")
+                else:
+                    yield (below, *self._value(folder, entry, below))
+
+    def _add_code(
+        self,
+        folder: "_Folder",
+        path: str,
+        named: Collection[str],
+        found: dict[str, str],
+        *,
+        in_git: bool,
+        whole: bool,
+    ) -> None:
+        for entry in folder.entries():
+            below = f"{path}/{_readable(entry.name)}"
+            if below in named or (in_git and entry.name in _GIT_DATA):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                _require_shallow(below)
+                within_git = entry.name == ".git" or in_git
+                with closing(folder.enter(entry.name)) as inner:
+                    is_said = whole or entry.name in self._said
+                    self._add_code(inner, below, named, found, in_git=within_git, whole=is_said)
+            elif whole or self._may_run(entry, below):
+                _, found[below] = self._value(folder, entry, below)
+                if len(found) > self._limits.files_max:
+                    raise _TooMuchError(f"it may run any of more than {self._limits.files_max:,} files")
+
+    def _may_run(self, entry: os.DirEntry[str], path: str) -> bool:
+        """Whether a file or link may be run by what does not name all that it runs."""
+        if entry.is_symlink() or is_code(entry.name) or is_code(path) or entry.name in self._said:
+            return True
+        return bool(entry.stat(follow_symlinks=False).st_mode & 0o111)
+
+    def _value(self, folder: "_Folder", entry: os.DirEntry[str], path: str) -> tuple[int, str]:
+        """The size of a file and what it is: the digest of the content, and before that a link's text."""
+        if entry.is_symlink():
+            size, value = self._value_of(self._linked(path))
+            return size, f"-> {_readable(os.readlink(entry.name, dir_fd=folder.file))} {value}"
+        return self._value_of(folder.read(entry.name))
+
+    def _linked(self, path: str) -> int | None:
+        """A descriptor of what a link leads to; None for what is not there or in no mount."""
+        try:
+            place = resolve(path, self._mounts, mapped=self._mapped)
+            return place.open() if place is not None and place.mount in self._mounts else None
+        except OSError:
+            return None
+
+    def _value_of(self, file: int | None) -> tuple[int, str]:
+        if file is None:
+            return 0, "no file"
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                return 0, "no file"
+            self._bytes_left -= found.st_size
+            if self._bytes_left < 0:
+                raise _TooMuchError(f"the code it may run has more than {self._limits.bytes_max:,} bytes")
+            return found.st_size, self._reader.digest(file, found)
+        finally:
+            os.close(file)
+
+
+class _TooMuchError(Exception):
+    """There is more than may be read; the text says what."""
+
+
+class _Folder:
+    """An open directory; what is in it is opened without following links."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+
+    @classmethod
+    def open(cls, mount: Mount) -> "_Folder":
+        return cls(os.open(mount.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def entries(self) -> Iterator[os.DirEntry[str]]:
+        with os.scandir(self.file) as scan:
+            yield from scan
+
+    def enter(self, name: str) -> "_Folder":
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        return _Folder(os.open(name, flags, dir_fd=self.file))
+
+    def read(self, name: str) -> int | None:
+        """A descriptor of a file; None for what went or cannot be opened, such as a pipe or a socket."""
+        try:
+            return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.file)
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        os.close(self.file)
+
+
+def coverage_key(coverage: Coverage) -> str:
+    """What of a coverage an approval is bound to, as canonical JSON."""
+    return msgspec.json.encode([coverage.files, coverage.others, coverage.others_digest]).decode()
+
+
+def swapped_of(runs: Sequence[RunFile]) -> str:
+    """The first of the held files that is not the one that was looked at any more; empty when there is none."""
+    for file in runs:
+        if file.content is not None and file.host is not None:
+            try:
+                found = file.host.lstat()
+            except OSError:
+                return short(file.path)
+            if (found.st_dev, found.st_ino, found.st_ctime_ns) != file.identity:
+                return short(file.path)
+    return ""
+
+
+def short(path: str) -> str:
+    """A path as people know it: without the workspace's name."""
+    return path.removeprefix("/workspace/")
+
+
+def _moves_files(action: Action) -> bool:
+    """Whether it is git that changes files, by what it stores in ways that are not covered."""
+    return not action.harmless and action.text.partition(":")[2].partition(":")[2].startswith("git ")
+
+
+def _require_shallow(path: str) -> None:
+    if path.count("/") > DEPTH_MAX:
+        raise _TooMuchError(f"the code it may run lies more than {DEPTH_MAX} folders deep")
+
+
+def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
+    """Whether words of a part that may run any file are known only when it runs, or name a whole mount."""
+    if action.runs and not action.opaque:
+        return False
+    words = action.text.split(":", 2)[-1].split()
+    places = tuple(mount.inside for mount in mounts)
+    return any(
+        not _WORD.fullmatch(word) or (action.opaque and (_FOLDER.fullmatch(word) or word.rstrip("/").endswith(places)))
+        for word in words
+    )
+
+
+def _is_script(path: str, found: os.stat_result, content: bytes | None) -> bool:
+    """Whether a file is only run: a manifest or makefile may be written anew by the program that reads it."""
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix in _SCRIPTS or (not suffix and found.st_mode & 0o111) or not is_code(path):
+        return True
+    return content is not None and content.startswith(b"#!")
+
+
+def _readable(name: str) -> str:
+    """A name as text: one that is no UTF-8 by its bytes."""
+    raw = os.fsencode(name)
+    return name if raw == name.encode(errors="replace") else f"bytes:{raw.hex()}"
+
+
+def _change(path: str, old: CoveredFile | None, new: CoveredFile | None, since: str) -> str:
+    if old is not None and new is not None and (old.size_bytes, old.digest) == (new.size_bytes, new.digest):
+        return ""
+    name, was, now = short(path), old.size_bytes if old else -1, new.size_bytes if new else -1
+    if was < 0 <= now:
+        return f"{name} is new since {since}: {now:,} bytes."
+    if now < 0 <= was:
+        return f"{name} is gone since {since}."
+    return f"{name} changed since {since}: {was:,} → {now:,} bytes."

@@ -1,0 +1,215 @@
+"""The tools for processes that outlive a turn: `process_start`, `process_list`, `process_logs`, `process_kill`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from shoal.domain.agents import Hook, Process, ProcessSpec
+from shoal.domain.errors import InvalidInput, NotFound, ToolError
+from shoal.domain.ids import ThreadId
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
+from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
+from shoal.tools.functions import Prepared, PreparedCommand, canonical, tool
+from shoal.tools.process_logs import LogPiece
+from shoal.tools.processes import ProcessService, line_of
+
+HOOKS_MAX = 8
+LINE_CHARS_MAX = 2000
+
+TaintSources: TypeAlias = Callable[[Sequence[Action], Sequence[Mount]], Awaitable[str]]
+"""What of a command with these actions others had a hand in; empty when nothing."""
+ProcessId = Annotated[str, Meta(description="The process's id.", max_length=64)]
+
+
+class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A hook as the model writes it."""
+
+    on: Annotated[
+        Literal["exit", "output", "timeout"],
+        Meta(description="exit: it ended. output: a line matches. timeout: it still runs after some time."),
+    ]
+    note: Annotated[str, Meta(description="What you should do then; you get it back.", max_length=2000)] = ""
+    codes: Annotated[tuple[int, ...], Meta(description="exit: only with one of these exit codes.", max_length=32)] = ()
+    pattern: Annotated[
+        str, Meta(description="output: a regular expression, looked for in each line.", max_length=500)
+    ] = ""
+    after_seconds: Annotated[float, Meta(description="timeout: after this many seconds.", ge=0, le=604_800)] = 0.0
+    fires_max: Annotated[int, Meta(description="output: fire at most this often.", ge=1, le=20)] = 1
+    interval_seconds: Annotated[
+        float, Meta(description="output: fire again no sooner than after this many seconds.", ge=1, le=86_400)
+    ] = 10.0
+
+
+def process_tools(
+    processes: ProcessService, shell_actions: ShellActions, sources: TaintSources
+) -> tuple[Tool, Tool, Tool, Tool]:
+    """The four tools. `sources`: a process that reads what was marked while it runs is tainted by it too."""
+
+    @tool(runs_commands=True)
+    def process_start(
+        context: ToolContext,
+        command: Annotated[str, Meta(description="The command, run by bash in the workspace.")],
+        name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
+        hooks: Annotated[
+            tuple[HookArguments, ...],
+            Meta(description="When the process starts a turn of yours in this conversation.", max_length=HOOKS_MAX),
+        ] = (),
+    ) -> Invocation:
+        """Start a long-running command (a build, a server, a watcher) in the sandbox. It runs on when your turn is
+        over, and ends when Shoal stops. Its output goes to a log that process_logs reads. With hooks you are told, by a
+        turn in this conversation, when it ends, writes something or takes too long; so do not wait for it."""
+        text, checked = checked_command(command), tuple(_hook(hook) for hook in hooks)
+        try:
+            processes.check(checked)
+        except InvalidInput as error:
+            raise ToolError(str(error)) from error
+        env = command_environment(context.agent.name)
+        planned = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
+        actions = _start_actions(shell_actions, text, context)
+        cwd = context.sandbox.inside(planned.cwd, context.mounts)
+        effect = canonical("process_start", command=text, cwd=cwd, sandbox=context.sandbox.name, hooks=checked)
+        plain_name = " ".join("".join(char if char.isprintable() else " " for char in name).split())
+
+        async def work(command: Command, tainted_by: str) -> ToolOutput:
+            spec = ProcessSpec(
+                agent=context.agent.name,
+                thread=context.thread,
+                command=text,
+                author=context.purpose.person,
+                tainted_by=context.purpose.tainted_by or tainted_by,
+                name=plain_name,
+                hooks=checked,
+                depth=await processes.depth(context.thread, context.turn),
+                told_in=context.chat if context.chat != context.thread else ThreadId(""),
+            )
+            try:
+                found = await processes.start(
+                    spec,
+                    command,
+                    context.sandbox,
+                    lambda: sources(_start_actions(shell_actions, text, context), context.mounts),
+                )
+            except InvalidInput as error:
+                raise ToolError(str(error)) from error
+            then = "You are told by a turn when a hook fires." if checked else "It has no hooks: look at it yourself."
+            return ToolOutput(f"Started process {line_of(found, context.clock.now())}. {then}")
+
+        shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
+        return PreparedCommand(actions, shown, effect, planned, work)
+
+    @tool(read_only=True, idempotent=True)
+    def process_list(
+        context: ToolContext, running: Annotated[bool, Meta(description="Only those that run.")] = False
+    ) -> Invocation:
+        """List the processes you have started: id, name, state."""
+        which = "running" if running else "all"
+
+        async def work() -> ToolOutput:
+            found = await processes.of_agent(context.agent.name, context.within, running=running)
+            lines = [line_of(one, context.clock.now()) for one in found]
+            tainted_by = next((one.spec.tainted_by for one in found if one.spec.tainted_by), "")
+            return ToolOutput("\n".join(lines) or "There are no processes.", tainted_by=tainted_by)
+
+        effect = canonical("process_list", agent=context.agent.name, which=which, within=context.within)
+        return Prepared((Action(f"tool:process_list:{which}"),), f"list {which} processes", effect, work)
+
+    @tool(read_only=True, idempotent=True)
+    def process_logs(
+        context: ToolContext,
+        process: ProcessId,
+        tail: Annotated[int, Meta(description="How many of the last lines.", ge=1, le=1000)] = 100,
+        offset: Annotated[
+            int, Meta(description="Read on from this byte instead; the answer tells where the next begins.", ge=-1)
+        ] = -1,
+        grep: Annotated[str, Meta(description="Only lines that contain this text.", max_length=200)] = "",
+    ) -> Invocation:
+        """Read the output of a process you have started: its end, or on from an offset."""
+
+        async def work() -> ToolOutput:
+            found = await _own_process(processes, process, context)
+            try:
+                piece = await processes.read(found, offset=offset, lines_max=tail, contains=grep)
+            except OSError as error:
+                raise ToolError(f"The log cannot be read: {error.strerror or error}.") from error
+            reads = shell_actions("process_start", found.spec.command, context)
+            source = found.spec.tainted_by or await sources(reads, context.mounts)
+            text = _shown_piece(piece, line_of(found, context.clock.now()))
+            return ToolOutput(text, is_piece=True, tainted_by=source)
+
+        effect = canonical("process_logs", process=process, tail=tail, offset=offset, grep=grep)
+        return Prepared((_action("process_logs", process),), f"read the log of process {process}", effect, work)
+
+    @tool(idempotent=True)
+    def process_kill(context: ToolContext, process: ProcessId) -> Invocation:
+        """End a process you have started, with all its children. Its hooks do not fire then."""
+
+        async def work() -> ToolOutput:
+            found = await _own_process(processes, process, context)
+            if found.state != "running":
+                text = f"It does not run any more: {line_of(found, context.clock.now())}."
+                return ToolOutput(text, tainted_by=found.spec.tainted_by)
+            try:
+                await processes.kill(found.id, f"the agent {context.agent.name}")
+            except NotFound:
+                return ToolOutput("It ended just now.")
+            return ToolOutput(f"Process {found.id} is being killed.")
+
+        effect = canonical("process_kill", process=process)
+        return Prepared((_action("process_kill", process),), f"kill process {process}", effect, work)
+
+    return process_start, process_list, process_logs, process_kill
+
+
+def _hook(given: HookArguments) -> Hook:
+    """Raises ToolError for one that says too little."""
+    if given.on == "output" and not given.pattern:
+        raise ToolError("A hook on output needs a `pattern`.")
+    if given.on == "timeout" and given.after_seconds <= 0:
+        raise ToolError("A hook on timeout needs `after_seconds`.")
+    return msgspec.convert(msgspec.to_builtins(given), Hook)
+
+
+def _shown_hook(hook: Hook) -> str:
+    match hook.on:
+        case "exit":
+            what = f"exit with {', '.join(map(str, hook.codes))}" if hook.codes else "exit"
+        case "output":
+            what = f"output that matches {hook.pattern!r}, at most {hook.fires_max} times"
+        case "timeout":
+            what = f"timeout after {hook.after_seconds:g} seconds"
+    return f"{what}: {hook.note}" if hook.note else what
+
+
+def _shown_piece(piece: LogPiece, head: str) -> str:
+    """A piece of a log under a line that says what it is of."""
+    lines = [line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]}…" for line in piece.lines]
+    notes = [f"[{piece.lost_bytes:,} bytes before this are gone]"] if piece.lost_bytes else []
+    end = f"[next offset {piece.next_offset} of {piece.total_bytes}]"
+    return "\n".join([f"[{head}]", *notes, *(lines or ["[no lines]"]), end])
+
+
+def _action(tool_name: str, process: str) -> Action:
+    return Action(f"tool:{tool_name}:{' '.join(process.split())}")
+
+
+def _start_actions(shell_actions: ShellActions, text: str, context: ToolContext) -> tuple[Action, ...]:
+    """Those of the command, and views of it by which rules that deny it to `bash` deny it here too."""
+    own = shell_actions("process_start", text, context)
+    as_bash = shell_actions("bash", text, context)
+    views = (Action(f"tool:process_start:{text}", whole=True, also=(one.text, *one.also)) for one in as_bash)
+    return (*own, *views)
+
+
+async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
+    """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
+    try:
+        process = await processes.get(id.strip())
+    except NotFound:
+        process = None
+    mine = process is not None and process.spec.agent == context.agent.name
+    if process is None or not mine or not process.spec.chat.startswith(context.within):
+        raise ToolError(f"There is no process {id.strip()[:80]} of yours. process_list shows them.")
+    return process

@@ -1,0 +1,620 @@
+"""Runs the processes that agents start, fires their hooks, and accounts for those a crash left behind.
+
+what happens                        row                   what starts a turn
+---------------------------------   -------------------   --------------------------------------------------------
+it is about to start                running               nothing; durable before anything runs
+a line matches, time has passed     running               prompts process:ID:match:HOOK:COUNT, …:timeout:HOOK
+it ends by itself                   exited, exit_code     a prompt process:ID:exit:HOOK, then `told`
+somebody kills it                   killed                nothing: whoever did knows
+it runs longer than LIFE_SECONDS    killed                the prompts for its end
+the Shoal that runs it stops        lost                  the prompts for its end, at the next start
+that one is killed                  lost                  the same; what is left of the process is killed first
+
+A process never outlives the Shoal that runs it: the sandbox ends with it, and what an unsandboxed command left is ended
+at the next start. Keys are unique in the mailbox, so a firing that is sent again after a crash is one message.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from shoal.domain.agents import (
+    PROCESS_KEY,
+    Hook,
+    Process,
+    ProcessEnd,
+    ProcessSpec,
+)
+from shoal.domain.clock import Clock
+from shoal.domain.errors import (
+    FolderFull,
+    InvalidInput,
+    NotFound,
+    SandboxError,
+    ShoalError,
+    StoreError,
+    StoreUnavailable,
+)
+from shoal.domain.home import Home
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Inbound, Prompt, Receipt
+from shoal.domain.ports import Command, CommandResult, Sandbox
+from shoal.domain.untrusted import untrusted_block
+from shoal.permissions.patterns import Automaton, PatternRefused, Program
+from shoal.store.agents import ProcessStore as ProcessRows
+from shoal.tools.process_logs import LogPiece, ProcessLog, log_of, read_log, remove_log, tail
+
+LINE_BYTES_MAX = 4096
+"""Of a longer line, only the beginning is looked at."""
+
+
+class LineMatcher:
+    """Cuts output into lines and tells which patterns, by number, are found somewhere in each."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        """Raises InvalidInput naming a pattern that cannot be used."""
+        program = Program()
+        for pattern in patterns:
+            try:
+                program.add(pattern, dotall=False)
+                program.add(f"(?s:.*)(?:{pattern})(?s:.*)", dotall=False)
+            except PatternRefused as refused:
+                raise InvalidInput(f"The pattern {pattern[:80]!r} cannot be used: {refused}.") from refused
+        self._automaton = Automaton(program)
+        self._begun = b""
+
+    def take(self, data: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
+        """The lines that are complete now and match: the patterns' numbers, and the line."""
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            line, self._begun = self._begun + piece, b""
+            yield from self._matched(line)
+        self._begun = (self._begun + rest)[:LINE_BYTES_MAX]
+
+    def end(self) -> Iterator[tuple[tuple[int, ...], str]]:
+        """The last line, should it not be complete."""
+        line, self._begun = self._begun, b""
+        if line:
+            yield from self._matched(line)
+
+    def _matched(self, line: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
+        text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r")
+        found = tuple(sorted({number // 2 for number in self._automaton.match(text)}))
+        if found:
+            yield found, text
+
+
+COMMAND_CHARS_MAX = 500
+
+
+def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str, clock: Clock) -> Prompt:
+    """The message that a hook sends. `what` makes its key, so that the same firing is one message however often it is
+    sent; `said` is what happened; `output` is marked as not to be trusted."""
+    spec, key = process.spec, f"{PROCESS_KEY}{process.id}:{what}"
+    lines = [f"[The process {spec.title!r} ({process.id}) {said}.]", f"Its command: {spec.command[:COMMAND_CHARS_MAX]}"]
+    if hook.note:
+        lines.append(f"You noted for this: {hook.note}")
+    if output:
+        lines.append(untrusted_block(f"output of process {process.id}", output))
+    text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # a model chose the title
+    return Prompt(
+        spec.chat,
+        key,
+        untrusted_block(spec.tainted_by, text) if spec.tainted_by and spec.author.trusted else text,
+        msgspec.structs.replace(spec.author, name=f"process {called} of {spec.author.name or spec.author.id}"),
+        clock.now(),
+        agent=spec.agent,
+        origin="trigger",
+        message_id=key,
+        tainted_by=spec.tainted_by,
+    )
+
+
+def ending_of(process: Process) -> str:
+    """How it ended, as the end of a sentence."""
+    after = f" after {lasted(process, process.ended_at)}" if process.ended_at is not None else ""
+    match process.state:
+        case "exited":
+            return f"ended with exit code {process.exit_code}{after}"
+        case "killed":
+            return f"was killed{after}{f': {process.reason}' if process.reason else ''}"
+        case "lost":
+            return f"was lost{after}: {process.reason}"
+        case "failed":
+            return f"could not be started: {process.reason}"
+        case "running":
+            return f"runs since {process.started_at:%Y-%m-%d %H:%M} UTC"
+
+
+def lasted(process: Process, until: datetime | None) -> str:
+    """How long it has run."""
+    seconds = int(((until or process.seen_at) - process.started_at).total_seconds())
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+
+
+def fits(hook: Hook, process: Process) -> bool:
+    """Whether a hook is about this end. A lost process ends no other way, so every hook for ends is told."""
+    if hook.on != "exit":
+        return False
+    return process.state == "lost" or not hook.codes or process.exit_code in hook.codes
+
+
+def line_of(process: Process, now: datetime, *, is_named: bool = True) -> str:
+    """A process in a line, for the agent and for people; without its name, which the model chose, unless `is_named`."""
+    since = f"running for {lasted(process, now)}" if process.state == "running" else ending_of(process)
+    return f"{process.id} {process.spec.title!r}: {since}" if is_named else f"{process.id}: {since}"
+
+
+MATCHES_MAX = 32
+"""Most matches that wait to be told; further ones are dropped, as each hook fires only so often."""
+
+
+class Match:
+    """A line that a hook waits for."""
+
+    __slots__ = ("hook", "line")
+
+    def __init__(self, hook: int, line: str) -> None:
+        self.hook = hook
+        self.line = line
+
+
+class LiveProcess:
+    """Implements `domain.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news,
+    `telling` is held while what a hook has to say is sent."""
+
+    def __init__(
+        self,
+        process: Process,
+        log: ProcessLog,
+        identity_of: Callable[[int], str],
+        sources: Callable[[], Awaitable[str]],
+    ) -> None:
+        """`sources` tells what taints what it may read now. Raises InvalidInput for a hook's pattern that cannot be
+        used."""
+        self.process = process
+        self.sources = sources
+        self.identity = ""
+        self.killed_by = ""
+        self.limit: asyncio.Timeout | None = None
+        self.begun = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.telling = asyncio.Lock()
+        self.matches: deque[Match] = deque(maxlen=MATCHES_MAX)
+        self.fired: dict[int, int] = {}
+        self.fired_at: dict[int, float] = {}
+        self.error: SandboxError | None = None
+        self._log = log
+        self._identity_of = identity_of
+        self._numbers = [number for number, hook in enumerate(self.hooks) if hook.on == "output"]
+        patterns = [self.hooks[number].pattern for number in self._numbers]
+        self._matcher = LineMatcher(patterns) if patterns else None
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """When it starts a turn."""
+        return self.process.spec.hooks
+
+    def started(self, pid: int) -> None:
+        """It runs."""
+        self.identity = self._identity_of(pid) if pid else ""
+        self.begun.set()
+
+    def output(self, data: bytes) -> None:
+        """Log it, and look for what the hooks wait for."""
+        self._log.write(data)
+        if self._matcher is not None:
+            for found, line in self._matcher.take(data):
+                self._note(found, line)
+
+    def close(self) -> None:
+        """It has ended: look at the last line too, and close the log."""
+        if self._matcher is not None:
+            for found, line in self._matcher.end():
+                self._note(found, line)
+        self._log.close()
+        self.begun.set()
+
+    @contextmanager
+    def ended_by(self, limit: asyncio.Timeout) -> Generator[None]:
+        """While the block runs, `end` ends it by this."""
+        self.limit = limit
+        if self.killed_by:
+            self.end(self.killed_by)
+        try:
+            yield
+        finally:
+            self.limit = None
+
+    def end(self, by: str) -> None:
+        """Have it killed, once; never waits."""
+        self.killed_by = self.killed_by or by
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(asyncio.get_running_loop().time())
+
+    def _note(self, found: tuple[int, ...], line: str) -> None:
+        for number in found:
+            self.matches.append(Match(self._numbers[number], line))
+        self.changed.set()
+
+
+BEAT_SECONDS = 2.0
+"""How often whoever runs processes shows that it lives, and looks whether one is to be killed."""
+RETRY_SECONDS = 30.0
+"""A mailbox that was full for a firing is tried again after this."""
+STALE_SECONDS = 60.0
+"""Silence after which the processes of another machine count as lost."""
+RUNNING_MAX = 8
+"""Most processes of one agent at the same time for one channel: no channel is told what others leave of a bound."""
+LIFE_SECONDS = 7 * 86_400.0
+KEEP_DAYS = 14
+"""How long the row and the log of an ended process are kept."""
+FORGET_SECONDS = 86_400.0
+DEPTH_MAX = 3
+TAIL_LINES, TAIL_CHARS = 20, 3000
+STOPPED = "Shoal stopped while it ran"
+DIED = "the Shoal that ran it has died"
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[Inbound], Awaitable[Receipt]]
+
+
+class ProcessTable(NamedTuple):
+    """What this machine knows of its processes."""
+
+    identity_of: Callable[[int], str]
+    """What a process is known again by; empty when there is none."""
+    is_alive: Callable[[str], bool]
+    """Whether the process of an identity still runs."""
+    kill_leftovers: Callable[[str], None]
+    """Kills what is left of it, and of all commands whose server has died. Blocks for a moment."""
+
+
+class ProcessSettings(msgspec.Struct, frozen=True):
+    """`owner` is this Shoal, `HOST IDENTITY`. `alone`: no other one works on this store."""
+
+    owner: str
+    alone: bool = True
+
+    @property
+    def host(self) -> str:
+        """This machine."""
+        return self.owner.partition(" ")[0]
+
+
+class ProcessService:
+    """The processes of this Shoal, and what is known of those of others."""
+
+    def __init__(
+        self,
+        rows: ProcessRows,
+        home: Home,
+        clock: Clock,
+        send: Send,
+        redact: Callable[[str], str],
+        table: ProcessTable,
+        settings: ProcessSettings,
+    ) -> None:
+        self.rows = rows
+        self._home = home
+        self._clock = clock
+        self._send = send
+        self._redact = redact
+        self._table = table
+        self._settings = settings
+        self._live: dict[str, LiveProcess] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._news = asyncio.Event()
+        self._is_pending = False
+        self._forgets_at = 0.0
+        self._seen: dict[str, tuple[datetime, float]] = {}
+        """When others' processes were shown last, and since when that has not changed, by the monotonic clock."""
+
+    # ---- what tools and people ask for ----
+
+    async def start(
+        self, spec: ProcessSpec, command: Command, sandbox: Sandbox, sources: Callable[[], Awaitable[str]]
+    ) -> Process:
+        """Start one and return once it runs; `sources` tells what taints what it may read by then. Raises InvalidInput
+        for hooks that cannot be, SandboxError, StoreError; ContentChanged when what it runs is not what was allowed any
+        more.
+
+        Cancelled before it runs, it is killed.
+        """
+        if self._tasks is None:
+            raise InvalidInput("Processes cannot be started here now: Shoal is starting or stopping.")
+        if spec.hooks and spec.depth > DEPTH_MAX:
+            raise InvalidInput(f"Hooks lead to hooks at most {DEPTH_MAX} deep; start this one without hooks.")
+        now = self._clock.now()
+        process = Process(self._clock.new_id(), spec, "running", self._settings.owner, "", now, now)
+        live = LiveProcess(process, ProcessLog(self.log_path(process)), self._table.identity_of, sources)
+        if not await self.rows.add(process, RUNNING_MAX):
+            raise InvalidInput(
+                f"{RUNNING_MAX} processes of this channel run already, which is the most. Kill one first."
+            )
+        self._live[process.id] = live
+        self._tasks.start_soon(self._serve, live, command, sandbox)
+        self._news.set()
+        try:
+            await live.begun.wait()
+        except asyncio.CancelledError:
+            live.end("a cancelled call")
+            raise
+        if live.error is not None:
+            raise live.error
+        await self.rows.identify(process.id, live.identity)
+        return msgspec.structs.replace(process, identity=live.identity)
+
+    async def kill(self, process: str, by: str) -> Process:
+        """Have it ended, here or on the machine that runs it. Raises NotFound when there is none that runs."""
+        if not await self.rows.kill(process, by):
+            raise NotFound(f"There is no running process {process[:80]}.")
+        live = self._live.get(process)
+        if live is not None:
+            live.end(by)
+        return await self.get(process)
+
+    async def get(self, process: str) -> Process:
+        """One. Raises NotFound."""
+        found = await self.rows.get(process)
+        if found is None:
+            raise NotFound(f"There is no process {process[:80]}.")
+        return found
+
+    async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
+        """A piece of its log; empty where this machine does not have it. Raises OSError."""
+        path = self.log_path(process)
+        return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
+
+    async def of_agent(self, agent: str, within: str, *, running: bool = False, limit: int = 20) -> list[Process]:
+        """Those of an agent for the conversations whose ids begin with `within`, newest first."""
+        return await self.rows.search(agent=agent, running=running, limit=limit, within=within)
+
+    def check(self, hooks: tuple[Hook, ...]) -> None:
+        """Raises InvalidInput for a pattern that cannot be used."""
+        LineMatcher([hook.pattern for hook in hooks if hook.on == "output"])
+
+    async def lines(self, agent: str, within: str) -> list[str]:
+        """What processes of an agent run for these conversations, on all machines, a line each."""
+        return [line_of(process, self._clock.now()) for process in await self.of_agent(agent, within, running=True)]
+
+    async def depth(self, thread: ThreadId, turn: TurnId) -> int:
+        """How many hooks led to a turn."""
+        return await self.rows.depth(thread, turn)
+
+    def log_path(self, process: Process) -> Path:
+        """Where its log is; rotated files lie beside it."""
+        return log_of(self._home, process)
+
+    # ---- life ----
+
+    async def run(self) -> None:
+        """Serve until cancelled; then all processes are ended. Asleep while there is nothing to look after."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                await self._recover()
+                while True:
+                    await self._look()
+                    await self._wait()
+        finally:
+            self._tasks = None
+
+    async def _wait(self) -> None:
+        """Until there is news; now and then while something runs here or waits to be told, else only for others'."""
+        if self._live or self._is_pending:
+            await self._clock.wait(self._news, BEAT_SECONDS)
+        elif self._settings.alone:
+            await self._news.wait()
+        else:
+            await self._clock.wait(self._news, STALE_SECONDS)
+        self._news.clear()
+
+    async def _look(self) -> None:
+        self._is_pending = False
+        try:
+            await self._beat()
+            if not self._settings.alone:
+                await self._lose_stale()
+            await self._tell_ends()
+            await self._forget()
+        except StoreUnavailable as error:
+            log.warning("processes run on while the database is away", extra={"why": str(error)})
+            self._is_pending = True
+
+    async def _recover(self) -> None:
+        """Account for what a Shoal that died has left."""
+        for process in await self.rows.search(running=True, limit=1000):
+            if process.id not in self._live and self._has_died(process):
+                await self._lose(process)
+
+    async def _forget(self) -> None:
+        """Drop what is old, with the first look and then once a day."""
+        if self._clock.monotonic() < self._forgets_at:
+            return
+        for process in await self.rows.forget(self._clock.now() - timedelta(days=KEEP_DAYS)):
+            await anyio.to_thread.run_sync(remove_log, self.log_path(process))
+        self._forgets_at = self._clock.monotonic() + FORGET_SECONDS
+
+    def _has_died(self, process: Process) -> bool:
+        host, _, identity = process.owner.partition(" ")
+        if process.owner == self._settings.owner or self._settings.alone:
+            return True
+        return host == self._settings.host and not self._table.is_alive(identity)
+
+    async def _lose_stale(self) -> None:
+        """End what nobody shows any more, by our own watch: clocks of machines differ, and are set."""
+        now, before = self._clock.monotonic(), self._seen
+        self._seen = {}
+        for process in await self.rows.search(running=True, limit=1000):
+            if process.id in self._live:
+                continue
+            seen_at, since = before.get(process.id, (process.seen_at, now))
+            self._seen[process.id] = (process.seen_at, since if seen_at == process.seen_at else now)
+            if now - self._seen[process.id][1] > STALE_SECONDS or self._has_died(process):
+                await self._lose(process)
+
+    async def _lose(self, process: Process) -> None:
+        if process.owner.partition(" ")[0] == self._settings.host:
+            await anyio.to_thread.run_sync(self._table.kill_leftovers, process.identity)
+        await self.rows.end(process.id, ProcessEnd("lost", reason=DIED))
+        log.warning("a process was lost", extra={"process_id": process.id, "agent": process.spec.agent})
+
+    async def _beat(self) -> None:
+        """Show that this Shoal lives; end what is to be killed, or what others took for lost."""
+        mine = {process.id: process for process in await self.rows.beat(self._settings.owner)}
+        for id, live in list(self._live.items()):
+            stored = mine.get(id)
+            if stored is None and await self.rows.get(id) is not None:
+                live.end("somebody who took it for lost")
+            elif stored is not None and stored.killed_by:
+                live.end(stored.killed_by)
+
+    # ---- one process ----
+
+    async def _serve(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> None:
+        ending = ProcessEnd("lost", reason=STOPPED)
+        try:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(self._tell_matches, live)
+                for number in (number for number, hook in enumerate(live.hooks) if hook.on == "timeout"):
+                    beside.start_soon(self._tell_timeout, live, number)
+                ending = await self._run_in(live, command, sandbox)
+                live.close()
+                async with live.telling:  # what is half sent would be stored, and nobody woken for it
+                    beside.cancel_scope.cancel()
+            while live.matches:
+                await self._tell_next(live)
+        finally:
+            live.close()
+            with anyio.CancelScope(shield=True):
+                await self._note_end(live, ending)
+
+    async def _run_in(self, live: LiveProcess, command: Command, sandbox: Sandbox) -> ProcessEnd:
+        watched = msgspec.structs.replace(command, watch=live, output_bytes_max=0, timeout_seconds=2 * LIFE_SECONDS)
+        try:
+            async with asyncio.timeout(LIFE_SECONDS) as limit:
+                with live.ended_by(limit):
+                    result = await sandbox.run(watched)
+        except TimeoutError:
+            if live.killed_by:
+                return ProcessEnd("killed", told=True)
+            return ProcessEnd("killed", reason=f"it ran for {LIFE_SECONDS / 86_400:g} days")
+        except FolderFull as error:
+            return ProcessEnd("killed", reason=str(error))
+        except SandboxError as error:
+            live.error = error
+            return ProcessEnd("failed", reason=str(error), told=True)
+        return _ending(live, result)
+
+    async def _note_end(self, live: LiveProcess, ending: ProcessEnd) -> None:
+        """Store how it ended, however long the database is away; the next look tells the hooks."""
+        id = live.process.id
+        while True:
+            try:
+                await self._as_tainted(live)
+                await self.rows.end(id, ending)
+                break
+            except StoreUnavailable:
+                if ending.reason == STOPPED:
+                    break  # the next start accounts for it
+                await asyncio.sleep(BEAT_SECONDS)
+        self._live.pop(id, None)
+        self._news.set()
+        log.info("a process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
+
+    # ---- hooks ----
+
+    async def _tell_ends(self) -> None:
+        """Send the prompts for ends that are not told yet; a full mailbox is tried again with the next look."""
+        for process in await self.rows.untold():
+            if await self._tell_end(process):
+                await self.rows.tell(process.id)
+            else:
+                self._is_pending = True
+
+    async def _tell_end(self, process: Process) -> bool:
+        fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
+        # What one read that was lost with its Shoal is not known; `process_logs` looks for marks.
+        output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
+        for number, hook in fitting:
+            prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self._clock)
+            if not await self._sent(prompt):
+                return False
+        return True
+
+    async def _sent(self, prompt: Prompt) -> bool:
+        """Send it; False when the mailbox is full. One that can never be taken is logged and dropped."""
+        try:
+            return (await self._send(prompt)).status != "busy"
+        except StoreError:
+            raise
+        except ShoalError as error:
+            log.warning("a hook of a process cannot be told", extra={"key": prompt.key, "why": str(error)})
+            return True
+
+    async def _as_tainted(self, live: LiveProcess) -> Process:
+        """The process with what taints it by now, which is noted for good."""
+        if not live.process.spec.tainted_by and (source := await live.sources()):
+            spec = msgspec.structs.replace(live.process.spec, tainted_by=source)
+            live.process = msgspec.structs.replace(live.process, spec=spec)
+            await self.rows.taint(live.process)
+        return live.process
+
+    async def _fire(self, live: LiveProcess, hook: Hook, what: str, said: str, output: str) -> None:
+        """Send what happened while a process runs; waits for a full mailbox and a database that is away."""
+        while True:
+            with suppress(StoreUnavailable):
+                process = await self._as_tainted(live)
+                if await self._sent(hook_prompt(process, hook, what, said, output, self._clock)):
+                    return
+            await self._clock.sleep(RETRY_SECONDS)
+
+    async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
+        hook = live.hooks[number]
+        await self._clock.sleep(hook.after_seconds)
+        said = f"still runs after {hook.after_seconds:g} seconds"
+        output = await asyncio.to_thread(self._tail, live.process)
+        async with live.telling:
+            await self._fire(live, hook, f"timeout:{number}", said, output)
+
+    async def _tell_matches(self, live: LiveProcess) -> None:
+        """Tell matches as they come, each hook so many times and not more often than its interval."""
+        while True:
+            await live.changed.wait()
+            live.changed.clear()
+            while live.matches:
+                async with live.telling:
+                    await self._tell_next(live)
+
+    async def _tell_next(self, live: LiveProcess) -> None:
+        match = live.matches.popleft()
+        hook, now = live.hooks[match.hook], self._clock.monotonic()
+        count = live.fired.get(match.hook, 0)
+        since = now - live.fired_at.get(match.hook, now - hook.interval_seconds)
+        if count >= hook.fires_max or since < hook.interval_seconds:
+            return
+        live.fired[match.hook], live.fired_at[match.hook] = count + 1, now
+        what, said = f"match:{match.hook}:{count}", f"wrote what {hook.pattern!r} matches"
+        await self._fire(live, hook, what, said, self._redact(match.line))
+
+    def _tail(self, process: Process) -> str:
+        return self._redact(tail(self.log_path(process), TAIL_LINES, TAIL_CHARS))
+
+
+def _ending(live: LiveProcess, result: CommandResult) -> ProcessEnd:
+    if live.killed_by:
+        return ProcessEnd("killed", result.exit_code, told=True)
+    return ProcessEnd("exited", result.exit_code)

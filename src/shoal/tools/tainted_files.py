@@ -1,0 +1,588 @@
+"""Files that untrusted content had a hand in: marked while such calls work, and found again when a call reads them.
+
+What is kept is not the files but the spans of time in which such calls worked, on the file system's clock: a file is
+marked while its last change is in one of them. So a later change by a call that nothing steered clears it, and nothing
+has to be searched after a command.
+
+a call                                     what it is taken to read
+----------------------------------------   ---------------------------------------------------------------------
+read, view, edit, append, str_replace      the file it names
+list, grep and their like                  the folder it names with all below it
+bash, process_start                        what its actions say that they read and run; where one of them does
+                                           not know, everything below its folders
+
+So a command is clean only if every file that it can read is known and none is marked, however it spells them. Before it
+runs, a marked file counts that it names to read or run, and where it may run files that it does not name, each marked
+one that may be code. A mark is of a file's content: a clean call that changes only its name, links or rights leaves it
+marked.
+
+Files of the home that enter prompts are marked as well, by spans of time for the whole home. What an append, an edit or
+a copy leaves of a marked file keeps its mark.
+
+file                                             how it enters a prompt
+----------------------------------------------   --------------------------------------------------------------------
+data/**/MEMORY.md, data/memory/                  memory and daily notes, in every prompt of their scope
+agents/NAME/{agent.toml,*.md}, docs/, skills/    who the agent is, its documents, the list of its skills
+agents/NAME/sessions/                            a saved conversation, once it is restored
+data/events/, data/HEARTBEAT.md                  a message that starts a turn
+template/                                        what the files of a new agent are made from
+"""
+
+import os
+import shlex
+import time
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from itertools import islice, pairwise
+from pathlib import Path, PurePosixPath
+
+import anyio
+import msgspec
+
+from shoal.domain.files import FolderMarks, digest_of_file
+from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
+from shoal.domain.messages import ToolSpec
+from shoal.domain.permissions import Action
+from shoal.domain.ports import Mount, Settings, ToolContext
+from shoal.permissions.code_files import is_code
+from shoal.permissions.taint import is_secret_file
+from shoal.tools.jail import is_systems, resolve
+from shoal.tools.threads import in_thread
+
+SPANS_MAX = 128
+"""Spans kept of a folder; beyond it the two with the smallest gap become one, which marks what lies between."""
+SLACK_NS = 20_000_000
+"""A file system stamps changes by a clock that runs this much behind (a tick of the kernel, at most 10 ms)."""
+SOURCE_CHARS_MAX = 160
+_OTHERS = " and others"
+
+
+class FileClock(msgspec.Struct, frozen=True):
+    """Tells the time (nanoseconds since 1970); file systems stamp changes by a clock up to `slack_ns` behind it."""
+
+    now_ns: Callable[[], int] = time.time_ns
+    slack_ns: int = SLACK_NS
+
+
+SYSTEM_FILE_CLOCK = FileClock()
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """From when to when (nanoseconds since 1970, both ends included) changes were steered, and by what; `person` is
+    whose private lines alone were written, empty where anybody may see them."""
+
+    began: int
+    ended: int
+    source: str
+    person: str = ""
+
+
+class Marks(msgspec.Struct, frozen=True, array_like=True):
+    """The spans of a folder, by their beginning."""
+
+    spans: tuple[Span, ...] = ()
+
+    def with_span(self, span: Span) -> "Marks":
+        """One more span; past the bound, and never less marked, the closest two become one."""
+        spans = sorted((*self.spans, span), key=lambda one: (one.began, one.ended))
+        if len(spans) > SPANS_MAX:
+            gaps = [(after.began - before.ended, place) for place, (before, after) in enumerate(pairwise(spans))]
+            _, place = min(gaps)
+            spans[place : place + 2] = [_joined(spans[place], spans[place + 1])]
+        return Marks(tuple(spans))
+
+    def ended(self, span: Span, at: int) -> "Marks":
+        """The span ended earlier than foreseen; unchanged when it was joined with others meanwhile."""
+        sooner = msgspec.structs.replace(span, ended=at)
+        return Marks(tuple([sooner if one == span else one for one in self.spans]))
+
+    def within(self, changed: Iterable[int], settled: int) -> "Marks":
+        """Only the spans in which one of these changes lies, and those that ended after `settled`."""
+        times = sorted(changed)
+        return Marks(tuple([span for span in self.spans if span.ended > settled or _holds(span, times)]))
+
+    def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
+        """What steered the last change of any of these times, in what `person` may see (None: in anything); empty when
+        nothing did."""
+        found = self.sources_of(changed)
+        return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
+
+    def sources_of(self, changed: Iterable[int]) -> dict[str, str]:
+        """What steered the last change of any of these times, by the person whose private lines alone were written."""
+        found: dict[str, str] = {}
+        for at in changed:
+            for span in self.spans:
+                if span.began <= at <= span.ended:
+                    found.setdefault(span.person, span.source)
+        return found
+
+
+def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
+    """What is noted before a call that may take this long, so that a crash in it leaves nothing unmarked."""
+    return Span(began - slack_ns, began + int(seconds * 1e9), source[:SOURCE_CHARS_MAX], person)
+
+
+def encode_marks(marks: Marks) -> str:
+    """As JSON."""
+    return msgspec.json.encode(marks).decode()
+
+
+def decode_marks(text: str) -> Marks:
+    """Invert `encode_marks`. Raises msgspec.DecodeError and msgspec.ValidationError."""
+    return msgspec.json.decode(text, type=Marks)
+
+
+def _holds(span: Span, times: Sequence[int]) -> bool:
+    place = bisect_left(times, span.began)
+    return place < len(times) and times[place] <= span.ended
+
+
+def _joined(first: Span, second: Span) -> Span:
+    same = first.source.removesuffix(_OTHERS) == second.source.removesuffix(_OTHERS)
+    source = first.source if same else first.source.removesuffix(_OTHERS) + _OTHERS
+    person = first.person if first.person == second.person else ""
+    return Span(first.began, max(first.ended, second.ended), source, person)
+
+
+SCOPE = "marks"
+ENTRIES_MAX = 20_000
+"""Files looked at for one call; what lies beyond counts as marked."""
+SETTLED_NS = 3_600_000_000_000
+"""A span is only forgotten when it ended so long ago."""
+
+_NAMING_TOOLS = frozenset({"read", "view", "edit", "append", "str_replace", "list", "ls", "glob", "grep", "find"})
+_COMMAND_TOOLS = frozenset({"bash", "process_start"})
+_AFTER = ", written after "
+_APART = frozenset({"workspace", "scratch", "attachments", "artifacts", ".git"})
+"""Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""
+_TOO_MANY = "one of more files than can be looked at"
+
+
+class MarkedFile(msgspec.Struct, frozen=True):
+    """A marked file as it was before a call: what it was known by, its content, and what marked it."""
+
+    folder: Path
+    size_bytes: int
+    digest: str
+    source: str
+
+
+Inode = tuple[int, int]
+
+
+class MarkedFiles:
+    """Keeps the marks of folders in the store, for all workers together."""
+
+    def __init__(self, settings: Settings, home: Home, clock: FileClock = SYSTEM_FILE_CLOCK) -> None:
+        self._settings = settings
+        self._home = home
+        self.clock = clock
+
+    @asynccontextmanager
+    async def during(
+        self, folders: Collection[Path], source: str, seconds_max: float, person: str = ""
+    ) -> AsyncGenerator[None]:
+        """See `domain.files.FolderMarks`."""
+        if not source or not folders:
+            yield
+            return
+        span = planned_span(self.clock.now_ns(), seconds_max, source, person, self.clock.slack_ns)
+        noted: list[Path] = []
+        try:
+            for folder in folders:
+                await self._change(folder, lambda marks: marks.with_span(span))
+                noted.append(folder)
+            yield
+        finally:
+            ended = self.clock.now_ns()
+            with anyio.CancelScope(shield=True):  # were it lost, more would be marked, never less
+                for folder in noted:
+                    await self._change(folder, lambda marks: marks.ended(span, ended))
+
+    async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[Path], str]:
+        """See `domain.files.FolderMarks`."""
+        kept = {folder: await self._marks(folder) for folder in folders}
+        return lambda path: _source_of(path, kept, person)
+
+    async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
+        """See `domain.files.FolderMarks`."""
+        marks = await self._marks(folder)
+        return marks.sources_of(_changed(file)) if marks.spans else {}
+
+    async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
+        """Mark what changed below the folders from a time on until now. Raises StoreError."""
+        span = planned_span(began_ns, (self.clock.now_ns() - began_ns) / 1e9, source, slack_ns=self.clock.slack_ns)
+        for folder in folders:
+            await self._change(folder, lambda marks: marks.with_span(span))
+
+    async def note(self, folder: Path, files: Iterable[Path], source: str) -> None:
+        """Mark these files of a folder as they are now; one that is gone is none. Raises StoreError."""
+        found = await in_thread(lambda: list(_changes(files)))
+        for changed in found:
+            span = Span(changed, changed, planned_span(0, 0, source).source)
+            await self._change(folder, lambda marks, span=span: marks.with_span(span))
+
+    async def renew(self, changed_at: Mapping[Path, int]) -> None:
+        """Mark files that were made again, and had been changed at these times before. Raises StoreError."""
+        after, marked = "", list[tuple[Path, Path, str]]()
+        while page := await self._settings.page(SCOPE, after):
+            for after, kept in page:
+                marks, folder = decode_marks(kept), self._home.root / after
+                below = ((path, at) for path, at in changed_at.items() if path.is_relative_to(folder))
+                marked += [(folder, path, source) for path, at in below if (source := marks.source_of([at]))]
+        await in_thread(lambda: _touch({path for _, path, _ in marked}))
+        for folder, path, source in marked:
+            await self.note(folder, [path], source)
+
+    async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
+        """What had a hand in any of the files that a call with these actions may read; empty when nothing had.
+
+        Raises StoreError.
+        """
+        named = _read_by(actions, mounts)
+        return await self._source(None if None in named else named, mounts, mapped=mapped)
+
+    async def steers(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
+        """What had a hand in a file that a call is known to read, or may run; empty when nothing had.
+
+        A program that is not known may run any file that it is given as a word. Raises StoreError.
+        """
+        named = [path for path in _read_by(actions, mounts) if path is not None]
+        named += [path for action in actions if not action.whole for path in action.runs]
+        found = await self._source(named, mounts, mapped=mapped)
+        hiding = [action for action in actions if action.runs_more and not action.whole]
+        if not found and hiding:
+            words = {word for action in hiding if action.opaque for word in _file_names(action.text)}
+            found = await self._source(
+                None, mounts, mapped=mapped, wanted=lambda path: path.name in words or _may_be_code(path)
+            )
+        return found
+
+    async def _source(
+        self,
+        named: Sequence[str | None] | None,
+        mounts: Sequence[Mount],
+        *,
+        mapped: bool,
+        wanted: Callable[[Path], bool] = os.path.lexists,
+    ) -> str:
+        """What marked the first marked file among these, and below them, that is wanted; None: among all there are."""
+        if named is not None and not named:
+            return ""
+        paths = [mount.host for mount in mounts]
+        if named is not None:
+            paths = await in_thread(lambda: _places(named, mounts, mapped=mapped))
+        marks = {
+            mount.host: await self._marks_of(mount)
+            for mount in mounts
+            if any(path.is_relative_to(mount.host) or mount.host.is_relative_to(path) for path in paths)
+        }
+        home = self._home.root
+        if any(path.is_relative_to(home) and not any(map(path.is_relative_to, marks)) for path in paths):
+            marks[home] = await self._marks(home)
+        if not any(kept.spans for kept in marks.values()):
+            return ""
+        return await in_thread(lambda: _first_source(paths, marks, wanted))
+
+    async def below(self, folders: Iterable[Path]) -> dict[Inode, MarkedFile]:
+        """The marked files of folders; none, without a look at any file, where nothing is marked. Raises StoreError."""
+        found: dict[Inode, MarkedFile] = {}
+        for folder in folders:
+            if (marks := await self._marks(folder)).spans:
+                found |= await in_thread(lambda folder=folder, marks=marks: _marked_below(folder, marks))
+        return found
+
+    async def keep(self, before: Mapping[Inode, MarkedFile], folders: Iterable[Path]) -> None:
+        """Mark again what a call has changed of marked files without changing their content. Raises StoreError."""
+        for folder in folders if before else ():
+            marks = await self._marks(folder)
+            for changed, source in await in_thread(lambda folder=folder, marks=marks: _lost(folder, marks, before)):
+                span = Span(changed, changed, source)
+                await self._change(folder, lambda marks, span=span: marks.with_span(span))
+
+    async def forget_unused(self) -> int:
+        """Forget what marks no file any more; returns how many folders are without marks now. Raises StoreError.
+
+        For homes whose files every machine sees: what no file here was changed in counts as gone. Spans that may still
+        be open stay, as do folders with too many files to look at, and those on a disk that may just be away.
+        """
+        emptied, after = 0, ""
+        while page := await self._settings.page(SCOPE, after):
+            for after, kept in page:
+                emptied += await self._forget_in(after, kept)
+        return emptied
+
+    async def _forget_in(self, key: str, kept: str) -> bool:
+        marks, settled, folder = decode_marks(kept), time.time_ns() - SETTLED_NS, self._home.root / key
+        is_away = not folder.is_dir() and (Path(key).is_absolute() or not folder.parent.parent.is_dir())
+        apart = _APART if folder == self._home.root else frozenset[str]()
+        changed = None if is_away else await in_thread(lambda: _changed_below(folder, apart))
+        if changed is None:
+            return False
+        used = marks.within(changed, settled)
+        if used == marks:
+            return False
+        if used.spans:
+            await self._settings.swap(SCOPE, key, kept, encode_marks(used))
+            return False
+        return await self._settings.drop(SCOPE, key, kept)
+
+    async def _change(self, folder: Path, change: Callable[[Marks], Marks]) -> None:
+        key = self._key(folder)
+        while True:
+            kept = await self._settings.get(SCOPE, key)
+            marks = decode_marks(kept) if kept else Marks()
+            if await self._settings.swap(SCOPE, key, kept, encode_marks(change(marks))):
+                return
+
+    async def _marks(self, folder: Path) -> Marks:
+        kept = await self._settings.get(SCOPE, self._key(folder))
+        return decode_marks(kept) if kept else Marks()
+
+    async def _marks_of(self, mount: Mount) -> Marks:
+        """Its own, and those of the home's files where calls change them by other ways (documents, skills)."""
+        own = await self._marks(mount.host)
+        return own if mount.writable else Marks((*own.spans, *(await self._marks(self._home.root)).spans))
+
+    def _key(self, folder: Path) -> str:
+        """The folder, below the home directory where it lies in it, so that it may lie elsewhere on other machines."""
+        home = self._home.root
+        return str(folder.relative_to(home) if folder.is_relative_to(home) else folder)
+
+
+_LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "test", "["})
+"""Commands that show the names of what a folder holds, not its content."""
+
+
+def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
+    """The first file that looks like a secret below the folders that commands read; beyond ENTRIES_MAX files the folder
+    itself."""
+    read: list[str] = []
+    for action in actions:
+        tool, _, detail = action.text.removeprefix("tool:").partition(":")
+        if tool in _COMMAND_TOOLS and not action.whole and detail.partition(" ")[0] not in _LISTERS:
+            read += action.reads or ()
+    for folder in [place for place in _places(read, mounts, mapped=mapped) if place.is_dir()]:
+        for number, file in enumerate(_below(folder)):
+            if number == ENTRIES_MAX or is_secret_file(PurePosixPath(file.relative_to(folder))):
+                return folder.name if number == ENTRIES_MAX else file.name
+    return ""
+
+
+def _read_by(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[str | None]:
+    """The paths, as actions name them, of what a call reads; None among them: whatever there is."""
+    named: list[str | None] = []
+    for action in actions:
+        tool, _, detail = action.text.removeprefix("tool:").partition(":")
+        if tool in _NAMING_TOOLS:
+            named.append(detail)
+        elif tool in _COMMAND_TOOLS and not action.whole and (action.reads or not _only_writes(action)):
+            named += (None,) if action.reads is None else (*action.reads, *action.runs)
+    return named
+
+
+def _only_writes(action: Action) -> bool:
+    """Whether it is a redirection to a file."""
+    return bool(action.also) and all(name.startswith("tool:write:") for name in action.also) and not action.opaque
+
+
+def _file_names(text: str) -> list[str]:
+    """The last parts of a command's words, and of what stands behind a `=` in them."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    return [PurePosixPath(word.rpartition("=")[2]).name for word in words]
+
+
+def _may_be_code(path: Path) -> bool:
+    return is_code(path.name) or os.access(path, os.X_OK)
+
+
+def _places(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: bool) -> list[Path]:
+    """Where these paths lead on the host, without those where nothing is; all mounts where that is not known."""
+    found: dict[Path, None] = {}
+    for path in named:
+        place = resolve(path, mounts, mapped=mapped) if path else None
+        if place is None or (place.mount not in mounts and not is_systems(place.shown)):
+            return [mount.host for mount in mounts]
+        if place.host is not None and os.path.lexists(place.host):
+            found[place.host] = None
+    return list(found)
+
+
+def _first_source(named: Sequence[Path], marks: Mapping[Path, Marks], wanted: Callable[[Path], bool]) -> str:
+    """What marked the first marked file below what is read."""
+    left = ENTRIES_MAX
+    for path in named:
+        for file in _below(path):
+            left -= 1
+            if left < 0:
+                return _TOO_MANY
+            if (source := _source_of(file, marks)) and wanted(file):
+                return f"{file.name!r}{_AFTER}{source.rpartition(_AFTER)[2]}"
+    return ""
+
+
+def _source_of(file: Path, marks: Mapping[Path, Marks], person: str | None = None) -> str:
+    found = ""
+    for path in (file, Path(os.path.realpath(file))) if file.is_symlink() else (file,):
+        kept = next((kept for folder, kept in marks.items() if path.is_relative_to(folder)), Marks())
+        found = found or (kept.source_of(_changed(path), person) if kept.spans else "")
+    return found
+
+
+def _marked_below(folder: Path, marks: Marks) -> dict[Inode, MarkedFile]:
+    found: dict[Inode, MarkedFile] = {}
+    for file in islice(_below(folder), ENTRIES_MAX):
+        if source := marks.source_of(_changed(file)):
+            try:
+                is_file, stood = file.is_file() and not file.is_symlink(), file.lstat()
+                digest = digest_of_file(file) if is_file else ""
+            except OSError:
+                continue
+            found[stood.st_dev, stood.st_ino] = MarkedFile(folder, stood.st_size, digest, source)
+    return found
+
+
+def _lost(folder: Path, marks: Marks, before: Mapping[Inode, MarkedFile]) -> Iterator[tuple[int, str]]:
+    """When the files were changed that are no longer marked and have the content that they had, and what marked it."""
+    for file in islice(_below(folder), ENTRIES_MAX):
+        try:
+            now = file.lstat()
+            known = before.get((now.st_dev, now.st_ino))
+            if known is None or now.st_size != known.size_bytes or marks.source_of((now.st_ctime_ns,)):
+                continue
+            if not known.digest or digest_of_file(file) == known.digest:
+                yield now.st_ctime_ns, known.source
+        except OSError:
+            continue
+
+
+def _below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
+    """A file itself, or all files and empty folders below a folder, without those `apart`; links to folders are not
+    followed."""
+    if not path.is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = [name for name in folders if name not in apart]
+        for name in names:
+            yield Path(folder, name)
+        for name in folders:
+            if os.path.islink(below := os.path.join(folder, name)) or not _has_entries(below):
+                yield Path(below)
+
+
+def _has_entries(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as scan:
+            return next(scan, None) is not None
+    except OSError:
+        return True
+
+
+def _changed_below(folder: Path, apart: Collection[str] = ()) -> list[int] | None:
+    """When the files of a folder were changed, none where it is gone; None for more files than can be looked at."""
+    files = list(islice(_below(folder, apart), ENTRIES_MAX + 1))
+    return None if len(files) > ENTRIES_MAX else list(_changes(files))
+
+
+def _touch(files: Iterable[Path]) -> None:
+    """Have files be changed later than all others, so that what marks them marks no other."""
+    time.sleep(SLACK_NS / 1e9)
+    for file in files:
+        status = file.stat()
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _changes(files: Iterable[Path]) -> Iterator[int]:
+    for file in files:
+        yield from _changed(file)
+
+
+def _changed(file: Path) -> tuple[int, ...]:
+    """When a file, or the link it is, was changed last, by the clock that no program can set; nothing where there is
+    none."""
+    try:
+        return (file.lstat().st_ctime_ns,)
+    except (OSError, ValueError):
+        return ()
+
+
+AMEND_SECONDS_MAX = 60.0
+_ELSEWHERE = frozenset(("message", "upload", "remind", "schedule", "subagent", "spawn", "ask_agent", "process_kill"))
+"""Tools that change something, but no file of the home outside of the agent's workspace."""
+KEPT_FOR_PERSON = frozenset({"remember", "note_today"})
+"""Tools that change nothing in a direct conversation that anybody but its person may see."""
+_INSIDE = ("/workspace/", "/scratch/")
+
+
+class PromptFiles:
+    """The marks of the home's files."""
+
+    def __init__(self, marks: FolderMarks, home: Home) -> None:
+        self._marks = marks
+        self._home = home
+
+    async def sources(self, person: str | None = None) -> Callable[[Path], str]:
+        """What tells the source of a file, of what this person may see of it (None: of all of it), empty when there is
+        none, by what is known now. Raises StoreError."""
+        return await self._marks.sources([self._home.root], person)
+
+    async def source_of(self, *files: Path) -> str:
+        """What had a hand in the first marked one of these files; empty when none is. Raises StoreError."""
+        source_of = await self.sources()
+        return next((source for file in files if (source := source_of(file))), "")
+
+    @asynccontextmanager
+    async def amending(
+        self, files: Sequence[Path], source: str, seconds_max: float, person: str = ""
+    ) -> AsyncGenerator[None]:
+        """While the block runs, at most so long, changes are marked with the source, and with what marks these files.
+
+        With a person, only lines that are for them alone are written, so that the source marks nobody else's prompt.
+        Raises StoreError.
+        """
+        root, sources = self._home.root, dict[str, str]()
+        for file in files:
+            sources = {**await self._marks.sources_by_person(root, file), **sources}
+        if source:
+            sources[person] = source
+        async with AsyncExitStack() as stack:
+            for whose, one in sources.items():
+                await stack.enter_async_context(self._marks.during([root], one, seconds_max, whose))
+            yield
+
+    def marking(self, source: str) -> AbstractAsyncContextManager[None]:
+        """While the block runs, at most AMEND_SECONDS_MAX, changes are marked; nothing without a source."""
+        return self._marks.during([self._home.root], source, AMEND_SECONDS_MAX)
+
+
+def may_change(spec: ToolSpec, actions: Sequence[Action], *, isolated: bool) -> bool:
+    """Whether a call may change files of the home outside of the agent's workspace; `isolated`: commands cannot."""
+    if spec.read_only or spec.name in _ELSEWHERE or (spec.runs_commands and isolated):
+        return False
+    return any(not action.text.startswith(_written_inside(spec.name)) for action in actions)
+
+
+def amended(name: str, actions: Collection[Action], context: ToolContext) -> list[Path]:
+    """The files whose text stays in what a call of this tool writes."""
+    home, agent = context.home, context.agent.home
+    match name:
+        case "remember":
+            scopes = {action.text.removeprefix("tool:remember:").partition(" ")[0] for action in actions}
+            return [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
+        case "note_today":
+            return [note_path(home, context.clock.now().date())]
+        case "edit_doc":
+            return [agent / "docs" / action.text.removeprefix("tool:edit_doc:") for action in actions]
+        case "set_system_prompt" | "set_model" | "set_permissions":
+            return [agent / "agent.toml"]
+        case _:
+            return []
+
+
+def _written_inside(name: str) -> tuple[str, ...]:
+    return tuple(f"tool:{name}:{folder}" for folder in _INSIDE)

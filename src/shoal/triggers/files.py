@@ -1,0 +1,406 @@
+"""Event files: JSON files put into `data/events/` that start turns, now, at a time, or again and again.
+
+type        what becomes of the file                         what starts the turn
+----------  -----------------------------------------------  ------------------------------------------------------
+immediate   moves to done/ once the message is accepted, in  the scan that finds it; a full queue is tried again
+            a channel once it is posted
+one-shot    stays until its time, then moves to done/        a stored trigger named `file:NAME`
+periodic    stays; deleting it removes the trigger           a stored trigger named `file:NAME`
+any         moves to failed/ with a .reason.txt beside it    nothing: it is malformed, was missed, or sending failed
+
+A file that changes replaces its trigger. One that is not yet JSON is taken for half written and read again three times.
+
+The heartbeat: every so often the agent reads `data/HEARTBEAT.md` and does what stands there, without any history.
+
+An empty file (or one with nothing but headings and comments) costs no model call.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shoal.domain.clock import Clock
+from shoal.domain.errors import InvalidInput, ShoalError
+from shoal.domain.ids import ThreadId, parse_thread_id, unopened
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import Opening
+from shoal.domain.triggers import NewTrigger, Trigger, check, next_after, single_time, zone_named
+from shoal.domain.untrusted import UNREADABLE, is_text
+from shoal.store.triggers import TriggerStore
+from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, key_of
+
+log = logging.getLogger(__name__)
+
+
+LOOK_SECONDS = 0.25
+"""How often the directory is listed; unlike the kernel's notices this also sees what another machine puts there."""
+LOOKS_A_SCAN = 20
+"""After so many looks it is scanned even if nothing has changed."""
+RETRY_SECONDS = (0.1, 0.2, 0.4)
+FILE_BYTES_MAX = 65_536
+FILES_MAX = 1000
+"""Most files of the directory that are looked at, and most that done/ and failed/ keep; the oldest go."""
+
+_NAME_PREFIX = "file:"
+_OWNER = Author("shoal", trusted=True)
+"""Whoever may write into the directory may do everything here; what an agent was made to write there is marked."""
+_NAME_BYTES_MAX = 255
+
+
+class _EventFileStamp(NamedTuple):
+    mtime_ns: int
+    size: int
+    inode: int
+
+
+class _HalfWrittenError(InvalidInput):
+    """A file is no JSON, or not yet."""
+
+
+class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The format of a file, as the documents have it."""
+
+    type: Literal["immediate", "one-shot", "periodic"]
+    text: str
+    threadId: str = ""  # noqa: N815 (the format's own name)
+    adapterId: str = ""  # noqa: N815
+    channelId: str = ""  # noqa: N815
+    schedule: str = ""
+    timezone: str = "UTC"
+    agent: str = ""
+
+
+_decoder = msgspec.json.Decoder(_EventFile)
+
+
+class EventFiles:
+    """Watches a directory of event files and keeps the stored triggers in step with it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        triggers: TriggerStore,
+        target: TriggerTarget,
+        clock: Clock,
+        poke: Callable[[], None],
+        source_of: SourceOf,
+    ) -> None:
+        self._directory = directory
+        self._triggers = triggers
+        self._target = target
+        self._clock = clock
+        self._poke = poke
+        self._source_of = source_of
+        self._known: dict[str, _EventFileStamp] = {}
+
+    async def run(self) -> None:
+        """Scan, then scan again whenever something changes, until cancelled. Makes the directories."""
+        for path in (self._directory, self._directory / "done", self._directory / "failed"):
+            path.mkdir(parents=True, exist_ok=True)
+        while True:
+            seen = self._present()
+            await self.scan()
+            for _ in range(LOOKS_A_SCAN):
+                await asyncio.sleep(LOOK_SECONDS)
+                if self._present() != seen:
+                    break
+
+    async def scan(self) -> None:
+        """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""
+        present = self._present()
+        stored = self._stored(await self._triggers.all())
+        for name in stored.keys() - present.keys():
+            for trigger in stored.pop(name):
+                if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
+                    await self._triggers.remove(trigger.id)
+        self._known = {name: stamp for name, stamp in self._known.items() if name in present}
+        left = await self._settle(present, stored)
+        for seconds in RETRY_SECONDS:
+            if left:
+                await self._clock.sleep(seconds)
+                left = await self._settle({name: present[name] for name in left}, stored)
+        for name, problem in left.items():
+            self._put_away(name, "failed", str(problem))
+
+    async def _settle(
+        self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]
+    ) -> dict[str, "_HalfWrittenError"]:
+        """Do what each file wants; returns those that are to be read again, so that none of them holds up another."""
+        left: dict[str, _HalfWrittenError] = {}
+        for name, stamp in files.items():
+            try:
+                await self._look_at(name, stamp, stored.get(name, []))
+            except _HalfWrittenError as problem:
+                left[name] = problem
+            except InvalidInput as problem:
+                self._put_away(name, "failed", str(problem))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._known[name] = stamp
+                log.warning(
+                    "an event file cannot be read or moved; check the rights of its directory",
+                    extra={"file": name, "why": error.strerror},
+                )
+        return left
+
+    def _present(self) -> dict[str, _EventFileStamp]:
+        found: dict[str, _EventFileStamp] = {}
+        for name in sorted(os.listdir(self._directory))[:FILES_MAX]:
+            if name.startswith(".") or not name.endswith(".json") or not is_text(name):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # it has just gone
+                status = os.lstat(self._directory / name)
+                if stat.S_ISREG(status.st_mode):
+                    found[name] = _stamp(status)
+        return found
+
+    def _stored(self, triggers: list[Trigger]) -> dict[str, list[Trigger]]:
+        found: dict[str, list[Trigger]] = {}
+        for trigger in sorted(triggers, key=lambda one: one.id):
+            if trigger.spec.name.startswith(_NAME_PREFIX):
+                found.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
+        return found
+
+    async def _look_at(self, name: str, stamp: _EventFileStamp, stored: list[Trigger]) -> None:
+        if self._known.get(name) != stamp:
+            event, stamp = _read(self._directory / name)
+            spec = _spec(name, event, await self._source_of(self._directory / name))
+            if event.type == "immediate":
+                await self._start(name, spec, stamp)
+                return
+            stored = await self._keep_in_step(spec, stored)
+            self._known[name] = stamp
+        for trigger in stored:
+            if trigger.spec.kind == "one-shot" and trigger.state == "done":
+                if not await self._is_on_its_way(trigger):
+                    self._put_away(name, "done")
+            elif trigger.spec.kind == "one-shot" and trigger.state in ("missed", "failed"):
+                self._put_away(name, "failed", trigger.error or "Its time had passed while nothing ran here.")
+
+    async def _is_on_its_way(self, trigger: Trigger) -> bool:
+        """Whether what a trigger has to say waits for its platform."""
+        if trigger.spec.thread is not None or trigger.last_at is None:
+            return False
+        fate = await self._target.fate(key_of(trigger, trigger.last_at))
+        return fate is not None and fate.state in ("pending", "sending")
+
+    async def _start(self, name: str, spec: NewTrigger, stamp: _EventFileStamp) -> None:
+        key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
+        prompt = Prompt(
+            spec.thread or unopened(spec.platform, spec.channel),
+            key,
+            spec.text,
+            msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}"),
+            self._clock.now(),
+            agent=spec.agent,
+            origin="trigger",
+            message_id=key,
+            tainted_by=spec.tainted_by,
+        )
+        if spec.thread is None:
+            await self._open(name, prompt)
+            return
+        receipt = await self._target.send(prompt)
+        if receipt.status != "busy":
+            self._put_away(name, "done")
+
+    async def _open(self, name: str, prompt: Prompt) -> None:
+        """Have a thread opened; the file is put away by the scan that finds how that went. Raises InvalidInput."""
+        fate = await self._target.fate(prompt.key)
+        if fate is None:
+            await self._target.open(Opening(prompt))
+        elif fate.state == "sent":
+            self._put_away(name, "done")
+        elif fate.state == "failed":
+            self._put_away(name, "failed", fate.error)
+
+    async def _keep_in_step(self, spec: NewTrigger, stored: list[Trigger]) -> list[Trigger]:
+        """Leave exactly one trigger that says what the file says; the oldest, should two processes have added one."""
+        same = [trigger for trigger in stored if trigger.spec == spec]
+        for trigger in stored:
+            if trigger not in same[:1]:
+                await self._triggers.remove(trigger.id)
+        if same:
+            return same[:1]
+        added = await self._triggers.add(spec, _first_at(spec, self._clock.now()))
+        self._poke()
+        return [added]
+
+    def _put_away(self, name: str, folder: str, reason: str = "") -> None:
+        target = self._directory / folder / name
+        target.parent.mkdir(exist_ok=True)
+        os.replace(self._directory / name, target)
+        if reason:
+            os.utime(target)  # brought back, it is another event
+            target.with_name(_reason_name(name)).write_text(f"{reason}\n", "utf-8")
+            log.warning("an event file was moved to failed/; its reason lies beside it", extra={"file": name})
+        self._known.pop(name, None)
+        _drop_oldest(target.parent)
+
+
+def _stamp(status: os.stat_result) -> _EventFileStamp:
+    return _EventFileStamp(status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _reason_name(name: str) -> str:
+    """The file beside a failed one; a name that leaves no room for its ending loses its own end."""
+    ending = ".reason.txt"
+    return name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
+
+
+def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
+    """What a file says, and which it is. Raises InvalidInput saying what is wrong, _HalfWrittenError, OSError."""
+    content, stamp = _content(path)
+    try:
+        return _decoder.decode(content), stamp
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
+    except UNREADABLE as error:
+        raise _HalfWrittenError(f"The event file is not JSON: {error}.") from None
+
+
+def _content(path: Path) -> tuple[bytes, _EventFileStamp]:
+    """What a plain file holds; a link, a pipe or a device in its place is refused. Raises InvalidInput and OSError."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise InvalidInput("An event file has to be a plain file.")
+        content, status = file.read(FILE_BYTES_MAX + 1), os.fstat(file.fileno())
+    if len(content) > FILE_BYTES_MAX:
+        raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
+    return content, _stamp(status)
+
+
+def _spec(name: str, event: _EventFile, source: str) -> NewTrigger:
+    """The file as a trigger; `source` had a hand in it. Raises InvalidInput naming what is wrong."""
+    try:
+        thread = parse_thread_id(event.threadId) if event.threadId else None
+    except ShoalError as error:
+        raise InvalidInput(str(error)) from None
+    spec = NewTrigger(
+        kind="periodic" if event.type == "periodic" else "one-shot",
+        schedule=event.schedule if event.type != "immediate" else "1970-01-01",
+        text=event.text,
+        author=_OWNER,
+        tainted_by=f"the event file {name}, written after {source}" if source else "",
+        thread=thread,
+        platform="" if thread else event.adapterId,
+        channel="" if thread else event.channelId,
+        timezone=event.timezone,
+        agent=event.agent,
+        name=f"{_NAME_PREFIX}{name}",
+    )
+    check(spec)
+    return spec
+
+
+def _first_at(spec: NewTrigger, now: datetime) -> datetime:
+    """When it is due first; a single time that has passed is due at once, and then late or missed."""
+    if spec.kind == "one-shot":
+        return single_time(spec.schedule, zone_named(spec.timezone))
+    at = next_after(spec, now)
+    if at is None:
+        raise InvalidInput(f"The cron line {spec.schedule!r} never comes. Check its day and month.")
+    return at
+
+
+def _drop_oldest(folder: Path) -> None:
+    names = os.listdir(folder)
+    if len(names) > FILES_MAX:
+        paths = sorted((folder / name for name in names), key=lambda path: path.stat().st_mtime_ns)
+        for path in paths[: len(names) - FILES_MAX]:
+            path.unlink(missing_ok=True)
+
+
+HEARTBEAT_FILE = "HEARTBEAT.md"
+TEXT_BYTES_MAX = 16_384
+"""Of a longer file, only the beginning is read."""
+
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_ASK = (
+    "This is your heartbeat, not a message of a person. Below is your list of standing tasks. Do what is due now. "
+    "Nobody reads your answer here: tell people with the tools you have for that. If nothing is to be done, answer "
+    "[SILENT].\n\n"
+)
+
+
+class Heartbeat:
+    """Beats into one thread. Beats stand on a fixed grid of times, so that several processes send each one once."""
+
+    def __init__(
+        self,
+        file: Path,
+        thread: ThreadId,
+        target: TriggerTarget,
+        clock: Clock,
+        source_of: SourceOf,
+        *,
+        minutes: float,
+        agent: str = "",
+    ) -> None:
+        self._file = file
+        self._thread = thread
+        self._target = target
+        self._clock = clock
+        self._seconds = minutes * 60
+        self._agent = agent
+        self._source_of = source_of
+
+    async def run(self) -> None:
+        """Beat until cancelled; ends at once when `minutes` is 0.
+
+        A beat whose time was a moment ago is sent first: it may have been cut off. If it was sent, its key drops it.
+        """
+        if self._seconds <= 0:
+            return
+        if self._clock.now().timestamp() % self._seconds < min(LATE_SECONDS_MIN, self._seconds / 2):
+            await self.beat()
+        while True:
+            await self._clock.sleep(self._seconds - self._clock.now().timestamp() % self._seconds)
+            await self.beat()
+
+    async def beat(self) -> bool:
+        """Send the file's tasks; False when it has none. Raises StoreError."""
+        text = tasks(self._file)
+        if not text:
+            return False
+        now = self._clock.now()
+        key = f"heartbeat:{self._agent}@{round(now.timestamp() / self._seconds)}"
+        author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
+        source = await self._source_of(self._file)
+        await self._target.send(
+            Prompt(
+                self._thread,
+                key,
+                _ASK + text,
+                author,
+                now,
+                agent=self._agent,
+                message_id=key,
+                origin="trigger",
+                history=False,
+                tainted_by=f"{HEARTBEAT_FILE}, written after {source}" if source else "",
+            )
+        )
+        return True
+
+
+def tasks(file: Path) -> str:
+    """What a heartbeat file asks for; empty when it is missing or has only headings, comments and empty boxes."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(TEXT_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    text = _COMMENT.sub("", text).strip()
+    has_task = any(line.strip(" \t-*+[]") and not line.lstrip().startswith("#") for line in text.splitlines())
+    return text if has_task else ""

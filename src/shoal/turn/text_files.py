@@ -1,0 +1,161 @@
+"""Small text files and directory listings, read again only when they changed: a turn costs one stat a file."""
+
+import os
+import stat
+import time
+from collections import OrderedDict
+from typing import NamedTuple
+
+from shoal.domain.untrusted import is_text
+
+_RACY_NANOSECONDS = 20_000_000
+"""A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
+
+
+class _FileStamp(NamedTuple):
+    mtime_ns: int
+    size: int
+    inode: int
+
+
+class _CachedText(NamedTuple):
+    stamp: _FileStamp
+    settled: bool
+    bytes_max: int
+    text: str
+
+
+class _CachedListing(NamedTuple):
+    stamp: _FileStamp
+    settled: bool
+    names: tuple[str, ...]
+
+
+class FileCache:
+    """Texts and listings by path, the least recently used dropped beyond `files_max` and `bytes_max`.
+
+    The same `str` object comes back while a file stays the same, so that callers compare by identity. Meant for one
+    event loop; a file that cannot be read counts as missing.
+    """
+
+    def __init__(self, *, files_max: int = 2048, bytes_max: int = 16_777_216) -> None:
+        self._files_max = files_max
+        self._bytes_max = bytes_max
+        self._texts: OrderedDict[str, _CachedText] = OrderedDict()
+        self._listings: OrderedDict[str, _CachedListing] = OrderedDict()
+        self.bytes_held = 0
+
+    def read(self, path: str, bytes_max: int) -> str:
+        """The file's text, stripped at its end; empty when it is missing, unreadable or not a regular file.
+
+        Of a file longer than `bytes_max` bytes its beginning and end come, with a notice between them. Bytes
+        that are not UTF-8 and NULs come as U+FFFD.
+        """
+        stamp = _stamp(path, stat.S_IFREG)
+        if stamp is None:
+            self._drop(path)
+            return ""
+        found = self._texts.get(path)
+        if found is not None and found.settled and found.stamp == stamp and found.bytes_max == bytes_max:
+            self._texts.move_to_end(path)
+            return found.text
+        before_ns = time.time_ns()
+        text = _load(path, stamp.size, bytes_max)
+        if found is not None and found.text == text:
+            text = found.text
+        settled = stamp.mtime_ns < before_ns - _RACY_NANOSECONDS
+        self._drop(path)
+        self._texts[path] = _CachedText(stamp, settled, bytes_max, text)
+        self.bytes_held += len(text)
+        self._bound()
+        return text
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """The names in a directory, sorted, but for hidden ones and what is no UTF-8; empty when it cannot be read."""
+        stamp = _stamp(directory, stat.S_IFDIR)
+        if stamp is None:
+            self._listings.pop(directory, None)
+            return ()
+        found = self._listings.get(directory)
+        if found is not None and found.settled and found.stamp == stamp:
+            self._listings.move_to_end(directory)
+            return found.names
+        before_ns = time.time_ns()
+        try:
+            listed = tuple(sorted(name for name in os.listdir(directory) if not name.startswith(".") and is_text(name)))
+        except OSError:
+            listed = ()
+        if found is not None and found.names == listed:
+            listed = found.names
+        self._listings[directory] = _CachedListing(stamp, stamp.mtime_ns < before_ns - _RACY_NANOSECONDS, listed)
+        while len(self._listings) > self._files_max:
+            self._listings.popitem(last=False)
+        return listed
+
+    def _drop(self, path: str) -> None:
+        gone = self._texts.pop(path, None)
+        if gone is not None:
+            self.bytes_held -= len(gone.text)
+
+    def _bound(self) -> None:
+        while len(self._texts) > 1 and (len(self._texts) > self._files_max or self.bytes_held > self._bytes_max):
+            _, gone = self._texts.popitem(last=False)
+            self.bytes_held -= len(gone.text)
+
+
+def cut_middle(text: str, chars_max: int, where: str = "") -> str:
+    """Leave out the middle of a text longer than `chars_max`, with a notice that says how much."""
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2
+    return _joined(text[:half], text[len(text) - half :], len(text), "characters", where)
+
+
+def cut_bytes(text: str, bytes_max: int, where: str = "") -> str:
+    """Leave out the middle of a text that is longer than `bytes_max` as UTF-8, as `FileCache.read` does of a file."""
+    data = text.encode()
+    if len(data) <= bytes_max:
+        return text
+    half = bytes_max // 2
+    head, tail = _clean(data[:half], "ignore"), _clean(data[len(data) - half :], "ignore")
+    return _joined(head, tail, len(data), "bytes", where)
+
+
+def _stamp(path: str, kind: int) -> _FileStamp | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if stat.S_IFMT(found.st_mode) != kind:
+        return None
+    return _FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _load(path: str, size: int, bytes_max: int) -> str:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            if size <= bytes_max:
+                return _clean(file.read(bytes_max), "replace")
+            half = bytes_max // 2
+            head = file.read(half)
+            file.seek(size - half)
+            tail = file.read(half)
+    except OSError:
+        return ""
+    return _joined(_clean(head, "ignore"), _clean(tail, "ignore"), size, "bytes", path)
+
+
+def _clean(data: bytes, errors: str) -> str:
+    return data.decode("utf-8", errors).replace("\x00", "\ufffd").replace("\r\n", "\n").rstrip()
+
+
+def _joined(head: str, tail: str, size: int, unit: str, where: str) -> str:
+    head_end = head.rfind("\n")
+    if head_end > len(head) * 3 // 4:
+        head = head[:head_end]
+    tail_start = tail.find("\n") + 1
+    if tail_start < len(tail) // 4:
+        tail = tail[tail_start:]
+    kept = len(head.encode()) + len(tail.encode()) if unit == "bytes" else len(head) + len(tail)
+    name = f" of {os.path.basename(where)}" if where else ""
+    return f"{head}\n[… {size - kept} of {size} {unit}{name} left out here …]\n{tail}"

@@ -1,0 +1,436 @@
+"""What a worker holds in memory of a thread while it advances it, and of the turn that runs there.
+
+`ThreadView` is the thread: the lease, the transcript and the open turn's folded state. Everything in it can be dropped
+and read again from the journal. `TurnRun` is one turn while its steps are taken: whom it works for, what the model is
+told, and what one step has to remember for the next.
+
+Writes are shielded: an abort takes effect before or after one, never between the journal and what memory knows of it.
+After one it takes effect at once, so that nothing begins in a turn whose stop was accepted while it was written.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from shoal.domain.agents import AgentSpec, Purpose, is_child, report_of
+from shoal.domain.cards import outage_over, outage_post
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    EventData,
+    LiveData,
+    RetryScheduled,
+    Steered,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.files import STILL_FOLDERS, Folders, relocated
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Caller, Prompt, ToolSpec
+from shoal.domain.permissions import Asker, Audience
+from shoal.domain.ports import LiveHub
+from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
+from shoal.domain.transcript import Transcript
+from shoal.domain.turnstate import TurnState
+from shoal.permissions.taint import Source, TaintState, source_of
+from shoal.store.journal import Journal
+from shoal.turn.budget import ESTIMATES, Meter, Tally
+from shoal.turn.prompt import SystemPrompt
+
+MESSAGE_BYTES = 1000
+"""What a message takes in memory besides its text."""
+TOKEN_BYTES = 8
+"""What a token of text takes: its four bytes as they are, and once more as they are sent."""
+LOADED_AT_ONCE_MAX = 500
+"""Events read at a time when a conversation is read from the journal."""
+
+Finishing = Callable[[float], Awaitable[Committed]]
+"""A transaction that enqueues posts and claims them for so many seconds, or for 0 does not."""
+Enqueue = Callable[[ThreadId, Sequence[NewPost], Finishing], Awaitable[Committed]]
+"""Runs the transaction that enqueues a thread's posts, with the claim that this process can honour, and sees to it that
+they are posted."""
+
+
+def chat_of(thread: ThreadId, caller: Caller | None) -> ThreadId:
+    """Where people read along: the thread itself, or the one at the root of a child's."""
+    return caller.root if caller is not None else thread
+
+
+class ThreadView:
+    """One active thread.
+
+    `steered` and `aborting` are set by signals from outside the turn's task, and by what a commit met. A write that
+    ends in a cancelled turn does not return. `base` and `announced` are the digests of the window's prompts (see
+    turn/prompt.py); `tally` has the running sums for the budget.
+    """
+
+    __slots__ = (
+        "_asked_by",
+        "_calls_made",
+        "_enqueue",
+        "_folders",
+        "_hub",
+        "_scope",
+        "_taint",
+        "_turn_taint",
+        "_unprojected",
+        "_window_seq",
+        "aborting",
+        "announced",
+        "base",
+        "journal",
+        "lease",
+        "next_prompt",
+        "state",
+        "steered",
+        "tally",
+        "transcript",
+    )
+
+    def __init__(
+        self,
+        journal: Journal,
+        hub: LiveHub,
+        enqueue: Enqueue,
+        lease: Lease,
+        folders: Folders = STILL_FOLDERS,
+        meter: Meter = ESTIMATES,
+    ) -> None:
+        self.journal = journal
+        self._hub = hub
+        self._enqueue = enqueue
+        self._folders = folders
+        self.transcript = Transcript()
+        self.tally = Tally(meter)
+        self.state: TurnState | None = None
+        self.base = self.announced = ""
+        self._window_seq = lease.window_seq
+        self._taint = self._turn_taint = TaintState()
+        self._asked_by = ""
+        self._unprojected: list[Event] = []
+        self._calls_made = 0
+        self._scope: anyio.CancelScope | None = None
+        self.renew(lease)
+
+    @property
+    def thread(self) -> ThreadId:
+        """The thread's id."""
+        return self.lease.thread
+
+    @property
+    def open(self) -> TurnState:
+        """The open turn's state."""
+        assert self.state is not None, "no turn is open"
+        return self.state
+
+    @property
+    def turn(self) -> TurnId:
+        """The open turn's id."""
+        return self.open.turn
+
+    @property
+    def chat(self) -> ThreadId:
+        """Where people read along with the open turn."""
+        return chat_of(self.thread, self.open.caller)
+
+    @property
+    def taint(self) -> TaintState:
+        """What untrusted content may steer the model. An open turn that met any stays tainted until it ends, whatever
+        leaves the window meanwhile."""
+        return self._taint if self._taint.active else self._turn_taint
+
+    @property
+    def tainted_by(self) -> str:
+        """The untrusted content that may steer the model now; empty when there is none."""
+        return self.taint.shown if self.taint.active else ""
+
+    @property
+    def held_bytes(self) -> int:
+        """About what the conversation takes in memory."""
+        return TOKEN_BYTES * self.tally.units() + MESSAGE_BYTES * len(self.transcript.entries)
+
+    # ---- signals and watchers ----
+
+    def steer(self) -> None:
+        """A message waits for the open turn."""
+        self.steered = True
+
+    def abort(self) -> None:
+        """A person stopped the open turn: end its work, at whatever await it stands."""
+        self.aborting = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    @contextmanager
+    def working(self, deadline: float) -> Generator[None]:
+        """Around the open turn's work, which an abort or the deadline cancels."""
+        with anyio.CancelScope(deadline=deadline) as scope:
+            self._scope = scope
+            try:
+                yield
+            finally:
+                self._scope = None
+
+    def show(self, data: LiveData) -> None:
+        """Show watchers what the open turn does."""
+        self._hub.show(self.thread, self.turn, data)
+
+    def count_call(self) -> int:
+        """The number of the model call that begins, by which live watchers tell one from the next."""
+        self._calls_made += 1
+        return self._calls_made
+
+    # ---- reading the journal ----
+
+    def renew(self, lease: Lease) -> None:
+        """Go on under a newer lease."""
+        self.lease = lease
+        self.steered, self.aborting = lease.steers, lease.aborting
+        self.next_prompt = lease.prompt
+
+    async def load(self) -> None:
+        """Read what the journal has and the transcript lacks: all of the window at first, later only what is new.
+
+        The readable files have what came before the open turn, or are brought up to date from the journal.
+        """
+        lease = self.lease
+        after = self.transcript.last_seq or self._window_seq
+        if lease.open_turn and self.state is None:
+            after = min(after, lease.turn_seq - 1)
+        first = lease.turn_seq if lease.open_turn else lease.last_seq + 1
+        while after < lease.last_seq:
+            events = await self._read(after, LOADED_AT_ONCE_MAX)
+            if not events:
+                return
+            self._take(events)
+            self._unprojected = [event for event in self._unprojected if event.seq >= first]
+            after = events[-1].seq
+
+    async def catch_up(self) -> None:
+        """Take in what others have journaled meanwhile."""
+        self._take(await self._read(self.transcript.last_seq))
+
+    def take_unprojected(self) -> list[Event]:
+        """The events that the thread's readable files have yet to get; they are handed out once."""
+        events, self._unprojected = self._unprojected, []
+        return events
+
+    async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
+        """Events of the journal, with the paths of this machine."""
+        events = await self.journal.events(self.thread, after, limit, before=before)
+        here = partial(self._folders.here, self.thread)
+        moved = [relocated(event.data, here) for event in events]
+        return [
+            event if event.data is data else msgspec.structs.replace(event, data=data)
+            for event, data in zip(events, moved, strict=True)
+        ]
+
+    def _take(self, events: Sequence[Event]) -> None:
+        """Take journaled events into memory."""
+        if self.lease.open_turn and (self.state is None or self.state.turn != self.lease.open_turn):
+            self.state = TurnState(self.lease.open_turn)
+        for event in events:
+            data = event.data
+            if event.seq > max(self.transcript.last_seq, self._window_seq):
+                self.transcript.add(event)
+                self._taint = self._taint.after(event)
+            if self.state is not None:
+                self.state.apply(event)
+                if event.turn == self.state.turn:
+                    tainted_by = source_of(event) or (data.tainted_by if isinstance(data, AssistantSaid) else "")
+                    if isinstance(data, UserSaid | Steered) and not data.author.trusted:
+                        self._asked_by = tainted_by
+                    if tainted_by and not self._turn_taint.active:
+                        self._turn_taint = TaintState((Source(event.seq, tainted_by),), active=True)
+            if isinstance(data, TurnStarted):
+                self.base, self.announced = data.system, data.told
+            elif isinstance(data, Cleared | Compacted):
+                self.base = self.announced = ""
+        self._unprojected.extend(events)
+
+    # ---- writing the journal ----
+
+    async def open_turn(self, prompt: Prompt, commit: Commit) -> None:
+        """Open a turn in the journal with its first events. Raises StaleEpoch."""
+        with anyio.CancelScope(shield=True):
+            committed = await self.journal.open_turn(self.lease, prompt, commit)
+            self.lease = msgspec.structs.replace(self.lease, open_turn=commit.turn)
+            self.state = TurnState(commit.turn)
+            await self._absorb(committed)
+
+    async def commit(self, *events: EventData, spend: Spend | None = None, steps: tuple[Step, ...] = ()) -> None:
+        """Make events of the open turn durable. Raises StaleEpoch."""
+        await self.write(Commit(self.turn, events, spend=spend, steps=steps))
+
+    async def write(self, commit: Commit) -> None:
+        """Make events of the open turn durable, with all that belongs to them. Raises StaleEpoch.
+
+        A result says which stranger it was for, so that it does without the message that asked for it.
+        """
+        if self._asked_by:
+            events = (
+                msgspec.structs.replace(data, tainted_by=self._asked_by)
+                if isinstance(data, ToolFinished) and not data.tainted_by
+                else data
+                for data in commit.events
+            )
+            commit = msgspec.structs.replace(commit, events=tuple(events))
+        with anyio.CancelScope(shield=True):
+            await self._absorb(await self.journal.commit(self.lease, commit))
+        await anyio.lowlevel.checkpoint_if_cancelled()
+
+    async def take_steers(self) -> None:
+        """Journal the messages that wait for this turn."""
+        with anyio.CancelScope(shield=True):
+            self.steered = False
+            await self._absorb(await self.journal.take_steers(self.lease, self.turn))
+        await anyio.lowlevel.checkpoint_if_cancelled()
+
+    async def finish(self, commit: Commit) -> None:
+        """Close the turn, unless a steer, follow-up or stop came in between: then the turn's state says so.
+
+        The end of a child's turn carries what it does to its parent.
+        """
+        state = self.open
+        if state.origin != "person":  # the key of a trigger's prompt begins with its id
+            commit = msgspec.structs.replace(commit, trigger=state.message_id.rpartition("@")[0])
+        if state.caller is not None:
+            ended = next(data for data in commit.events if isinstance(data, TurnFinished))
+            finished = msgspec.structs.replace(ended, tainted_by=self.tainted_by)
+            events = tuple(finished if data is ended else data for data in commit.events)
+            report = report_of(self.thread, state.agent, state.caller, finished)
+            commit = msgspec.structs.replace(commit, events=events, report=report)
+
+        async def finishing(claim_seconds: float) -> Committed:
+            return await self.journal.finish_turn(
+                self.lease, msgspec.structs.replace(commit, claim_seconds=claim_seconds)
+            )
+
+        with anyio.CancelScope(shield=True):
+            committed = await self._enqueue(self.chat, commit.posts, finishing)
+            self.next_prompt = committed.prompt
+            self.steered = False
+            await self._absorb(committed)
+            self._hub.publish(committed.told)
+        if state.finished is None:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+
+    def close_turn(self) -> None:
+        """The turn has finished and is written down."""
+        self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
+        self.state = None
+        self._turn_taint = TaintState()
+        self._asked_by = ""
+        self.aborting = False
+
+    async def backfill(self, missed: Sequence[Prompt]) -> None:
+        """Journal messages that were missed, those that are not known yet. Raises StaleEpoch."""
+        with anyio.CancelScope(shield=True):
+            await self._absorb(await self.journal.backfill(self.lease, missed))
+
+    async def note(self, *events: EventData) -> None:
+        """Journal something outside of any turn."""
+        with anyio.CancelScope(shield=True):
+            await self._absorb(Committed(await self.journal.append(self.thread, events)))
+
+    async def _absorb(self, committed: Committed) -> None:
+        events = committed.events
+        if events and events[0].seq > self.transcript.last_seq + 1:
+            self._take(await self._read(self.transcript.last_seq, before=events[0].seq))
+        self._take(events)
+        self._hub.publish(events)
+        if committed.aborting:
+            self.abort()
+
+    # ---- what the open turn posts ----
+
+    def answer(self, text: str) -> tuple[NewPost, ...]:
+        """The post of the turn's answer, which says where a fallback model gave it; none where nobody reads along."""
+        if not text or is_child(self.thread):
+            return ()
+        text = f"{text}\n\n_{self.open.instead}_" if self.open.instead else text
+        return (NewPost(f"{self.turn}:reply", self.thread, text, reply_to=self.open.message_id),)
+
+    def outage_begins(self, retry: RetryScheduled, until: datetime) -> tuple[NewPost, ...]:
+        """The post that says, once an outage, what the turn waits for; for a child it is its root's chat."""
+        if self.open.retry is not None:
+            return ()
+        return (outage_post(self.chat, self.turn, self.open.outages + 1, retry, until),)
+
+    def outage_ends(self, text: str) -> tuple[NewPost, ...]:
+        """The change of that post once the wait is over; none when the turn does not wait."""
+        return (outage_over(self.chat, self.turn, self.open.outages, text),) if self.open.retry is not None else ()
+
+
+class TurnScope(msgspec.Struct, frozen=True):
+    """For whom and in which bounds a turn works. `caller`: whose call began it; `speaks_in`: where it speaks when
+    nobody reads its answer, empty for its own thread."""
+
+    agent: AgentSpec
+    asker: Asker
+    audience: Audience
+    caller: Caller | None = None
+    speaks_in: ThreadId = ThreadId("")
+
+
+class TurnRun:
+    """One turn while its steps are taken.
+
+    `system` and `tools` are what the model is told, settled as the turn began. `streamed` is the text of the model call
+    under way, so that an abort can keep it. `squeezed_to`: after an overflow, the units that the conversation may take.
+    """
+
+    __slots__ = ("_compacted", "_overflowed", "scope", "squeezed_to", "streamed", "system", "tools", "turn", "view")
+
+    def __init__(self, view: ThreadView, scope: TurnScope, system: SystemPrompt, tools: tuple[ToolSpec, ...]) -> None:
+        self.view = view
+        self.turn = view.turn
+        self.streamed: list[str] = []
+        self.squeezed_to = 0
+        self._compacted = self._overflowed = False
+        self.resume(scope, system, tools)
+
+    def resume(self, scope: TurnScope, system: SystemPrompt, tools: tuple[ToolSpec, ...]) -> None:
+        """Go on after a wait: the agent and its tools may have changed."""
+        self.scope = scope
+        self.system = system
+        self.tools = tools
+
+    @property
+    def chat(self) -> ThreadId:
+        """Where people read along."""
+        return chat_of(self.view.thread, self.scope.caller)
+
+    @property
+    def visible_threads(self) -> str:
+        """What the ids of the threads begin with that this turn may know of."""
+        return self.scope.audience.within(self.chat)
+
+    @property
+    def purpose(self) -> Purpose:
+        """For whom the open turn works."""
+        scope = self.scope
+        return Purpose(self.view.open.author, self.view.tainted_by, scope.caller, scope.speaks_in, scope.audience)
+
+    def first_compaction(self) -> bool:
+        """Whether the conversation may be summarised in line; once a turn."""
+        first, self._compacted = not self._compacted, True
+        return first
+
+    def first_overflow(self) -> bool:
+        """Whether the provider refused the request's length for the first time in this turn."""
+        first, self._overflowed = not self._overflowed, True
+        return first
+
+    def squeeze(self, units: int) -> None:
+        """Send no more than this of the conversation for the rest of the turn."""
+        self.squeezed_to = units

@@ -1,0 +1,258 @@
+"""Previews: what people see while an answer is written, how often it changes, and what becomes of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.dialects import DIALECTS
+
+from shoal.delivery.hub import Hub
+from shoal.delivery.pacing import Pacer
+from shoal.delivery.previews import STOPPED, WRITING, Previews, shown_of
+from shoal.domain.errors import PlatformError
+from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, TurnFinished, UserSaid
+from shoal.domain.ids import ThreadId, TurnId, make_thread_id
+from shoal.domain.messages import Author
+from shoal.domain.posts import ChatLimits, OutboundPost
+from shoal.domain.records import NewPost, OutboxRow
+from shoal.domain.unfinished import marked
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.testing.chat import FakeChat
+from shoal.testing.clock import ManualClock
+
+LIMITS = ChatLimits(200, can_edit=True, has_preview=True, edit_seconds_min=1.0)
+THREAD = make_thread_id("fake", "harbour", "1")
+TURN = TurnId("T1")
+MARKUPS = ("markdown", "telegram", "slack", "discord", "matrix", "plain")
+
+
+class Stand:
+    """A hub with something to show, and the platform it is shown on."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store, self.clock = store, clock
+        self.hub = Hub()
+        self.chat = FakeChat(limits=LIMITS, clock=clock)
+        self.pacer = Pacer(LIMITS, clock)
+        self.previews = self.made()
+
+    def made(self) -> Previews:
+        """Previews as after a start."""
+        return Previews(self.chat, self.hub, self.store.outbox, self.clock)
+
+    def happens(self, data: EventData, thread: ThreadId = THREAD) -> None:
+        """Something was journaled."""
+        self.hub.publish([Event(1, thread, TURN, datetime(2026, 1, 5, tzinfo=UTC), data)])
+
+    async def writes(self, text: str, step: int = 0) -> None:
+        """The model writes."""
+        self.hub.show(THREAD, TURN, TextStreamed(text, step))
+        await self.clock.advance(0)
+        await self.clock.sleepers()  # until the database has the message and the preview waits for more
+
+    async def passes(self, seconds: float = 0.0) -> None:
+        """Time goes by."""
+        await self.clock.advance(seconds)
+
+    @property
+    def texts(self) -> list[str]:
+        """What stands on the platform."""
+        return self.chat.texts(THREAD)
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    """Previews that run."""
+    clock = ManualClock()
+    store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), clock)
+    made = Stand(store, clock)
+    running = asyncio.ensure_future(made.previews.run(made.pacer))
+    await made.passes()
+    made.happens(UserSaid("go", Author("ada", trusted=True), "m-asked"))
+    yield made
+    running.cancel()
+    await asyncio.wait({running})
+    await store.close()
+
+
+def reply(text: str = "done", turn: TurnId = TURN) -> OutboxRow:
+    """The reply's row in the outbox."""
+    post = NewPost(f"{turn}:reply", THREAD, text)
+    return OutboxRow(post.id, THREAD, post, 0, 0, datetime(2026, 1, 5, tzinfo=UTC))
+
+
+async def test_an_answer_grows_in_one_message_at_the_platforms_pace(stand: Stand) -> None:
+    await stand.writes("The tide")
+    assert stand.texts == ["The tide" + WRITING]
+    assert stand.chat.posted[0].post.reply_to == "m-asked"
+    for word in (" is", " low", " at"):
+        await stand.writes(word)
+    assert stand.texts == ["The tide" + WRITING], "an edit came before its time"
+    await stand.passes(1.0)
+    assert stand.texts == ["The tide is low at" + WRITING]
+
+
+async def test_another_step_begins_the_text_anew(stand: Stand) -> None:
+    await stand.writes("Let me look.")
+    await stand.writes("It is", step=1)
+    await stand.passes(1.0)
+    assert stand.texts == ["It is" + WRITING]
+
+
+@pytest.mark.parametrize("text", ["[SIL", "[SILENT]", "  \n"])
+async def test_what_may_become_silence_is_not_shown(stand: Stand, text: str) -> None:
+    await stand.writes(text)
+    await stand.passes(5.0)
+    assert stand.texts == []
+
+
+async def test_of_a_long_answer_the_first_piece_is_shown(stand: Stand) -> None:
+    await stand.writes("word " * 100)
+    assert len(stand.texts[0]) <= LIMITS.text_chars_max
+    await stand.passes(1.0)
+    await stand.writes("more " * 100)
+    await stand.passes(1.0)
+    assert len(stand.chat.posted) == 1
+
+
+async def test_no_open_mark_is_shown_while_a_text_grows(stand: Stand) -> None:
+    shown: list[str] = []
+    for piece in ("Some **bo", "ld** and [a li", "nk](https://x.y", ") here.\n\n```py\nx =", " 1\n``", "`"):
+        await stand.writes(piece)
+        await stand.passes(1.0)
+        shown.append(stand.texts[0].removesuffix(WRITING))
+    assert shown == [
+        "Some **bo**",
+        "Some **bold** and a li",
+        "Some **bold** and a link",
+        "Some **bold** and [a link](https://x.y) here.\n\n```py\nx =\n```\n\n",
+        "Some **bold** and [a link](https://x.y) here.\n\n```py\nx = 1\n```\n\n",
+        "Some **bold** and [a link](https://x.y) here.\n\n```py\nx = 1\n```\n\n",
+    ]
+    stand.happens(TurnFinished("aborted"))
+    await stand.passes()
+    assert stand.texts[0].endswith("```\n\n" + STOPPED)
+
+
+async def test_a_preview_that_is_full_does_not_become_shorter(stand: Stand) -> None:
+    await stand.writes("word " * 36)
+    await stand.passes(1.0)
+    full = stand.texts
+    await stand.writes("more " * 10)
+    await stand.passes(1.0)
+    assert stand.texts == full
+
+
+@pytest.mark.parametrize("markup", MARKUPS)
+@given(
+    st.lists(st.sampled_from(["**bo", "ld**", " *a", "`c", "[l](h", "```\n", "\n\n", "- x", "word " * 9]), max_size=40)
+)
+def test_a_preview_always_fits_in_and_so_does_its_end(markup: str, parts: list[str]) -> None:
+    limits = ChatLimits(200, markup=DIALECTS[markup], text_unit="utf16", can_stream=len(parts) % 2 == 0)
+    shown, _ = shown_of("".join(parts), limits)
+    for end in (WRITING, STOPPED):
+        assert limits.rendered_length(marked(shown, end)) <= 200
+
+
+async def test_the_reply_takes_the_previews_message_and_no_edit_follows(stand: Stand) -> None:
+    await stand.writes("The tide")
+    assert await stand.previews.take(reply()) == "m1"
+    await stand.writes(" is low")
+    await stand.passes(5.0)
+    assert stand.texts == ["The tide" + WRITING]
+    assert await stand.previews.take(reply(turn=TurnId("T0"))) == ""
+
+
+async def test_the_message_is_found_after_a_restart(stand: Stand) -> None:
+    await stand.writes("The tide")
+    assert await stand.made().take(reply()) == "m1"
+    assert await stand.store.outbox.thread_of("fake:harbour:", "m1") == THREAD
+
+
+async def test_a_preview_goes_on_in_the_message_of_a_killed_process(stand: Stand) -> None:
+    await stand.store.outbox.previewed(THREAD, TURN, "m1")
+    await stand.chat.post(OutboundPost(THREAD, "k1", "The ti" + WRITING))
+    await stand.writes("The tide")
+    assert stand.texts == ["The tide" + WRITING]
+    assert await stand.previews.take(reply()) == "m1"
+
+
+async def test_a_reply_takes_the_message_of_a_killed_process_before_anything_new_is_shown(stand: Stand) -> None:
+    await stand.store.outbox.previewed(THREAD, TURN, "m1")
+    await stand.writes("[SIL")
+    assert await stand.previews.take(reply()) == "m1"
+
+
+async def test_a_preview_whose_id_nobody_learnt_is_posted_as_one_that_may_stand(stand: Stand) -> None:
+    await stand.store.outbox.begin_preview(THREAD, TURN)
+    assert await stand.previews.take(reply()) is None
+    await stand.writes("The tide")
+    assert stand.chat.posted[0].post.maybe_posted
+    assert await stand.previews.take(reply()) == "m1"
+
+
+async def test_a_preview_that_was_refused_does_not_stand_and_one_whose_answer_was_lost_may(stand: Stand) -> None:
+    stand.chat.troubles.append(PlatformError("no"))
+    await stand.writes("The tide")
+    assert await stand.previews.take(reply()) == ""
+    assert await stand.made().take(reply()) == ""
+    other = TurnId("T2")
+    stand.chat.troubles.append(PlatformError("lost", outcome_unknown=True))
+    stand.hub.show(THREAD, other, TextStreamed("Again", 0))
+    await stand.passes()
+    await stand.clock.sleepers()
+    assert await stand.previews.take(reply(turn=other)) is None
+    assert await stand.made().take(reply(turn=other)) is None
+
+
+async def test_a_turn_that_was_stopped_says_so(stand: Stand) -> None:
+    await stand.writes("The tide")
+    stand.happens(TurnFinished("aborted"))
+    await stand.passes()
+    assert stand.texts == ["The tide" + STOPPED]
+
+
+async def test_what_a_killed_process_showed_of_a_turn_without_an_answer_is_deleted(stand: Stand) -> None:
+    await stand.chat.post(OutboundPost(THREAD, "k1", "The ti" + WRITING))
+    await stand.store.outbox.previewed(THREAD, TURN, "m1")
+    stand.happens(TurnFinished("aborted"))
+    async with asyncio.timeout(20):
+        while stand.texts:
+            await stand.store.outbox.depth()
+            await stand.passes()
+
+
+async def test_a_preview_waits_for_an_earlier_post_and_then_begins(stand: Stand) -> None:
+    await stand.store.outbox.put(NewPost("early", THREAD, "first"))
+    await stand.writes("The tide")
+    assert stand.texts == []
+    (row,) = await stand.store.outbox.claim(["fake"], 1, 60)
+    await stand.store.outbox.posted(row, 0, "m0", last=True)
+    await stand.passes(1.0)
+    await stand.clock.sleepers()
+    assert stand.texts == ["The tide" + WRITING]
+
+
+async def test_a_refused_preview_costs_nothing_and_bars_the_next(stand: Stand) -> None:
+    stand.chat.troubles.append(PlatformError("slow down", retry_after_seconds=30))
+    await stand.writes("The tide")
+    assert stand.texts == []
+    assert stand.pacer.barred(THREAD)
+    await stand.writes(" is low")
+    await stand.passes(31.0)
+    await stand.clock.sleepers()
+    assert stand.texts == ["The tide is low" + WRITING]
+
+
+async def test_people_see_that_it_works_before_there_is_text(stand: Stand) -> None:
+    stand.hub.show(THREAD, TURN, StatusChanged("thinking"))
+    await stand.passes(9.0)
+    assert len(stand.chat.typed) == 3
+    stand.happens(TurnFinished("done", "hi"))
+    await stand.passes(30.0)
+    assert len(stand.chat.typed) == 3

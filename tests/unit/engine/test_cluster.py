@@ -1,0 +1,112 @@
+"""One process serves a name; another takes over when it ends, however it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import psycopg
+import pytest
+
+from shoal.engine.cluster import Holder
+from shoal.store.postgres import address
+
+pytestmark = pytest.mark.xdist_group("postgres")
+WAIT_SECONDS = 20.0
+
+
+class Processes:
+    """Holders as processes would have them, and who serves what."""
+
+    def __init__(self, url: str, tasks: asyncio.TaskGroup) -> None:
+        self.serving: dict[str, list[str]] = {}
+        self._starts = 0
+        self._url = url
+        self._tasks = tasks
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Condition()
+
+    def start(self, process: str, *names: str) -> Holder:
+        """Run a holder that wants these names."""
+        holder = Holder(address(self._url), beat_seconds=0.05, stalled_seconds=5)
+        for name in names:
+            holder.want(name, lambda name=name: self._serve(process, name))
+        self._running[process] = self._tasks.create_task(holder.run())
+        return holder
+
+    def end(self, process: str) -> None:
+        """End a process."""
+        self._running[process].cancel()
+
+    async def serves(self, process: str, name: str) -> None:
+        """Wait until this process, and no other, serves the name."""
+        async with asyncio.timeout(WAIT_SECONDS), self._changed:
+            await self._changed.wait_for(lambda: self.serving.get(name) == [process])
+
+    async def started(self, times: int) -> None:
+        """Wait until serving began so often."""
+        async with asyncio.timeout(WAIT_SECONDS), self._changed:
+            await self._changed.wait_for(lambda: self._starts >= times)
+
+    async def _serve(self, process: str, name: str) -> None:
+        self.serving.setdefault(name, []).append(process)
+        self._starts += 1
+        await self._tell()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.serving[name].remove(process)
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+@pytest.fixture
+async def processes(postgres_database: str) -> AsyncIterator[Processes]:
+    """None runs at first."""
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        processes = Processes(postgres_database, tasks)
+        yield processes
+        for running in processes._running.values():
+            running.cancel()
+
+
+def end_sessions(url: str) -> None:
+    """End the connections that hold advisory locks, as the server does with silent ones."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'"
+            " and database = (select oid from pg_database where datname = current_database())")  # fmt: skip
+
+
+async def test_one_process_serves_a_name_and_another_takes_over(processes: Processes) -> None:
+    processes.start("one", "telegram:main")
+    await processes.serves("one", "telegram:main")
+    second = processes.start("two", "telegram:main", "discord:main")
+    await processes.serves("two", "discord:main")
+    assert second.held == {"discord:main"}
+    assert processes.serving["telegram:main"] == ["one"]
+    processes.end("one")
+    await processes.serves("two", "telegram:main")
+
+
+async def test_a_process_that_lost_its_connection_stops_serving(processes: Processes, postgres_database: str) -> None:
+    processes.start("one", "telegram:main")
+    await processes.serves("one", "telegram:main")
+    for times in range(2, 6):
+        end_sessions(postgres_database)
+        await processes.started(times)
+        await processes.serves("one", "telegram:main")
+
+
+async def test_the_server_ends_silent_holders(processes: Processes, postgres_database: str) -> None:
+    """Its own limit does it: the process may be frozen, the machine gone."""
+    with psycopg.connect(postgres_database, autocommit=True) as silent:
+        silent.execute("select pg_try_advisory_lock(hashtextextended('telegram:main', 1936224353))")
+        silent.execute("set idle_session_timeout = '300ms'")
+        processes.start("one", "telegram:main")
+        await processes.serves("one", "telegram:main")
+
+
+async def test_a_process_that_wants_nothing_ends_at_once(processes: Processes) -> None:
+    await Holder("").run()

@@ -1,0 +1,79 @@
+"""Spans of time mark files: bounded, never less marked for being joined, and shortened once a call has ended."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.tools.tainted_files import SLACK_NS, SPANS_MAX, Marks, Span, decode_marks, encode_marks, planned_span
+
+SPANS = st.builds(
+    lambda began, length, source: Span(began, began + length, source),
+    st.integers(0, 10_000),
+    st.integers(0, 50),
+    st.sampled_from(["a page", "a search", "Eve"]),
+)
+
+
+def marked(*spans: Span) -> Marks:
+    found = Marks()
+    for span in spans:
+        found = found.with_span(span)
+    return found
+
+
+def test_both_ends_of_a_span_are_marked_and_nothing_beside_it() -> None:
+    marks = marked(Span(10, 20, "a page"))
+    assert [marks.source_of([at]) for at in (9, 10, 20, 21)] == ["", "a page", "a page", ""]
+
+
+def test_any_of_several_times_counts() -> None:
+    marks = marked(Span(10, 20, "a page"))
+    assert marks.source_of([1, 2, 15]) == "a page"
+    assert marks.source_of([]) == ""
+
+
+def test_a_call_that_ended_marks_no_longer_what_was_foreseen() -> None:
+    span = planned_span(1_000_000_000, 900.0, "a page")
+    marks = marked(span).ended(span, 2_000_000_000)
+    assert marks.source_of([1_000_000_000 - SLACK_NS]) == "a page"
+    assert marks.source_of([2_000_000_001]) == ""
+
+
+def test_another_call_of_the_same_time_keeps_its_span() -> None:
+    first, second = Span(10, 900, "a page"), Span(10, 800, "Eve")
+    marks = marked(first, second).ended(first, 20)
+    assert marks.source_of([500]) == "Eve"
+    assert marks.source_of([850]) == ""
+
+
+def test_the_closest_are_joined_past_the_bound() -> None:
+    spans = [Span(number * 1000, number * 1000 + 1, "a page") for number in range(SPANS_MAX)]
+    marks = marked(*spans, Span(1100, 1101, "Eve"))
+    assert len(marks.spans) == SPANS_MAX
+    assert marks.source_of([1050]) == "a page and others"
+    assert marks.source_of([2500]) == ""
+
+
+@given(st.lists(SPANS, max_size=SPANS_MAX * 2))
+def test_joining_never_takes_a_mark_away(spans: list[Span]) -> None:
+    marks = marked(*spans)
+    assert len(marks.spans) <= SPANS_MAX
+    for span in spans:
+        assert marks.source_of([span.began])
+        assert marks.source_of([span.ended])
+
+
+@given(st.lists(SPANS, max_size=20))
+def test_what_is_stored_comes_back(spans: list[Span]) -> None:
+    marks = marked(*spans)
+    assert decode_marks(encode_marks(marks)) == marks
+
+
+@given(st.lists(SPANS, max_size=20), st.lists(st.integers(0, 10_050), max_size=20), st.integers(0, 10_050))
+def test_forgetting_spans_without_changes_marks_the_same(spans: list[Span], changed: list[int], settled: int) -> None:
+    marks = marked(*spans)
+    kept = marks.within(changed, settled)
+    for at in changed:
+        assert bool(kept.source_of([at])) == bool(marks.source_of([at]))
+    for span in marks.spans:
+        used = span.ended > settled or any(span.began <= at <= span.ended for at in changed)
+        assert (span in kept.spans) == used

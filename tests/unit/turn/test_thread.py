@@ -1,0 +1,63 @@
+"""What a worker holds of a thread that it reads from the journal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from shoal.delivery.hub import Hub
+from shoal.domain.clock import SystemClock
+from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
+from shoal.domain.ids import ThreadId, TurnId
+from shoal.domain.messages import Author, Prompt
+from shoal.domain.records import Commit, Committed, Lease, NewPost
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.turn.thread import Finishing, ThreadView
+
+THREAD = ThreadId("fake:harbour:ada")
+ADA = Author("ada", trusted=True)
+
+
+async def enqueue(thread: ThreadId, posts: Sequence[NewPost], finishing: Finishing) -> Committed:
+    """Without platforms."""
+    return await finishing(0.0)
+
+
+async def grown(store: Store, turns: int) -> Lease:
+    """A thread of so many turns, the last of which is open; the lease of a worker that takes it over."""
+    clock = SystemClock()
+    for number in range(turns):
+        await store.inbox.accept(Prompt(THREAD, f"k{number}", f"question {number}", ADA, clock.now()), 5)
+        lease = await store.journal.lease(THREAD)
+        assert lease is not None
+        assert lease.prompt is not None
+        turn = TurnId(clock.new_id())
+        opening = Commit(turn, (TurnStarted("main", "m"), UserSaid(f"question {number}", ADA)))
+        await store.journal.open_turn(lease, lease.prompt, opening)
+        if number < turns - 1:
+            answer = (AssistantSaid(f"answer {number}"), TurnFinished("done", f"answer {number}"))
+            await store.journal.finish_turn(lease, Commit(turn, answer))
+    taken = await store.journal.lease(THREAD)
+    assert taken is not None
+    return taken
+
+
+@pytest.mark.parametrize("at_once", [3, 500])
+async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for_the_readable_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("shoal.turn.thread.LOADED_AT_ONCE_MAX", at_once)
+    store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
+    lease = await grown(store, 5)
+    view = ThreadView(store.journal, Hub(), enqueue, lease)
+    await view.load()
+    assert [event.turn for event in view.take_unprojected()] == [lease.open_turn] * 2
+    assert [entry.message.text for entry in view.transcript.entries][-3:] == [
+        "question 3",
+        "answer 3",
+        "question 4",
+    ]
+    assert len(view.transcript.entries) == 9
+    assert view.open.turn == lease.open_turn
+    await store.close()
