@@ -23,12 +23,13 @@ _LINE = re.compile(r"[01] \w+\.py line")
 def changed(module: Path, first: int, tests: list[Path]) -> list[str]:
     """A line for every `WORKERS`-th change of a module."""
     command = [sys.executable, str(HERE / "mutant.py"), str(module), str(first), str(WORKERS), *map(str, tests)]
+    assert all(test.exists() for test in tests), tests
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=MUTANTS_SECONDS_MAX, check=False)
     return [line for line in done.stdout.splitlines() if _LINE.match(line)]
 
 
 TESTS = {
-    "access": ("test_access", "test_audiences", "../actors/test_door"),
+    "access": ("test_access", "test_audiences", "../actors/test_access_gate"),
     "approvals": ("test_approvals",),
     "taint": ("test_taint",),
     "profiles": ("test_rules", "test_engine"),
