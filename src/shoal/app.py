@@ -523,7 +523,7 @@ def _add_services(app: App) -> None:
     for server in app.mcp:
         backend.add_service(server.run)
     if app.role != "serve":
-        backend.add_service(partial(watch_retries, app.orchestrator, clock))
+        backend.add_service(partial(watch_retries, app.orchestrator.retry_due, clock))
     if app.role != "worker":
         backend.on_due(app.due)
         backend.add_service(app.triggers.run)
