@@ -366,11 +366,11 @@ class ThreadCommands:
         thread, rest = asked.thread, rest.strip()
         match word.lower():
             case "" | "show":
-                stretch = await self._store.snapshots.stretch(thread)
-                if stretch is None:
+                window = await self._store.snapshots.window(thread)
+                if window is None:
                     return "Nothing was said here yet."
-                count = stretch.last_seq - stretch.window_seq
-                return f"I look at the newest {count} of {stretch.last_seq} events. There are: {CONTEXT_USAGE}."
+                count = window.last_seq - window.window_seq
+                return f"I look at the newest {count} of {window.last_seq} events. There are: {CONTEXT_USAGE}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
                 return "Cleared. What was said before is kept, but I no longer look at it."

@@ -103,25 +103,25 @@ class ConversationSnapshots:
 
     async def save(self, thread: ThreadId, description: str = "") -> Snapshot:
         """Save the window as it is; nothing is cleared. Raises NotFound, InvalidInput for an empty window, OSError."""
-        return await self._save(await self._stretch(thread), description)
+        return await self._save(await self._find(thread), description)
 
     async def begin_anew(self, thread: ThreadId, by: str) -> Snapshot | None:
         """Save the window, then clear it; None when it was empty.
 
         Raises NotFound, Conflict while the thread has something to do, OSError.
         """
-        stretch = await self._stretch(thread)
-        if stretch.busy:
+        window = await self._find(thread)
+        if window.busy:
             raise Conflict(f"{thread} has something to do. Wait for its answer, then try again.")
-        saved = await self._save(stretch, "") if await self._window(stretch) else None
-        self._publish(await self._store.snapshots.begin(thread, stretch.last_seq, [Cleared(by=by)]))
+        saved = await self._save(window, "") if await self._window(window) else None
+        self._publish(await self._store.snapshots.begin(thread, window.last_seq, [Cleared(by=by)]))
         return saved
 
     async def history(self, thread: ThreadId) -> list[Snapshot]:
         """What the thread's agent saved in the thread's channel, newest first. Raises NotFound."""
-        stretch = await self._stretch(thread)
+        window = await self._find(thread)
         agent = await self._agent(thread)
-        platform, channel, _ = stretch.thread.split(":")
+        platform, channel, _ = window.thread.split(":")
         return await self._store.snapshots.of_channel(agent.name, f"{platform}:{channel}:")
 
     async def restore(self, thread: ThreadId, snapshot: str, by: str) -> Snapshot:
@@ -129,7 +129,7 @@ class ConversationSnapshots:
 
         Raises NotFound for one that is unknown here or whose file is gone, Conflict while a turn runs.
         """
-        stretch = await self._stretch(thread)
+        window = await self._find(thread)
         found = next((one for one in await self.history(thread) if one.id == snapshot), None)
         if found is None:
             raise NotFound(f"This channel has no snapshot {snapshot[:80]}. /context history lists those it has.")
@@ -140,62 +140,62 @@ class ConversationSnapshots:
         if source:  # what is in the file may be anything
             text, shoal = f"[Saved in {path.name}, which was changed after {source}]", Author("shoal", trusted=False)
             events.insert(0, UserSaid(text, shoal, origin="system", backfill=True, tainted_by=source))
-        self._publish(await self._store.snapshots.begin(thread, stretch.last_seq, [Cleared(by=by), *events]))
+        self._publish(await self._store.snapshots.begin(thread, window.last_seq, [Cleared(by=by), *events]))
         return found
 
-    async def _stretch(self, thread: ThreadId) -> ContextWindow:
-        stretch = await self._store.snapshots.stretch(thread)
-        if stretch is None:
+    async def _find(self, thread: ThreadId) -> ContextWindow:
+        window = await self._store.snapshots.window(thread)
+        if window is None:
             raise NotFound(f"There is no thread {thread}.")
-        return stretch
+        return window
 
-    async def _window(self, stretch: ContextWindow) -> list[EventData]:
-        after = max(stretch.window_seq, stretch.last_seq - EVENTS_MAX)
-        return restorable(await self._store.journal.events(stretch.thread, after, EVENTS_MAX))
+    async def _window(self, window: ContextWindow) -> list[EventData]:
+        after = max(window.window_seq, window.last_seq - EVENTS_MAX)
+        return restorable(await self._store.journal.events(window.thread, after, EVENTS_MAX))
 
     async def _agent(self, thread: ThreadId) -> AgentSpec:
         info = await self._store.journal.thread(thread)
         return await self._agents.resolve(info.agent if info is not None else "", thread)
 
-    async def _save(self, stretch: ContextWindow, description: str) -> Snapshot:
-        events = await self._window(stretch)
+    async def _save(self, window: ContextWindow, description: str) -> Snapshot:
+        events = await self._window(window)
         if not events:
             raise InvalidInput("There is nothing to save: the conversation is empty since it was last cleared.")
-        agent = await self._agent(stretch.thread)
-        words = " ".join(description.split()) or await self._describe(agent, stretch.thread, events)
+        agent = await self._agent(window.thread)
+        words = " ".join(description.split()) or await self._describe(agent, window.thread, events)
         snapshot = Snapshot(
             id=self._clock.new_id(),
-            thread=stretch.thread,
+            thread=window.thread,
             agent=agent.name,
             description=words[:DESCRIPTION_CHARS_MAX],
             messages=sum(isinstance(data, UserSaid | AssistantSaid) for data in events),
             created_at=self._clock.now(),
         )
-        await asyncio.to_thread(_write, _path(agent, snapshot), _encoded(snapshot, events))
+        saved = tuple(SavedEvent(data.type, msgspec.Raw(encode_data(data))) for data in events)
+        file = SnapshotFile(snapshot.id, snapshot.thread, agent.name, snapshot.description, snapshot.created_at, saved)
+        content = msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+        await asyncio.to_thread(_write, _path(agent, snapshot), content)
         await self._store.snapshots.add(snapshot)
         return snapshot
 
     async def _describe(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
         """The model's description; a plain one when it has none to give."""
+        if self._spending is None:
+            return plain_description(events)
+        text = cut_middle("\n\n".join(_lines(events)), DESCRIBED_CHARS_MAX)
+        asked = UserMessage(f"<conversation>\n{text}\n</conversation>\n\nDescribe it now.")
+        id, asker = f"snapshot:{self._clock.new_id()}", Asker(trust="untrusted")
         try:
+            route = self._spending.route(agent.model)
+            request = ModelRequest(model=route.model, system=_SYSTEM, messages=(asked,), max_output_tokens=300)
+            charge = Charge(id, agent.model, thread, TurnId(""), agent.name, asker)
             async with asyncio.timeout(DESCRIBE_SECONDS_MAX):
-                return await self._asked(agent, thread, events) or plain_description(events)
+                done = await self._spending.ask(charge, route, request)
         except (InvalidInput, TimeoutError) as error:
             log.info("a snapshot is described plainly", extra={"why": str(error)})
             return plain_description(events)
-
-    async def _asked(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
-        if self._spending is None:
-            return ""
-        route = self._spending.route(agent.model)
-        text = cut_middle("\n\n".join(_lines(events)), DESCRIBED_CHARS_MAX)
-        asked = UserMessage(f"<conversation>\n{text}\n</conversation>\n\nDescribe it now.")
-        request = ModelRequest(model=route.model, system=_SYSTEM, messages=(asked,), max_output_tokens=300)
-        charge = Charge(
-            f"snapshot:{self._clock.new_id()}", agent.model, thread, TurnId(""), agent.name, Asker(trust="untrusted")
-        )
-        done = await self._spending.ask(charge, route, request)
-        return " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
+        found = " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
+        return found or plain_description(events)
 
 
 def restorable(events: Sequence[Event]) -> list[EventData]:
@@ -242,36 +242,24 @@ def _lines(events: Sequence[EventData]) -> Iterator[str]:
     """What was said and done, with the words of whoever is not trusted, and what was done for them, marked so."""
     asked_by = ""
     for data in events:
-        source = ""
-        if isinstance(data, UserSaid):
-            asked_by = "" if data.author.trusted else data.author.id
-            source = asked_by or data.tainted_by
-        elif isinstance(data, ToolFinished):
-            source = data.tainted_by or asked_by
-        line = _line(data)
+        source = line = ""
+        match data:
+            case UserSaid(text=text, author=author):
+                asked_by = "" if author.trusted else author.id
+                source = asked_by or data.tainted_by
+                line = f"{author.name or author.id}: {text}"
+            case AssistantSaid(text=text, tool_calls=calls):
+                line = f"agent: {text} {' '.join(f'[{call.name}]' for call in calls)}".rstrip()
+            case ToolFinished(name=name, text=text):
+                source = data.tainted_by or asked_by
+                line = f"{name}: {cut_middle(text, 500)}"
+            case _:
+                pass
         yield untrusted_block(source, line) if source and line else line
-
-
-def _line(data: EventData) -> str:
-    match data:
-        case UserSaid(text=text, author=author):
-            return f"{author.name or author.id}: {text}"
-        case AssistantSaid(text=text, tool_calls=calls):
-            return f"agent: {text} {' '.join(f'[{call.name}]' for call in calls)}".rstrip()
-        case ToolFinished(name=name, text=text):
-            return f"{name}: {cut_middle(text, 500)}"
-        case _:
-            return ""
 
 
 def _path(agent: AgentSpec, snapshot: Snapshot) -> Path:
     return agent.home / "sessions" / f"{snapshot.id}.json"
-
-
-def _encoded(snapshot: Snapshot, events: Sequence[EventData]) -> bytes:
-    saved = tuple(SavedEvent(data.type, msgspec.Raw(encode_data(data))) for data in events)
-    file = SnapshotFile(snapshot.id, snapshot.thread, snapshot.agent, snapshot.description, snapshot.created_at, saved)
-    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -342,23 +330,23 @@ class IdleWatch:
         return count
 
     async def _check_agent(self, name: str, minutes: float) -> int:
-        threads = await self._store.snapshots.stretches([name, ""] if name == self._default else [name])
+        threads = await self._store.snapshots.windows([name, ""] if name == self._default else [name])
         since = self._clock.now() - timedelta(minutes=minutes)
         in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
         idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
         return sum([await self._save(one, minutes) for one in idle])
 
-    async def _save(self, stretch: ContextWindow, minutes: float) -> bool:
+    async def _save(self, window: ContextWindow, minutes: float) -> bool:
         try:
-            saved = await self._snapshots.begin_anew(stretch.thread, "idle")
+            saved = await self._snapshots.begin_anew(window.thread, "idle")
         except (Conflict, NotFound) as error:
-            log.info("a thread is not idle after all", extra={"thread_id": stretch.thread, "why": str(error)})
+            log.info("a thread is not idle after all", extra={"thread_id": window.thread, "why": str(error)})
             return False
         except OSError as error:
-            log.warning("an idle conversation was not saved", extra={"thread_id": stretch.thread, "why": str(error)})
+            log.warning("an idle conversation was not saved", extra={"thread_id": window.thread, "why": str(error)})
             return False
         if saved is None:
             return False
         text = SAVED.format(minutes=minutes, description=saved.description, id=saved.id)
-        await self._post(NewPost(f"{saved.id}:idle", stretch.thread, text))
+        await self._post(NewPost(f"{saved.id}:idle", window.thread, text))
         return True

@@ -296,15 +296,15 @@ class SnapshotStore(StorePart):
         rows = await self._read("snapshot_one", id=snapshot)
         return _snapshot(rows[0]) if rows else None
 
-    async def stretch(self, thread: ThreadId) -> ContextWindow | None:
+    async def window(self, thread: ThreadId) -> ContextWindow | None:
         """Where the thread's window is; None for an unknown thread."""
-        rows = await self._read("stretch_one", thread=thread)
-        return _stretch(rows[0]) if rows else None
+        rows = await self._read("window_one", thread=thread)
+        return _window(rows[0]) if rows else None
 
-    async def stretches(self, agents: Sequence[str]) -> list[ContextWindow]:
+    async def windows(self, agents: Sequence[str]) -> list[ContextWindow]:
         """The threads of these agents whose window is not empty, the last active first; at most 10,000."""
-        found = [row for agent in agents for row in await self._read("stretches_of", agent=agent)]
-        return sorted((_stretch(row) for row in found), key=lambda one: one.updated_at, reverse=True)
+        found = [row for agent in agents for row in await self._read("windows_of", agent=agent)]
+        return sorted((_window(row) for row in found), key=lambda one: one.updated_at, reverse=True)
 
     @writes_at
     def begin(
@@ -448,6 +448,6 @@ def _snapshot(row: Row) -> Snapshot:
     )
 
 
-def _stretch(row: Row) -> ContextWindow:
+def _window(row: Row) -> ContextWindow:
     thread, window_seq, last_seq, updated_at, busy = row
     return ContextWindow(ThreadId(text(thread)), number(window_seq), number(last_seq), time(updated_at), bool(busy))

@@ -22,7 +22,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -33,7 +32,7 @@ from shoal.domain.errors import InvalidInput, ShoalError
 from shoal.domain.ids import ThreadId, parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.records import Opening
-from shoal.domain.triggers import NewTrigger, Trigger, check, next_after, single_time, zone_named
+from shoal.domain.triggers import NewTrigger, Trigger, check, first_time, single_time, zone_named
 from shoal.domain.untrusted import UNREADABLE, is_text
 from shoal.store.triggers import TriggerStore
 from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, key_of
@@ -117,7 +116,10 @@ class EventFiles:
     async def scan(self) -> None:
         """Take in what is new or changed, forget what is gone, put away what is over. Raises StoreError."""
         present = self._present()
-        stored = self._stored(await self._triggers.all())
+        stored: dict[str, list[Trigger]] = {}
+        for trigger in sorted(await self._triggers.all(), key=lambda one: one.id):
+            if trigger.spec.name.startswith(_NAME_PREFIX):
+                stored.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
         for name in stored.keys() - present.keys():
             for trigger in stored.pop(name):
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
@@ -164,13 +166,6 @@ class EventFiles:
                     found[name] = _stamp(status)
         return found
 
-    def _stored(self, triggers: list[Trigger]) -> dict[str, list[Trigger]]:
-        found: dict[str, list[Trigger]] = {}
-        for trigger in sorted(triggers, key=lambda one: one.id):
-            if trigger.spec.name.startswith(_NAME_PREFIX):
-                found.setdefault(trigger.spec.name.removeprefix(_NAME_PREFIX), []).append(trigger)
-        return found
-
     async def _look_at(self, name: str, stamp: _EventFileStamp, stored: list[Trigger]) -> None:
         if self._known.get(name) != stamp:
             event, stamp = _read(self._directory / name)
@@ -195,6 +190,7 @@ class EventFiles:
         return fate is not None and fate.state in ("pending", "sending")
 
     async def _start(self, name: str, spec: NewTrigger, stamp: _EventFileStamp) -> None:
+        """Send what an immediate file says, or have a thread opened for it. Raises InvalidInput."""
         key = f"{_NAME_PREFIX}{name}@{stamp.mtime_ns}"
         prompt = Prompt(
             spec.thread or unopened(spec.platform, spec.channel),
@@ -207,16 +203,11 @@ class EventFiles:
             message_id=key,
             tainted_by=spec.tainted_by,
         )
-        if spec.thread is None:
-            await self._open(name, prompt)
+        if spec.thread is not None:
+            if (await self._target.send(prompt)).status != "busy":
+                self._put_away(name, "done")
             return
-        receipt = await self._target.send(prompt)
-        if receipt.status != "busy":
-            self._put_away(name, "done")
-
-    async def _open(self, name: str, prompt: Prompt) -> None:
-        """Have a thread opened; the file is put away by the scan that finds how that went. Raises InvalidInput."""
-        fate = await self._target.fate(prompt.key)
+        fate = await self._target.fate(prompt.key)  # the file is put away by the scan that finds how the opening went
         if fate is None:
             await self._target.open(Opening(prompt))
         elif fate.state == "sent":
@@ -232,7 +223,11 @@ class EventFiles:
                 await self._triggers.remove(trigger.id)
         if same:
             return same[:1]
-        added = await self._triggers.add(spec, _first_at(spec, self._clock.now()))
+        if spec.kind == "one-shot":  # one that has passed is due at once, and then late or missed
+            first_at = single_time(spec.schedule, zone_named(spec.timezone))
+        else:
+            first_at = first_time(spec, self._clock.now())
+        added = await self._triggers.add(spec, first_at)
         self._poke()
         return [added]
 
@@ -242,42 +237,39 @@ class EventFiles:
         os.replace(self._directory / name, target)
         if reason:
             os.utime(target)  # brought back, it is another event
-            target.with_name(_reason_name(name)).write_text(f"{reason}\n", "utf-8")
+            ending = ".reason.txt"  # a name that leaves no room for it loses its own end
+            beside = name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
+            target.with_name(beside).write_text(f"{reason}\n", "utf-8")
             log.warning("an event file was moved to failed/; its reason lies beside it", extra={"file": name})
         self._known.pop(name, None)
-        _drop_oldest(target.parent)
+        names = os.listdir(target.parent)
+        if len(names) > FILES_MAX:
+            paths = sorted((target.parent / one for one in names), key=lambda path: path.stat().st_mtime_ns)
+            for path in paths[: len(names) - FILES_MAX]:
+                path.unlink(missing_ok=True)
 
 
 def _stamp(status: os.stat_result) -> _EventFileStamp:
     return _EventFileStamp(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _reason_name(name: str) -> str:
-    """The file beside a failed one; a name that leaves no room for its ending loses its own end."""
-    ending = ".reason.txt"
-    return name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
-
-
 def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
-    """What a file says, and which it is. Raises InvalidInput saying what is wrong, _HalfWrittenError, OSError."""
-    content, stamp = _content(path)
-    try:
-        return _decoder.decode(content), stamp
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
-    except UNREADABLE as error:
-        raise _HalfWrittenError(f"The event file is not JSON: {error}.") from None
+    """What a plain file says, and which it is; a link, a pipe or a device in its place is refused.
 
-
-def _content(path: Path) -> tuple[bytes, _EventFileStamp]:
-    """What a plain file holds; a link, a pipe or a device in its place is refused. Raises InvalidInput and OSError."""
+    Raises InvalidInput saying what is wrong, _HalfWrittenError, OSError.
+    """
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise InvalidInput("An event file has to be a plain file.")
         content, status = file.read(FILE_BYTES_MAX + 1), os.fstat(file.fileno())
     if len(content) > FILE_BYTES_MAX:
         raise InvalidInput(f"An event file has at most {FILE_BYTES_MAX} bytes.")
-    return content, _stamp(status)
+    try:
+        return _decoder.decode(content), _stamp(status)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"The event file does not have the form it needs: {error}.") from None
+    except UNREADABLE as error:
+        raise _HalfWrittenError(f"The event file is not JSON: {error}.") from None
 
 
 def _spec(name: str, event: _EventFile, source: str) -> NewTrigger:
@@ -301,24 +293,6 @@ def _spec(name: str, event: _EventFile, source: str) -> NewTrigger:
     )
     check(spec)
     return spec
-
-
-def _first_at(spec: NewTrigger, now: datetime) -> datetime:
-    """When it is due first; a single time that has passed is due at once, and then late or missed."""
-    if spec.kind == "one-shot":
-        return single_time(spec.schedule, zone_named(spec.timezone))
-    at = next_after(spec, now)
-    if at is None:
-        raise InvalidInput(f"The cron line {spec.schedule!r} never comes. Check its day and month.")
-    return at
-
-
-def _drop_oldest(folder: Path) -> None:
-    names = os.listdir(folder)
-    if len(names) > FILES_MAX:
-        paths = sorted((folder / name for name in names), key=lambda path: path.stat().st_mtime_ns)
-        for path in paths[: len(names) - FILES_MAX]:
-            path.unlink(missing_ok=True)
 
 
 HEARTBEAT_FILE = "HEARTBEAT.md"

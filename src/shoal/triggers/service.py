@@ -166,8 +166,13 @@ class TriggerService:
                 await self._fail(trigger, kept_by)
                 trigger = replace(trigger, failures=trigger.failures + 1)
         try:
-            next_at = next_after(trigger.spec, now + _backoff(trigger.failures))
-            is_late = not self._in_time(trigger, now)
+            backoff = min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0
+            next_at = next_after(trigger.spec, now + timedelta(seconds=backoff))
+            earliest = now - self._late_max
+            is_late = trigger.next_at is not None and trigger.next_at <= earliest
+            if is_late and trigger.spec.kind == "periodic":  # unless it has come again since, in time
+                latest = next_after(trigger.spec, earliest)
+                is_late = latest is None or latest > now
         except InvalidInput as error:
             await self._triggers.settle(trigger, error=str(error), disable=True)
             await self._tell(trigger, f"The trigger {title(trigger)} was switched off: {error}")
@@ -177,15 +182,6 @@ class TriggerService:
             log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
         elif occurrence is not None:
             await self._deliver(occurrence, attempt=0)
-
-    def _in_time(self, trigger: Trigger, now: datetime) -> bool:
-        earliest = now - self._late_max
-        if trigger.next_at is None or trigger.next_at > earliest:
-            return True
-        if trigger.spec.kind == "one-shot":
-            return False
-        latest = next_after(trigger.spec, earliest)
-        return latest is not None and latest <= now
 
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
         trigger = occurrence.trigger
@@ -198,20 +194,14 @@ class TriggerService:
         if not problem:
             log.info("a trigger was sent", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
             return
-        seconds = self._seconds_to_retry(trigger, attempt) if can_retry else None
-        if seconds is not None:
-            retry_at = self._clock.monotonic() + seconds
-            heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
-            return
+        if can_retry and attempt < len(RETRY_SECONDS):
+            now, seconds = self._clock.now(), RETRY_SECONDS[attempt]
+            coming = next_after(trigger.spec, now)
+            if coming is None or now + timedelta(seconds=seconds) < coming:
+                retry_at = self._clock.monotonic() + seconds
+                heapq.heappush(self._retries, (retry_at, occurrence.key, attempt + 1, occurrence))
+                return
         await self._fail(trigger, problem)
-
-    def _seconds_to_retry(self, trigger: Trigger, attempt: int) -> float | None:
-        """When to try an occurrence again; None when that was the last try or the trigger comes again sooner."""
-        if attempt >= len(RETRY_SECONDS):
-            return None
-        now, seconds = self._clock.now(), RETRY_SECONDS[attempt]
-        coming = next_after(trigger.spec, now)
-        return seconds if coming is None or now + timedelta(seconds=seconds) < coming else None
 
     async def _send(self, occurrence: Occurrence) -> str:
         """Send it; returns what stands against that for now, empty when it was accepted (also earlier)."""
@@ -269,10 +259,6 @@ def key_of(trigger: Trigger, due_at: datetime) -> str:
 def _is_last(trigger: Trigger) -> bool:
     """Whether a trigger that fails once more is switched off."""
     return trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"
-
-
-def _backoff(failures: int) -> timedelta:
-    return timedelta(seconds=min(60.0 * 2**failures, BACKOFF_SECONDS_MAX) if failures else 0.0)
 
 
 async def _log(trigger: Trigger, text: str) -> None:

@@ -56,7 +56,7 @@ _SORTED = "where it takes reading so little for a sort to be cheaper than the in
 POSTGRES_EXCEPTIONS = EXCEPTIONS | {
     "child_one": f"{_SORTED}a subagent's first turn",
     "process_cause": f"{_SORTED}the open turn",
-    "stretches_of": f"{_SORTED}an agent's threads, up to 10,000",
+    "windows_of": f"{_SORTED}an agent's threads, up to 10,000",
     "steps_of_thread": f"{_SORTED}a thread's steps, which are all told",
     "threads_of_channel": f"{_SORTED}a channel's subagents, which the server takes for fewer than they are",
 }

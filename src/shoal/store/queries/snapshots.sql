@@ -12,13 +12,13 @@ where agent = :agent and thread >= :low and thread < :high order by id desc limi
 -- One saved conversation.
 select id, thread, agent, description, messages, created_at from snapshots where id = :id;
 
--- name: stretch_one
+-- name: window_one
 -- Where a thread's window is.
 select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
 from threads where thread = :thread;
 
--- name: stretches_of
+-- name: windows_of
 -- An agent's threads whose window is not empty.
 select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
