@@ -15,7 +15,7 @@ kept in the store, so that a restarted process goes on with it."""
 import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -26,8 +26,10 @@ from shoal.chat.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp
 from shoal.chat.inbox import Recent, open_file
 from shoal.domain.clock import Clock, retry_after, retry_delay
 from shoal.domain.errors import PlatformError, StoreError
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
 from shoal.domain.settings import DiscordSettings
-from shoal.domain.untrusted import UNREADABLE
+from shoal.domain.untrusted import FORWARDED, UNREADABLE, untrusted_block
 
 if TYPE_CHECKING:
     import httpx2
@@ -488,3 +490,146 @@ def _decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
         return msgspec.json.decode(text, type=kind)
     except UNREADABLE as error:
         raise PlatformError("Discord's gateway sent something other than its frames.") from error
+
+
+_DISCORD_EPOCH_MS = 1_420_070_400_000
+_THREADS = frozenset({10, 11, 12})
+_DIRECT = frozenset({1, 3})
+_TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
+_SAID = frozenset({0, 19})
+"""Types of messages that somebody wrote: plain ones and replies; the others are notices."""
+_MENTION = re.compile(r"<@!?(\d+)>")
+_HANDLE = re.compile(r"[\w.]{2,32}")
+
+
+# ---- what events mean ----
+
+
+# ---- what messages mean ----
+
+
+class DiscordPlace(msgspec.Struct, frozen=True):
+    """Where something was said: a channel, in which thread of it (WHOLE for none), in which server (empty: direct)."""
+
+    channel: str
+    topic: str = WHOLE
+    guild: str = ""
+
+    @property
+    def direct(self) -> bool:
+        """Whether nobody else reads along."""
+        return not self.guild
+
+    def thread(self, platform: str) -> ThreadId:
+        """The thread that the place is by itself."""
+        return make_thread_id(platform, self.channel, self.topic)
+
+
+def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
+    """The place a channel is; threads belong to the channel they hang below."""
+    guild = channel.guild_id or guild
+    if channel.type in _DIRECT:
+        return DiscordPlace(channel.id)
+    if channel.type in _THREADS and channel.parent_id:
+        return DiscordPlace(channel.parent_id, channel.id, guild or "?")
+    return DiscordPlace(channel.id, WHOLE, guild or "?")
+
+
+def holds_text(channel: DiscordChannel) -> bool:
+    """Whether messages can be written there."""
+    return channel.type in _TEXT or channel.type in _DIRECT
+
+
+def is_said(message: DiscordMessage, me: str) -> bool:
+    """Whether a person wrote it: no notice, no webhook, no bot, not this bot."""
+    author = message.author
+    is_person = author is not None and not author.bot and author.id != me
+    return is_person and message.type in _SAID and not message.webhook_id
+
+
+def is_addressed(message: DiscordMessage, me: str) -> bool:
+    """Whether a message in a server is meant for the bot: it mentions or answers the bot."""
+    return answers(message, me) or any(user.id == me for user in message.mentions)
+
+
+def answers(message: DiscordMessage, me: str) -> bool:
+    """Whether it is a reply to a message of the bot's own."""
+    replied = message.referenced_message
+    return bool(message.answered_id) and replied is not None and replied.author is not None and replied.author.id == me
+
+
+def thread_of(platform: str, place: DiscordPlace, message_id: str, threading: Threading) -> ThreadId:
+    """The thread that a message belongs to when it answers nothing known."""
+    if place.direct or place.topic != WHOLE or threading == "channel":
+        return place.thread(platform)
+    return make_thread_id(platform, place.channel, message_id if threading == "native" else f"{CHAIN}{message_id}")
+
+
+def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
+    """The user as Discord vouches for them; roles by id, since in a server of their own anybody can name a role."""
+    name = (member.nick if member is not None else None) or user.global_name or user.username
+    return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
+
+
+def text_of(message: DiscordMessage, me: str) -> str:
+    """What it says: without the bot's mention at its beginning, other people by their handle instead of number.
+
+    What somebody calls themselves is their words, and nobody else's; so is a bot's name that is not a handle.
+    """
+    content = message.content
+    if not content and message.message_snapshots:
+        return untrusted_block(FORWARDED, message.message_snapshots[0].message.content)
+    names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
+    leading = _MENTION.match(content.lstrip())
+    if leading is not None and leading[1] == me:
+        content = _MENTION.sub("", content, count=1)
+
+    def name(found: re.Match[str]) -> str:
+        known = names.get(found[1]) or ("you" if found[1] == me else "")
+        return f"@{known}" if known else found[0]
+
+    return _MENTION.sub(name, content).strip()
+
+
+def forwarded_in(message: DiscordMessage) -> str:
+    """What of it is somebody else's words; empty when nothing is."""
+    return FORWARDED if message.message_snapshots else ""
+
+
+def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt | None:
+    """The prompt a message makes, without its files; None when nobody sent it."""
+    if message.author is None:
+        return None
+    return Prompt(
+        thread=thread,
+        key=message.id,
+        text=text_of(message, me),
+        author=author_of(message.author, message.member),
+        at=message.timestamp or time_of(message.id),
+        reply_to=message.answered_id,
+        message_id=message.id,
+        joins=answers(message, me),
+        tainted_by=forwarded_in(message),
+    )
+
+
+def time_of(snowflake: str) -> datetime:
+    """When something with this id was made; anything else counts as Discord's first."""
+    number = int(snowflake) if re.fullmatch(r"[0-9]{1,20}", snowflake) else 0
+    return datetime.fromtimestamp(((number >> 22) + _DISCORD_EPOCH_MS) / 1000, UTC)
+
+
+def snowflake_at(at: datetime) -> int:
+    """The smallest id of something made at this time."""
+    return max(0, int(at.timestamp() * 1000) - _DISCORD_EPOCH_MS) << 22
+
+
+def chain_of(messages: list[DiscordMessage], root: str) -> list[DiscordMessage]:
+    """Those of a channel's messages, oldest first, that answer `root` directly or through others."""
+    chain = {root}
+    found: list[DiscordMessage] = []
+    for message in messages:
+        if message.id == root or message.answered_id in chain:
+            chain.add(message.id)
+            found.append(message)
+    return found

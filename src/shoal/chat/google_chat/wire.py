@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from shoal.chat.http import Fields, RestApi
-from shoal.chat.tokens import BadToken, Claims, Granted, KeyRing, bearer_of, key_id, signed, verified
+from shoal.chat.tokens import BadToken, Claims, Granted, KeyRing, signed
 from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import ConfigError, PlatformError
@@ -349,9 +349,9 @@ class GoogleChatApi(RestApi):
         """Raise BadToken unless Google Chat makes this call, PlatformError when that cannot be known now."""
         audience = self._settings.audience
         if audience.isdecimal():
-            await self._claims(headers, self._certificates, (audience,), (CHAT_ACCOUNT,))
+            await self._certificates.verify(headers, (audience,), (CHAT_ACCOUNT,))
         else:
-            _check_email(await self._claims(headers, self._oidc_keys, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
+            _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
         """Raise BadToken unless Pub/Sub pushes as the configured account, PlatformError as above."""
@@ -359,14 +359,7 @@ class GoogleChatApi(RestApi):
         if not settings.push_account:
             raise BadToken("platforms.google_chat.push_account is not set")
         audiences = [audience for audience in (settings.audience, self._inbound_url) if audience]
-        _check_email(await self._claims(headers, self._oidc_keys, audiences, OIDC_ISSUERS), settings.push_account)
-
-    async def _claims(
-        self, headers: Mapping[str, str], keys: KeyRing, audiences: Sequence[str], issuers: tuple[str, ...]
-    ) -> Claims:
-        token = bearer_of(headers)
-        key = await keys.key(key_id(token))
-        return verified(token, key.key, self._clock.now(), audiences=audiences, issuers=issuers)
+        _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), settings.push_account)
 
     async def create(self, space: str, content: Fields, request_id: str) -> SpaceMessage:
         """Post a message, once for each request id. Raises PlatformError."""

@@ -5,8 +5,9 @@ Every call is sent as a form, which all methods take; lists and objects in it ar
 
 import hashlib
 import hmac
+import re
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -15,9 +16,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Download, Fields, PlatformHttp, RequestParts
-from shoal.chat.inbox import open_file
+from shoal.chat.inbox import ParsedCommand, open_file, parse_command
 from shoal.domain.clock import retry_after
 from shoal.domain.errors import ConfigError, PlatformError
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
 from shoal.domain.settings import SlackSettings
 from shoal.domain.untrusted import UNREADABLE
 
@@ -365,3 +368,114 @@ def _confirmer(socket: "ClientConnection", envelope_id: str) -> Confirm:
             return  # it comes again on the next connection, and is known by then
 
     return confirm
+
+
+_CHANNEL = re.compile(r"[A-Z0-9]{2,40}")
+_TIMESTAMP = re.compile(r"[0-9]{1,11}\.[0-9]{1,9}")
+_MARKED = re.compile(r"<([^<>]*)>")
+_SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "me_message"})
+"""Messages that somebody wrote; all others are notes of what happened in the channel."""
+
+
+# ---- what events mean ----
+
+
+# ---- what messages mean ----
+
+
+NO_THREAD = "0"
+"""The thread part of a direct conversation's own messages, as opposed to threads under them."""
+
+
+def is_direct(channel: str) -> bool:
+    """Whether only one person and the bot are there."""
+    return channel.startswith("D")
+
+
+def key_of(channel: str, ts: str) -> str:
+    """A message's key, the same in each of the events that tell of it."""
+    return f"{channel}/{ts}"
+
+
+def thread_of(platform: str, channel: str, ts: str, thread_ts: str) -> ThreadId:
+    """The thread a message belongs to: the one it is in, or would begin; in direct conversations the whole."""
+    alone = NO_THREAD if is_direct(channel) else ts
+    return make_thread_id(platform, channel, thread_ts or alone)
+
+
+def is_written(message: SlackMessage, me: SlackBot) -> bool:
+    """Whether a person wrote it: not the bot itself, no other bot, no note of the platform."""
+    if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
+        return False
+    return _is_place(message.channel, message.ts, message.thread_ts)
+
+
+def was_said(message: SlackMessage, me: SlackBot) -> bool:
+    """Whether somebody else said it, another bot maybe."""
+    own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
+    said = message.subtype in _SUBTYPES or message.subtype == "bot_message"
+    return said and not own and _is_place(message.channel, message.ts, message.thread_ts)
+
+
+def is_about_message(event: SlackMessage) -> bool:
+    """Whether an edit or a deletion names a message that can exist."""
+    about = event.previous_message or event.message
+    return about is not None and _is_place(event.channel, event.deleted_ts or about.ts, about.thread_ts)
+
+
+def _is_place(channel: str, ts: str, thread_ts: str) -> bool:
+    threaded = not thread_ts or _TIMESTAMP.fullmatch(thread_ts) is not None
+    return _CHANNEL.fullmatch(channel) is not None and _TIMESTAMP.fullmatch(ts) is not None and threaded
+
+
+def is_addressed(message: SlackMessage, me: SlackBot) -> bool:
+    """Whether it mentions the bot."""
+    text = message.text or ""
+    return f"<@{me.user_id}>" in text or f"<@{me.user_id}|" in text
+
+
+def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
+    """The prompt a written message makes, without its files; the author has no name yet."""
+    channel = message.channel
+    return Prompt(
+        thread=thread_of(platform, channel, message.ts, message.thread_ts),
+        key=key_of(channel, message.ts),
+        text=text_of(message.text or "", me),
+        author=Author(message.user, is_bot=bool(message.bot_id), trusted=False),
+        at=datetime.fromtimestamp(float(message.ts), UTC),
+        reply_to=message.thread_ts if is_direct(channel) and message.thread_ts != message.ts else "",
+        message_id=message.ts,
+        direct=is_direct(channel),
+    )
+
+
+def text_of(text: str, me: SlackBot) -> str:
+    """The text without mentions of the bot, and with Slack's marks read: links, channels, announcements, entities.
+
+    Other people stay `<@ID>`, which is how one writes to them.
+    """
+    if me.user_id:
+        text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
+
+    def read(found: re.Match[str]) -> str:
+        target, _, label = found[1].partition("|")
+        if target.startswith("@"):
+            return f"<{target}>"
+        if target.startswith("#"):
+            return f"#{label}" if label else f"<{target}>"
+        if target.startswith("!"):
+            return label or f"@{target[1:].partition('^')[0]}"
+        if not label or label == target or target.removeprefix("mailto:") == label:
+            return label or target
+        return f"{label} ({target})"
+
+    plain = _MARKED.sub(read, text)
+    return plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").strip()
+
+
+def command_in(slash: SlashCommand) -> ParsedCommand | None:
+    """The command that was given, as `/stop all` or as `/shoal stop all`; `/shoal` alone asks for help."""
+    own = parse_command(f"{slash.command} {slash.text}")
+    if own is not None:
+        return own
+    return parse_command(f"/{slash.text.strip().removeprefix('/') or 'help'}")
