@@ -32,10 +32,9 @@ from shoal.chat.google_chat.wire import (
     push_in,
     text_of,
     thread_of,
-    time_of,
 )
 from shoal.chat.http import ApiRefusal, Fields, Json
-from shoal.chat.inbox import DECIDED, Recent, press
+from shoal.chat.inbox import DECIDED, Recent, press, time_of
 from shoal.chat.tokens import BadToken, check_package
 from shoal.domain.clock import Clock, iso
 from shoal.domain.errors import InvalidId, PlatformError, StoreError
@@ -162,8 +161,7 @@ class GoogleChatAdapter(ChatAccount):
         message = event.message
         # The event describes the space better than its message does.
         space = event.space if event.space.name or message is None else message.space
-        lock = self._locks.setdefault(event.space.name, asyncio.Lock())
-        async with lock:
+        async with self._locks.setdefault(event.space.name, asyncio.Lock()):
             match event.type:
                 case "MESSAGE" | "ADDED_TO_SPACE" | "APP_COMMAND" if message is not None:
                     await self._take_message(message, space, inbox, addressed=True)
@@ -199,8 +197,7 @@ class GoogleChatAdapter(ChatAccount):
         verb = published.kind.rpartition(".")[2].removeprefix("batch").lower()
         messages, reactions = changes.found()
         for message in messages:
-            lock = self._locks.setdefault(f"spaces/{channel_of(message.name)}", asyncio.Lock())
-            async with lock:
+            async with self._locks.setdefault(f"spaces/{channel_of(message.name)}", asyncio.Lock()):
                 await self._take_change(verb, message, inbox)
         for reaction in reactions if verb == "created" else ():
             name = message_name(reaction.name)
@@ -252,7 +249,7 @@ class GoogleChatAdapter(ChatAccount):
                 self._pending.keep(gone)
             return
         if not message.sender.name:  # the subscription tells names alone
-            message = await self._api.get(message.name)
+            message = await self._api.resource("GET", message.name, SpaceMessage)
         if message.sender.type == "BOT" or verb not in ("created", "updated"):
             return
         if verb == "created":
@@ -294,17 +291,20 @@ class GoogleChatAdapter(ChatAccount):
         return made.name
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        await self._api.update(message_id, content_of(markdown, buttons))
+        mask = {"updateMask": "text,cardsV2"}
+        await self._api.resource("PATCH", message_id, SpaceMessage, content_of(markdown, buttons), mask)
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
         """Delete a message of ours. Raises PlatformError."""
-        await self._api.delete(message_id)
+        await self._api.resource("DELETE", message_id, msgspec.Raw)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a space, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         is_person = channel.isdecimal()
         if is_person:
-            channel = (await self._api.direct_space(channel)).removeprefix("spaces/")
+            query = {"name": f"users/{channel}"}
+            found = await self._api.resource("GET", "spaces:findDirectMessage", ChatSpace, params=query)
+            channel = found.name.removeprefix("spaces/")
         key = key or f"open:{self._clock.new_id()}"
         made = await self._api.create(f"spaces/{channel}", content_of(text, ()), request_id(key))
         thread = WHOLE if is_person else made.thread.name.rpartition("/")[2] or WHOLE

@@ -309,8 +309,7 @@ class SlackAdapter(ChatAccount):
     async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
         """Take in an event of the Events API; nothing comes of those that are nobody's words. Raises StoreError."""
         item = event.item
-        lock = self._locks.setdefault(item.channel if item is not None else event.channel, asyncio.Lock())
-        async with lock:
+        async with self._locks.setdefault(item.channel if item is not None else event.channel, asyncio.Lock()):
             match event.type, event.subtype:
                 case "message", "message_changed":
                     await self._take_edit(event, inbox)

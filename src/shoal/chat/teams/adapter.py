@@ -9,12 +9,13 @@ import html
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
+from shoal.chat.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
 from shoal.chat.http import TRANSFER_SECONDS, Fields, Json
 from shoal.chat.inbox import DECIDED, Recent, press, read_file
 from shoal.chat.teams.wire import (
@@ -22,7 +23,6 @@ from shoal.chat.teams.wire import (
     FileConsent,
     TeamsActivity,
     TeamsApi,
-    UploadInfo,
     author_of,
     channel_of,
     consent_in,
@@ -30,7 +30,6 @@ from shoal.chat.teams.wire import (
     files_of,
     is_addressed,
     is_channel,
-    is_direct,
     is_of_bot,
     key_of,
     pressed_in,
@@ -187,30 +186,40 @@ class TeamsAdapter(ChatAccount):
         """Take a checked activity in and say what Teams is answered. Raises StoreError, InvalidId."""
         if is_of_bot(activity):
             return TAKEN
-        lock = self._locks.setdefault(activity.conversation.id, asyncio.Lock())
-        async with lock:
-            channel, author = channel_of(activity), author_of(activity.sender)
-            match activity.type:
-                case "message":
+        channel, author = channel_of(activity), author_of(activity.sender)
+        async with self._locks.setdefault(activity.conversation.id, asyncio.Lock()):
+            match activity.type, activity.name:
+                case "message", _:
                     await self._take_message(activity, inbox)
-                case "messageUpdate" if text := text_of(activity):
+                case "messageUpdate", _ if text := text_of(activity):
                     thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
                     await self._pending.send(Edit(thread, key, text, author, activity.id), inbox)
-                case "messageDelete":
+                case "messageDelete", _:
                     thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
                     await self._pending.send(Deletion(thread, key, author, activity.id), inbox)
-                case "messageReaction" if activity.reply_to_id:
+                case "messageReaction", _ if activity.reply_to_id:
                     reacted = await inbox.thread_of(self._prefix(channel), activity.reply_to_id)
                     if reacted is not None:
                         for reaction in activity.reactions_added or ():
                             await inbox.send(Reaction(reacted, emoji_of(reaction), author, activity.reply_to_id))
-                case "invoke":
-                    return await self._take_invoke(activity, inbox)
+                case "invoke", "adaptiveCard/action":
+                    answer = await press(pressed_in(activity), thread_of(self.platform, activity), author, inbox)
+                    shown = {"statusCode": 200, "type": "application/vnd.microsoft.activity.message", "value": answer}
+                    return HttpAnswer(200, msgspec.json.encode(shown))
+                case "invoke", "fileConsent/invoke":
+                    consent = consent_in(activity)
+                    answer = await self._take_consent(consent) if consent is not None else ""
+                    if answer:
+                        await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
+                case "invoke", _:
+                    return NOT_IMPLEMENTED
                 case _:
                     pass
         return TAKEN
 
     async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:
+        """Meant are chats with the bot; elsewhere what answers or mentions it, and in channels the threads where it was
+        mentioned."""
         prompt = prompt_of(self.platform, activity, self._clock.now())
         pressed = pressed_in(activity)
         if pressed:
@@ -218,10 +227,14 @@ class TeamsAdapter(ChatAccount):
             if answer not in DECIDED:
                 await self._answer(prompt, answer)
             return
-        channel, sender = channel_of(activity), activity.sender
+        channel, sender, in_channel = channel_of(activity), activity.sender, is_channel(activity)
         joins = bool(prompt.reply_to) and await inbox.thread_of(self._prefix(channel), prompt.reply_to) is not None
-        if not (joins or await self._is_meant(activity, prompt.thread)):
-            return
+        if not (joins or prompt.direct):
+            if is_addressed(activity):
+                if in_channel:
+                    await self._subscribe(prompt.thread)
+            elif not (in_channel and await self._is_subscribed(prompt.thread)):
+                return
         prompt = msgspec.structs.replace(prompt, agent=self._agent, joins=joins)
         if not await inbox.admits(prompt):
             return
@@ -229,38 +242,11 @@ class TeamsAdapter(ChatAccount):
         if sender.name and (sender.name in people or len(people) < PEOPLE_MAX):
             people[sender.name] = sender.id
         self._people.put(channel, people)
-        await self._take_in(prompt, inbox, map(self._incoming, files_of(activity)), activity.recipient.name or "")
-
-    async def _is_meant(self, activity: TeamsActivity, thread: ThreadId) -> bool:
-        """Chats with the bot are; elsewhere what mentions it, and in channels the threads where it was mentioned."""
-        if is_direct(activity):
-            return True
-        if is_addressed(activity):
-            if is_channel(activity):
-                await self._subscribe(thread)
-            return True
-        return is_channel(activity) and await self._is_subscribed(thread)
-
-    def _incoming(self, file: tuple[str, str, str]) -> IncomingFile:
-        name, media_type, url = file
-        return Attachment(name, media_type), lambda: self._api.fetch_file(url, self.download_bytes_max)
-
-    async def _take_invoke(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
-        """Do what Teams waits for: a pressed button, or a file that was accepted."""
-        match activity.name:
-            case "adaptiveCard/action":
-                thread, author = thread_of(self.platform, activity), author_of(activity.sender)
-                answer = await press(pressed_in(activity), thread, author, inbox)
-                shown = {"statusCode": 200, "type": "application/vnd.microsoft.activity.message", "value": answer}
-                return HttpAnswer(200, msgspec.json.encode(shown))
-            case "fileConsent/invoke":
-                consent = consent_in(activity)
-                answer = await self._take_consent(consent) if consent is not None else ""
-                if answer:
-                    await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
-                return TAKEN
-            case _:
-                return NOT_IMPLEMENTED
+        files = (
+            (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
+            for name, media_type, url in files_of(activity)
+        )
+        await self._take_in(prompt, inbox, files, activity.recipient.name or "")
 
     async def _take_consent(self, consent: FileConsent) -> str:
         """Put an offered file where it was accepted, once, or forget it; returns what to say. Raises StoreError."""
@@ -285,7 +271,10 @@ class TeamsAdapter(ChatAccount):
             answer = await self._api.send("PUT", upload.upload_url, content, headers, seconds=TRANSFER_SECONDS)
             if answer.status_code not in (200, 201, 202):
                 raise PlatformError(f"the upload was answered with {answer.status_code}.")
-            await self._api.call_thread("POST", offer.thread, uploaded_file(upload))
+            about: Json = {"uniqueId": upload.unique_id, "fileType": upload.file_type}
+            card: Json = {"contentType": FILE_CARD, "contentUrl": upload.content_url, "name": upload.name}
+            message: Fields = {"type": "message", "attachments": [{**card, "content": about}]}
+            await self._api.call_thread("POST", offer.thread, message)
         except PlatformError as error:
             await self._store.put(self._offers, key, stored)
             return f"The file could not be sent: {error}"
@@ -318,7 +307,13 @@ class TeamsAdapter(ChatAccount):
             offer = self._clock.new_id()
             offered = msgspec.json.encode(OfferedFile(post.thread, str(path))).decode()
             await self._store.put(self._offers, offer, offered)
-            return await self._send(post, offer_of(path.name, len(content), offer))
+            context: Json = {"shoal": offer}
+            about: Json = {
+                "description": path.name, "sizeInBytes": len(content), "acceptContext": context,
+                "declineContext": context,
+            }  # fmt: skip
+            asked: Json = {"contentType": CONSENT, "name": path.name, "content": about}
+            return await self._send(post, {"type": "message", "attachments": [asked]})
         note = f"The file {path.name} ({len(content):,} bytes) cannot be sent here: write to me directly to get it."
         post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
         return await self._send(post, self._message(post))
@@ -384,13 +379,6 @@ class TeamsAdapter(ChatAccount):
         return make_thread_id(self.platform, channel, CHAT)
 
 
-def uploaded_file(upload: UploadInfo) -> Fields:
-    """A card with the file that was put where it was accepted."""
-    content: Json = {"uniqueId": upload.unique_id, "fileType": upload.file_type}
-    card: Json = {"contentType": FILE_CARD, "contentUrl": upload.content_url, "name": upload.name, "content": content}
-    return {"type": "message", "attachments": [card]}
-
-
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:
     """A message; `<at>NAME</at>` mentions somebody whose id `people` has. With buttons it is a card, and all in it."""
     text = render_markup(markdown, TEAMS_MARKDOWN) or EMPTY
@@ -434,10 +422,3 @@ def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
         "body": [{"type": "TextBlock", "text": text, "wrap": True}],
         "actions": actions,
     }
-
-
-def offer_of(name: str, size: int, offer: str) -> Fields:
-    """A card that asks whether to take a file; the answer brings `offer` back."""
-    context: Json = {"shoal": offer}
-    content: Json = {"description": name, "sizeInBytes": size, "acceptContext": context, "declineContext": context}
-    return {"type": "message", "attachments": [{"contentType": CONSENT, "name": name, "content": content}]}
