@@ -8,7 +8,6 @@ while nobody was connected is read back.
 import asyncio
 import hashlib
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,7 +20,7 @@ import anyio.abc
 import msgspec
 
 from shoal.chat.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
-from shoal.chat.http import Fields, Json
+from shoal.chat.http import Fields
 from shoal.chat.inbox import Recent, parse_command, press
 from shoal.chat.slack.send import (
     CHANNEL_NAME_CHARS_MAX,
@@ -38,6 +37,8 @@ from shoal.chat.slack.send import (
     rendered,
 )
 from shoal.chat.slack.wire import (
+    PAGE,
+    PAGES_MAX,
     Confirm,
     Envelope,
     EventCall,
@@ -79,12 +80,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 MISSED_MAX = 100
 """Messages of one conversation that are taken in when they came while nobody was connected."""
-PAGE = 200
-PAGES_MAX = 20
-"""Pages read of one conversation; what is older is left out."""
-PEOPLE_MAX = 2000
-KNOWN_SECONDS = 3600.0
-"""How long a person's name and roles are remembered."""
 RECENT_THREADS_MAX = 30
 """Threads looked into for what was missed, those last spoken in."""
 ASKERS_MAX = 5000
@@ -113,36 +108,6 @@ NAMES_MAX = 9
 # ---- receiving ----
 
 
-class _PageCursor(msgspec.Struct, frozen=True):
-    next_cursor: str = ""
-
-
-class _MessagePage(msgspec.Struct, frozen=True):
-    messages: tuple[SlackMessage, ...] = ()
-    response_metadata: _PageCursor = _PageCursor()
-
-
-class _SlackProfile(msgspec.Struct, frozen=True):
-    display_name: str = ""
-    real_name: str = ""
-
-
-class _SlackUser(msgspec.Struct, frozen=True):
-    name: str = ""
-    real_name: str = ""
-    is_bot: bool = False
-    is_admin: bool = False
-    is_owner: bool = False
-    is_restricted: bool = False
-    is_ultra_restricted: bool = False
-    is_stranger: bool = False
-    profile: _SlackProfile = _SlackProfile()
-
-
-class _UserInfo(msgspec.Struct, frozen=True):
-    user: _SlackUser
-
-
 class _FileInfo(msgspec.Struct, frozen=True):
     file: SlackFile
 
@@ -151,23 +116,6 @@ class _PostedMessage(msgspec.Struct, frozen=True):
     ts: str = ""
     message_ts: str = ""
     channel: str = ""
-
-
-class _UploadSlot(msgspec.Struct, frozen=True):
-    upload_url: str
-    file_id: str
-
-
-class _FileShare(msgspec.Struct, frozen=True):
-    ts: str = ""
-
-
-class _SharedFile(msgspec.Struct, frozen=True):
-    shares: dict[str, dict[str, tuple[_FileShare, ...]]] = {}
-
-
-class _SharedFileInfo(msgspec.Struct, frozen=True):
-    file: _SharedFile
 
 
 class _SlackChannel(msgspec.Struct, frozen=True):
@@ -198,10 +146,9 @@ class SlackAdapter(ChatAccount):
             check_package()
         super().__init__(platform, home, store, clock, settings.agent)
         self._settings = settings
-        self._api = SlackApi(settings)
+        self._api = SlackApi(settings, clock)
         self._me = SlackBot()
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._people: Recent[tuple[float, Author]] = Recent(PEOPLE_MAX)
         self._askers: Recent[str] = Recent(ASKERS_MAX)
         self._done: Recent[None] = Recent(DONE_MAX)
         self._streams = SlackStreams(self._api, clock)
@@ -266,7 +213,21 @@ class SlackAdapter(ChatAccount):
         if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
             return UNAUTHORIZED
         if not body.lstrip().startswith(b"{"):  # the signature does not cover the type that a header tells
-            return self._receive_form(body)
+            # A command or a click, done while Slack has its answer already.
+            fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+            if self._inbox is None or self._tasks is None:
+                return NOT_READY
+            if "payload" in fields:
+                click = _decoded(fields["payload"].encode(), SlackInteraction)
+                if click is None:
+                    return BAD_BODY
+                self._tasks.start_soon(self._take_click, click, self._inbox)
+                return TAKEN
+            slash = msgspec.convert(fields, SlashCommand)
+            if not (slash.command and slash.channel_id and slash.user_id):
+                return BAD_BODY
+            self._tasks.start_soon(self._take_slash, slash, self._inbox)
+            return TAKEN
         call = _decoded(body, EventCall)
         if call is None:
             return BAD_BODY
@@ -275,23 +236,6 @@ class SlackAdapter(ChatAccount):
         if self._inbox is None:
             return NOT_READY
         return TAKEN if await self._take_call(call, self._inbox) else NOT_STORED
-
-    def _receive_form(self, body: bytes) -> HttpAnswer:
-        """A command or a click, done while Slack has its answer already."""
-        fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-        if self._inbox is None or self._tasks is None:
-            return NOT_READY
-        if "payload" not in fields:
-            slash = msgspec.convert(fields, SlashCommand)
-            if not (slash.command and slash.channel_id and slash.user_id):
-                return BAD_BODY
-            self._tasks.start_soon(self._take_slash, slash, self._inbox)
-            return TAKEN
-        click = _decoded(fields["payload"].encode(), SlackInteraction)
-        if click is None:
-            return BAD_BODY
-        self._tasks.start_soon(self._take_click, click, self._inbox)
-        return TAKEN
 
     # ---- events ----
 
@@ -328,20 +272,27 @@ class SlackAdapter(ChatAccount):
                     ):
                         return
                     thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
-                    author = await self._author(event.user)
+                    author = await self._api.author(event.user)
                     if thread is not None and not author.is_bot:
                         await inbox.send(Reaction(thread, event.reaction, author, item.ts))
                 case _:
                     pass
 
     async def _take_message(self, event: SlackMessage, inbox: InboxPort) -> None:
+        """Meant are direct messages; in channels what mentions the bot, and all that follows in that thread or its
+        own."""
         key = key_of(event.channel, event.ts)
         if not is_written(event, self._me) or key in self._done:
             return
         prompt = prompt_of(self.platform, event, self._me)
-        if not await self._is_meant(event, prompt.thread):
-            return
-        author = await self._author(event.user)
+        if not prompt.direct:
+            if is_addressed(event, self._me):
+                await self._subscribe(prompt.thread)
+            elif not event.thread_ts or not (
+                event.parent_user_id == self._me.user_id or await self._is_subscribed(prompt.thread)
+            ):
+                return
+        author = await self._api.author(event.user)
         if prompt.direct and prompt.reply_to:  # a thread under a message of ours goes on with that conversation
             thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
             if thread is not None:
@@ -353,17 +304,6 @@ class SlackAdapter(ChatAccount):
         files = [await self._incoming(file) for file in event.files]
         await self._take_in(prompt, inbox, files, self._me.user)
         self._done.put(key, None)
-
-    async def _is_meant(self, message: SlackMessage, thread: ThreadId) -> bool:
-        """Direct messages are; in channels what mentions the bot, and all that follows in that thread or its own."""
-        if is_direct(message.channel):
-            return True
-        if is_addressed(message, self._me):
-            await self._subscribe(thread)
-            return True
-        if not message.thread_ts:
-            return False
-        return message.parent_user_id == self._me.user_id or await self._is_subscribed(thread)
 
     async def _incoming(self, file: SlackFile) -> IncomingFile:
         """A file that came with a message; one of another organisation is told of by its id alone."""
@@ -397,12 +337,12 @@ class SlackAdapter(ChatAccount):
         if not text or (before is not None and before.text == after.text):
             return  # Slack only added a picture of a linked page
         place = make_thread_id(self.platform, event.channel, NO_THREAD)
-        author = await self._author(after.user)
+        author = await self._api.author(after.user)
         await self._pending.send(Edit(place, key_of(event.channel, after.ts), text, author, after.ts), inbox)
 
     async def _take_deletion(self, channel: str, ts: str, user: str, inbox: InboxPort) -> None:
         place = make_thread_id(self.platform, channel, NO_THREAD)
-        await self._pending.send(Deletion(place, key_of(channel, ts), await self._author(user), ts), inbox)
+        await self._pending.send(Deletion(place, key_of(channel, ts), await self._api.author(user), ts), inbox)
 
     # ---- clicks and slash commands ----
 
@@ -412,7 +352,7 @@ class SlackAdapter(ChatAccount):
         if click.type != "block_actions" or click.channel is None or message is None or not click.actions:
             return
         thread = thread_of(self.platform, click.channel.id, message.ts, message.thread_ts)
-        author = await self._author(click.user.id)
+        author = await self._api.author(click.user.id)
         try:
             answer = await press(click.actions[0].value, thread, author, inbox)
         except StoreError:
@@ -422,31 +362,31 @@ class SlackAdapter(ChatAccount):
 
     async def _take_slash(self, slash: SlashCommand, inbox: InboxPort) -> None:
         """Do what a slash command asks, and tell the person who gave it."""
+        command, direct = command_in(slash), is_direct(slash.channel_id)
+        thread = make_thread_id(self.platform, slash.channel_id, NO_THREAD)
         try:
-            answer = await self._do(slash, inbox)
+            # Slack does not say in which thread it was written: the one they last spoke in.
+            latest = None if direct else await self._store.get(
+                f"latest:{self.platform}", f"{slash.channel_id}:{slash.user_id}"
+            )  # fmt: skip
+            if command is None:
+                answer = f"I know no command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
+            elif not direct and not latest and command.name in OF_THREAD:
+                answer = NO_THREAD_HERE.format(self._me.user, command.name)
+            else:
+                thread = ThreadId(latest) if latest else thread
+                author = await self._api.author(slash.user_id)
+                key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
+                answer = await inbox.command(
+                    CommandRequest(
+                        thread, author, command.name, command.argument, key, self._clock.now(), direct=direct,
+                        private=True,
+                    )
+                )  # fmt: skip
         except StoreError:
             log.exception("a command was lost", extra={"platform": self.platform})
             answer = LOST
         await self._respond(slash.response_url, answer, "")
-
-    async def _do(self, slash: SlashCommand, inbox: InboxPort) -> str:
-        """Run a slash command; returns what to tell. Raises StoreError."""
-        command = command_in(slash)
-        if command is None:
-            return f"I know no command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
-        direct = is_direct(slash.channel_id)
-        thread = make_thread_id(self.platform, slash.channel_id, NO_THREAD)
-        if not direct:  # Slack does not say in which thread it was written: the one they last spoke in
-            latest = await self._store.get(f"latest:{self.platform}", f"{slash.channel_id}:{slash.user_id}")
-            if not latest and command.name in OF_THREAD:
-                return NO_THREAD_HERE.format(self._me.user, command.name)
-            thread = ThreadId(latest) if latest else thread
-        author = await self._author(slash.user_id)
-        key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
-        now = self._clock.now()
-        return await inbox.command(
-            CommandRequest(thread, author, command.name, command.argument, key, now, direct=direct, private=True)
-        )
 
     async def _respond(self, url: str, answer: str, thread_ts: str) -> None:
         """Tell the person who clicked or asked, and nobody else. A failure is only logged."""
@@ -471,7 +411,7 @@ class SlackAdapter(ChatAccount):
             places |= dict.fromkeys((channel, "") for channel, _ in places)
             for channel, thread_ts in places:
                 try:
-                    newest = await self._newest(channel, thread_ts, seen, MISSED_MAX)
+                    newest = await self._api.newest(channel, thread_ts, seen, MISSED_MAX)
                 except SlackRefusal as refusal:  # the bot may no longer read there
                     log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
                     continue
@@ -504,63 +444,10 @@ class SlackAdapter(ChatAccount):
         except UNREADABLE:
             return (), ""
 
-    # ---- reading ----
-
-    async def _newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
-        """The newest `limit` messages after `oldest` (a timestamp, or empty), oldest first. Raises PlatformError.
-
-        With `thread_ts` those of that thread, else those in the channel itself.
-        """
-        found: deque[SlackMessage] = deque(maxlen=limit)
-        cursor = ""
-        for _ in range(PAGES_MAX):
-            page = await self._page(channel, thread_ts, oldest, cursor, min(PAGE, limit))
-            if thread_ts:  # Slack gives threads from their beginning, channels from their end
-                found.extend(page.messages)
-            else:
-                found.extendleft(page.messages[: limit - len(found)])
-            cursor = page.response_metadata.next_cursor
-            if not cursor or (not thread_ts and len(found) >= limit):
-                break
-        return [msgspec.structs.replace(message, channel=channel) for message in found if message.ts > oldest]
-
-    async def _page(self, channel: str, thread_ts: str, oldest: str, cursor: str, limit: int) -> _MessagePage:
-        given: dict[str, Json] = {
-            "channel": channel,
-            "limit": limit,
-            "oldest": oldest or None,
-            "cursor": cursor or None,
-            "include_all_metadata": True,
-        }
-        if thread_ts:
-            return await self._api.call("conversations.replies", _MessagePage, {**given, "ts": thread_ts})
-        return await self._api.call("conversations.history", _MessagePage, given)
-
-    async def _author(self, user: str) -> Author:
-        """The user with name and roles (`admin`, `owner`, `guest`, `external`); the bare id when Slack does not say."""
-        now = self._clock.monotonic()
-        until, author = self._people.get(user) or (0.0, Author(user, trusted=False))
-        if now < until:
-            return author
-        try:
-            found = (await self._api.call("users.info", _UserInfo, {"user": user})).user
-        except PlatformError:
-            return author
-        name = found.profile.display_name or found.profile.real_name or found.real_name or found.name
-        roles = {
-            "admin": found.is_admin,
-            "owner": found.is_owner,
-            "guest": found.is_restricted or found.is_ultra_restricted,
-            "external": found.is_stranger,
-        }
-        author = Author(user, name, tuple(role for role, has in roles.items() if has), found.is_bot, trusted=False)
-        self._people.put(user, (now + KNOWN_SECONDS, author))
-        return author
+    # ---- posts ----
 
     async def close(self) -> None:
         await self._api.close()
-
-    # ---- posts ----
 
     async def post(self, post: OutboundPost) -> str:
         self._statuses.pop(post.thread)  # Slack removes the status
@@ -606,7 +493,7 @@ class SlackAdapter(ChatAccount):
         channel, thread_ts = place_of(post.thread)
         cursor = ""
         for _ in range(PAGES_MAX):
-            page = await self._page(channel, thread_ts, self._look_back(), cursor, PAGE)
+            page = await self._api.page(channel, thread_ts, self._look_back(), cursor, PAGE)
             for message in page.messages:
                 metadata = message.metadata
                 if metadata is None or metadata.event_type != EVENT_TYPE:
@@ -638,21 +525,9 @@ class SlackAdapter(ChatAccount):
         file_id = stored[1] if len(stored) == 2 and stored[0] == post.key else ""
         if file_id and (ts := await self._shared_at(file_id, channel)):
             return ts
-        try:
-            length = str(path.stat().st_size)
-        except OSError as error:
-            raise PlatformError(f"The file {path.name!r} cannot be read: {error.strerror}.", permanent=True) from error
-        given: Fields = {"filename": path.name, "length": length}
-        slot = await self._api.call("files.getUploadURLExternal", _UploadSlot, given)
-        file_id = slot.file_id
-        try:
-            await self._api.upload(slot.upload_url, path)
-        except PlatformError as error:  # nothing is shared yet, so it can be tried again without a doubt
-            if not error.outcome_unknown:
-                raise
-            raise PlatformError(str(error)) from error
+        file_id = await self._api.upload(path)
         await self._store.put(scope, post.thread, f"{post.key} {file_id}")
-        given = {
+        given: Fields = {
             "files": [{"id": file_id, "title": path.name}],
             "channel_id": channel,
             "thread_ts": thread_ts or None,
@@ -666,7 +541,7 @@ class SlackAdapter(ChatAccount):
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
         """The message that shares the file in the channel; empty when there is none."""
-        found = await self._api.call("files.info", _SharedFileInfo, {"file": file_id})
+        found = await self._api.call("files.info", _FileInfo, {"file": file_id})
         for channels in found.file.shares.values():
             for share in channels.get(channel, ()):
                 return share.ts
@@ -719,13 +594,13 @@ class SlackAdapter(ChatAccount):
         """What others wrote in a thread, oldest first, the newest `limit` of it. Raises PlatformError."""
         channel, thread_ts = place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
-        for message in await self._newest(channel, thread_ts, oldest, limit):
+        for message in await self._api.newest(channel, thread_ts, oldest, limit):
             if not was_said(message, self._me):
                 continue
             if message.bot_id:
                 author = Author(message.user or message.bot_id, is_bot=True, trusted=False)
             else:
-                author = await self._author(message.user)
+                author = await self._api.author(message.user)
             files = tuple(Attachment(file.label, file.mimetype, file.size) for file in message.files)
             prompt = prompt_of(self.platform, message, self._me)
             yield msgspec.structs.replace(prompt, thread=thread, author=author, attachments=files)
@@ -739,21 +614,16 @@ class SlackAdapter(ChatAccount):
             return ""
         asker = self._askers.get(post.thread)
         if post.maybe_posted or not asker:
-            found = await self._adopt_stream(channel, thread_ts, post.markdown)
-            if found or not asker:
-                return found
+            if not self._me.user_id:  # posts go out before it has connected for the first time
+                self._me = await self._api.call("auth.test", SlackBot, {})
+            for message in await self._api.newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
+                is_unfinished = message.metadata is None and not (message.files or message.subtype)
+                if is_unfinished and message.user == self._me.user_id:  # a killed process left it
+                    await self._change(channel, message.ts, post.markdown)
+                    return message.ts
+            if not asker:
+                return ""
         return await self._streams.start(channel, thread_ts, asker, self._me.team_id, post.markdown)
-
-    async def _adopt_stream(self, channel: str, thread_ts: str, markdown: str) -> str:
-        """Go on with the stream that a killed process left in this thread, if there is one."""
-        if not self._me.user_id:  # posts go out before it has connected for the first time
-            self._me = await self._api.call("auth.test", SlackBot, {})
-        for message in await self._newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
-            is_unfinished = message.metadata is None and not (message.files or message.subtype)
-            if is_unfinished and message.user == self._me.user_id:
-                await self._change(channel, message.ts, markdown)
-                return message.ts
-        return ""
 
     async def _end_idle_streams(self) -> None:
         """End streams that nobody writes to any more, with all they were given."""
@@ -779,26 +649,25 @@ class SlackAdapter(ChatAccount):
             near = await self._channel(beside)
             private = near.is_private or near.is_im or near.is_mpim
         if private:
-            given: Fields = {"channel": beside, "limit": INVITED_MAX + 2}
-            members = (await self._api.call("conversations.members", _ChannelMembers, given)).members
+            asked: Fields = {"channel": beside, "limit": INVITED_MAX + 2}
+            members = (await self._api.call("conversations.members", _ChannelMembers, asked)).members
             if len(members) > INVITED_MAX + 1:
                 reason = f"The private channel has more than {INVITED_MAX} people to invite. Make the channel yourself."
                 raise PlatformError(reason, permanent=True)
             people = tuple(person for person in members if person != self._me.user_id)
-        made = await self._create(channel_name(name), private)
-        if people:
-            await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
-        return made
-
-    async def _create(self, name: str, private: bool) -> str:
+        name = channel_name(name)
         for number in range(1, NAMES_MAX + 1):
             ending = f"-{number}" if number > 1 else ""
             given: Fields = {"name": name[: CHANNEL_NAME_CHARS_MAX - len(ending)] + ending, "is_private": private}
             try:
-                return (await self._api.call("conversations.create", _ChannelInfo, given)).channel.id
+                made = (await self._api.call("conversations.create", _ChannelInfo, given)).channel.id
             except SlackRefusal as refusal:
                 if refusal.code != "name_taken":
                     raise
+                continue
+            if people:
+                await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
+            return made
         raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
