@@ -115,6 +115,10 @@ class PlatformHttp:
             raise PlatformError(f"The file has more than {bytes_max:,} bytes.", permanent=True)
         return Download(bytes(content), answer.headers.get("content-type", ""))
 
+    async def fetch(self, url: str, bytes_max: int) -> bytes:
+        """The content of a file that anybody may fetch. Raises PlatformError."""
+        return (await self.download(url, bytes_max)).body
+
     def decode(self, status: int, body: bytes, kind: type[T]) -> T:
         """The JSON of an answer. Raises PlatformError where it is not the API's: then nobody knows what was done."""
         try:
@@ -238,7 +242,6 @@ class RestApi(PlatformHttp):
             raise PlatformError(f"{self.name} asks us to slow down.", retry_after_seconds=wait_seconds)
         return answer
 
-    async def fetch(self, url: str, bytes_max: int, *, anonymous: bool = True) -> bytes:
-        """The content of a file. Raises PlatformError."""
-        headers = {} if anonymous else {"authorization": f"Bearer {await self.token()}"}
-        return (await self.download(url, bytes_max, headers)).body
+    async def fetch_own(self, url: str, bytes_max: int) -> bytes:
+        """The content of a file that our token opens. Raises PlatformError."""
+        return (await self.download(url, bytes_max, {"authorization": f"Bearer {await self.token()}"})).body

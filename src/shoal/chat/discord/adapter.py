@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from shoal.chat.account import ChatAccount, IncomingFile, cut
+from shoal.chat.account import ChatAccount, cut
 from shoal.chat.discord.send import (
     EPHEMERAL,
     DiscordTarget,
@@ -38,7 +39,6 @@ from shoal.chat.discord.wire import (
     DeletedMessages,
     DiscordApi,
     DiscordChannel,
-    DiscordFile,
     DiscordMember,
     DiscordMessage,
     DiscordPlace,
@@ -77,7 +77,6 @@ from shoal.domain.untrusted import UNREADABLE
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-PAGE = 100
 MISSED_A_CHANNEL_MAX = 500
 """How many messages of a channel are read that came while nobody listened; older ones are left."""
 MISSED_HOURS = 24.0
@@ -124,21 +123,6 @@ class _GatewayAddress(msgspec.Struct, frozen=True):
 
 class _ReadyGuilds(msgspec.Struct, frozen=True):
     guilds: tuple[Guild, ...] = ()
-
-
-async def read_messages(api: DiscordApi, channel: str, after: int, limit: int) -> list[DiscordMessage]:
-    """The newest messages of a channel with ids above `after`, at most `limit`, oldest first. Raises PlatformError."""
-    found: list[DiscordMessage] = []
-    before = ""
-    while len(found) < limit:
-        size = min(PAGE, limit - len(found))
-        query = {"limit": str(size), **({"before": before} if before else {})}
-        page = await api.call("GET", f"/channels/{channel}/messages", list[DiscordMessage], query=query)
-        found += [message for message in page if int(message.id) > after]
-        if len(page) < size or int(page[-1].id) <= after:
-            break
-        before = page[-1].id
-    return found[::-1]
 
 
 class _DiscordServer(msgspec.Struct, frozen=True):
@@ -241,8 +225,12 @@ class DiscordAdapter(ChatAccount):
                     return await self._take_edit(_decoded(data, DiscordMessage), inbox)
                 case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
                     deleted = _decoded(data, DeletedMessages)
-                    for message_id in (deleted.id, *deleted.ids):
-                        await self._take_deletion(deleted.channel_id, deleted.guild_id, message_id, inbox)
+                    for gone in (deleted.id, *deleted.ids):
+                        known = self._written.get(gone)  # only a prompt that this process has seen
+                        if known is not None:
+                            thread = await self._prompt_thread(deleted.channel_id, deleted.guild_id, gone, inbox)
+                            if thread is not None:
+                                await inbox.send(Deletion(thread, gone, known[0], gone))
                     return True
                 case "MESSAGE_REACTION_ADD":
                     return await self._take_reaction(_decoded(data, ReactionAdded), inbox)
@@ -297,7 +285,7 @@ class DiscordAdapter(ChatAccount):
 
     async def _read_missed(self, channel: str) -> list[DiscordMessage]:
         try:
-            return await read_messages(self._api, channel, self._missed_since, MISSED_A_CHANNEL_MAX)
+            return await self._api.messages(channel, self._missed_since, MISSED_A_CHANNEL_MAX)
         except DiscordRefusal as error:
             log.info("a channel could not be read back", extra={"channel": channel, "why": str(error)})
             return []
@@ -324,7 +312,7 @@ class DiscordAdapter(ChatAccount):
         prompt = msgspec.structs.replace(prompt, agent=agent, direct=place.direct)
         if not await inbox.admits(prompt):
             return True
-        await self._note_server(place)
+        await self._servers.note(place.channel, place.guild.removeprefix("?"))
         if prompt.text or message.attachments:
             self._written.put(message.id, (prompt.author, prompt.text))
             if place.direct:
@@ -332,7 +320,14 @@ class DiscordAdapter(ChatAccount):
                 if place.channel not in known:
                     kept = [*known, place.channel][-DIRECT_MAX:]
                     await self._store.put(self._scope, "direct", msgspec.json.encode(kept).decode())
-            await self._take_in(prompt, inbox, map(self._incoming, message.attachments))
+            files = (
+                (
+                    Attachment(file.filename, file.content_type or "application/octet-stream", file.size),
+                    partial(self._api.fetch, file.url, self.download_bytes_max),
+                )
+                for file in message.attachments
+            )
+            await self._take_in(prompt, inbox, files)
         return True
 
     async def _thread(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> ThreadId | None:
@@ -354,10 +349,6 @@ class DiscordAdapter(ChatAccount):
             return thread  # it answers something in the chain
         return thread if place.topic != WHOLE and await self._is_subscribed(thread) else None
 
-    def _incoming(self, file: DiscordFile) -> IncomingFile:
-        attachment = Attachment(file.filename, file.content_type or "application/octet-stream", file.size)
-        return attachment, lambda: self._api.fetch(file.url, self.download_bytes_max)
-
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
         """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""
         if guild == "":
@@ -368,10 +359,6 @@ class DiscordAdapter(ChatAccount):
             known = place_of(found, guild or "")
             self._places.put(channel, known)
         return known
-
-    async def _note_server(self, place: DiscordPlace) -> None:
-        """Remember the server of a channel where somebody spoke. Raises StoreError."""
-        await self._servers.note(place.channel, place.guild.removeprefix("?"))
 
     async def _prompt_thread(self, channel: str, guild: str, message_id: str, inbox: InboxPort) -> ThreadId | None:
         """The thread that the prompt of a message went to."""
@@ -391,13 +378,6 @@ class DiscordAdapter(ChatAccount):
         self._written.put(message.id, (author, text))
         await inbox.send(Edit(thread, message.id, text, author, message.id, tainted_by=forwarded_in(message)))
         return True
-
-    async def _take_deletion(self, channel: str, guild: str, message_id: str, inbox: InboxPort) -> None:
-        """Take in that a message is gone, if it is a prompt that this process has seen."""
-        known = self._written.get(message_id)
-        thread = await self._prompt_thread(channel, guild, message_id, inbox) if known is not None else None
-        if known is not None and thread is not None:
-            await inbox.send(Deletion(thread, message_id, known[0], message_id))
 
     async def _take_reaction(self, reaction: ReactionAdded, inbox: InboxPort) -> bool:
         """Take in an emoji that somebody put to one of the bot's messages."""
@@ -434,7 +414,7 @@ class DiscordAdapter(ChatAccount):
         if user is None or user.bot or interaction.channel is None:
             return "I cannot do that here."
         place = place_of(interaction.channel, interaction.guild_id)
-        await self._note_server(place)
+        await self._servers.note(place.channel, place.guild.removeprefix("?"))
         author = author_of(user, interaction.member)
         thread = place.thread(self.platform)
         if interaction.type == 3:
@@ -468,7 +448,13 @@ class DiscordAdapter(ChatAccount):
                     raise
                 post = msgspec.structs.replace(post, markdown=WHISPERED, file=None)
         if message_id is None:
-            message_id = await self._send(post)
+            target = self._target(post.thread)
+            try:
+                message_id = await self._create(post, target)
+            except DiscordRefusal as error:
+                if error.code != UNKNOWN_CHANNEL or not target.parent:
+                    raise
+                message_id = await self._create(post, await self._open(target))  # the first post opens its thread
         self._posted.put(nonce, message_id)
         return message_id
 
@@ -583,16 +569,6 @@ class DiscordAdapter(ChatAccount):
     async def _open_direct(self, user: str) -> DiscordChannel:
         return await self._api.call("POST", "/users/@me/channels", DiscordChannel, {"recipient_id": user})
 
-    async def _send(self, post: OutboundPost) -> str:
-        """Post to where it belongs; its thread is opened with the first post."""
-        target = self._target(post.thread)
-        try:
-            return await self._create(post, target)
-        except DiscordRefusal as error:
-            if error.code != UNKNOWN_CHANNEL or not target.parent:
-                raise
-        return await self._create(post, await self._open(target))
-
     async def _create(self, post: OutboundPost, target: DiscordTarget) -> str:
         path = f"/channels/{target.channel}/messages"
         return (await self._api.call("POST", path, DiscordMessage, post_body(post, target), file=post.file)).id
@@ -634,7 +610,7 @@ class DiscordAdapter(ChatAccount):
     async def _read(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
         """A channel's messages; none where a thread was not opened yet."""
         try:
-            return await read_messages(self._api, channel, after, limit)
+            return await self._api.messages(channel, after, limit)
         except DiscordRefusal as error:
             if error.code != UNKNOWN_CHANNEL:
                 raise

@@ -356,7 +356,7 @@ class GoogleChatApi(RestApi):
     async def fetch_media(self, resource: str, bytes_max: int) -> bytes:
         """The content of a file that came with a message. Raises PlatformError."""
         url = f"{self._base}/v1/media/{quote(resource, safe='/=')}?alt=media"
-        return await self.fetch(url, bytes_max, anonymous=False)
+        return await self.fetch_own(url, bytes_max)
 
     async def pubsub(self, verb: str, kind: type[T], content: Fields, seconds: float) -> T:
         """Call the subscription: pull or acknowledge. Raises PlatformError."""

@@ -341,8 +341,8 @@ class MatrixAdapter(ChatAccount):
     def _incoming(self, event: MatrixEvent, content: EventContent) -> IncomingFile:
         async def fetch() -> bytes:
             if content.file is None:
-                return await self._api.fetch(content.url, self.download_bytes_max)
-            data = await self._api.fetch(content.file.url, self.download_bytes_max)
+                return await self._api.fetch_media(content.url, self.download_bytes_max)
+            data = await self._api.fetch_media(content.file.url, self.download_bytes_max)
             return await asyncio.to_thread(self._encryption.decrypt_file, data, bytes(event.content))
 
         name = content.filename or content.body or "file"
@@ -377,27 +377,21 @@ class MatrixAdapter(ChatAccount):
         thread = await inbox.thread_of(self._prefix(room), target) if emoji and target else None
         if thread is None:
             return
-        author = await self._author(room, event.sender)
-        approval = await self._approval(room, target) if emoji in YES | NO else ""
+        author, approval = await self._author(room, event.sender), ""
+        if emoji in YES | NO:
+            try:
+                card = await self._api.call("GET", path_of("rooms", room, "event", target), MatrixEvent)
+            except MatrixRefusal:
+                card = MatrixEvent("")
+            decrypted = self._decrypted(room, card) if card.sender == self._me.user_id else None
+            asked = content_of(decrypted) if decrypted is not None else None
+            approval = asked.approval if asked is not None else ""
         if not approval:
             await inbox.send(Reaction(thread, emoji, author, target))
             return
-        verb = "allow" if emoji in YES else "deny"
-        answer = await press(f"{verb}:{approval}", thread, author, inbox)
+        answer = await press(f"{'allow' if emoji in YES else 'deny'}:{approval}", thread, author, inbox)
         if answer not in DECIDED:
             await self._say(thread, event.event_id, answer, reply_to=target)
-
-    async def _approval(self, room: str, message_id: str) -> str:
-        """The approval that one of the bot's messages asks for; empty for none."""
-        try:
-            found = await self._api.call("GET", path_of("rooms", room, "event", message_id), MatrixEvent)
-        except MatrixRefusal:
-            return ""
-        if found.sender != self._me.user_id:
-            return ""
-        decrypted = self._decrypted(room, found)
-        content = content_of(decrypted) if decrypted is not None else None
-        return content.approval if content is not None else ""
 
     async def _refuse_unreadable(self, room: str, event: MatrixEvent) -> None:
         """Say once in a room that nothing can be read there, or of one message that its key is missing."""

@@ -54,9 +54,7 @@ class _UploadedMedia(msgspec.Struct, frozen=True):
     content_uri: str
 
 
-class Login(msgspec.Struct, frozen=True):
-    """Who we are to the homeserver."""
-
+class _Login(msgspec.Struct, frozen=True):
     user_id: str
     device_id: str = ""
     access_token: str = ""
@@ -89,10 +87,10 @@ class MatrixApi(PlatformHttp):
         self._settings = settings
         self._store = store
         self._scope = scope
-        self._login: Login | None = None
+        self._login: _Login | None = None
         self._logging_in = asyncio.Lock()
 
-    async def login(self) -> Login:
+    async def login(self) -> _Login:
         """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError.
 
         With the token, else with the password: always as the same device, so that encrypted rooms know it.
@@ -104,7 +102,7 @@ class MatrixApi(PlatformHttp):
             token = settings.access_token.reveal()
             if token:
                 answer = await self._send("GET", path_of("account", "whoami"), token)
-                self._login = msgspec.structs.replace(self._result(answer, Login), access_token=token)
+                self._login = msgspec.structs.replace(self._result(answer, _Login), access_token=token)
                 return self._login
             known = await self._store.get(self._scope, "device")
             body: Fields = {
@@ -114,7 +112,7 @@ class MatrixApi(PlatformHttp):
                 "initial_device_display_name": "Shoal",
                 **({"device_id": known} if known else {}),
             }
-            found = self._result(await self._send("POST", path_of("login"), "", body), Login)
+            found = self._result(await self._send("POST", path_of("login"), "", body), _Login)
             if found.device_id != known:
                 await self._store.put(self._scope, "device", found.device_id)
             self._login = found
@@ -140,7 +138,7 @@ class MatrixApi(PlatformHttp):
             raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
         return self._result(answer, _UploadedMedia).content_uri
 
-    async def fetch(self, address: str, bytes_max: int) -> bytes:
+    async def fetch_media(self, address: str, bytes_max: int) -> bytes:
         """The content behind an mxc address. Raises PlatformError."""
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
@@ -222,26 +220,15 @@ class MatrixMentions(msgspec.Struct, frozen=True):
     user_ids: tuple[str, ...] = ()
 
 
-class FileInfo(msgspec.Struct, frozen=True):
-    """What a message says about its file."""
-
+class _MediaInfo(msgspec.Struct, frozen=True):
     mimetype: str = ""
     size: int = 0
 
 
-class EncryptedFile(msgspec.Struct, frozen=True):
+class _EncryptedFile(msgspec.Struct, frozen=True):
     """Where an encrypted file lies; its key is in the event's raw content."""
 
     url: str = ""
-
-
-class NewContent(msgspec.Struct, frozen=True):
-    """What an edited message says now."""
-
-    body: str = ""
-    formatted_body: str = ""
-    msgtype: str = "m.text"
-    mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
 
 
 class EventContent(msgspec.Struct, frozen=True):
@@ -252,27 +239,23 @@ class EventContent(msgspec.Struct, frozen=True):
     formatted_body: str = ""
     filename: str = ""
     url: str = ""
-    file: EncryptedFile | None = None
-    info: FileInfo = FileInfo()
+    file: _EncryptedFile | None = None
+    info: _MediaInfo = _MediaInfo()
     membership: str = ""
     redacts: str = ""
     relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
     mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
-    new_content: NewContent | None = msgspec.field(name="m.new_content", default=None)
+    new_content: "EventContent | None" = msgspec.field(name="m.new_content", default=None)
     approval: str = msgspec.field(name=APPROVAL, default="")
     post: str = msgspec.field(name=POST, default="")
 
 
-class RoomMembership(msgspec.Struct, frozen=True):
-    """Somebody's membership of a room: invite, join, leave or ban."""
-
+class _Membership(msgspec.Struct, frozen=True):
     membership: str = ""
 
 
-class UnsignedData(msgspec.Struct, frozen=True):
-    """What the homeserver adds to an event."""
-
-    prev_content: RoomMembership = RoomMembership()
+class _Unsigned(msgspec.Struct, frozen=True):
+    prev_content: _Membership = _Membership()
 
 
 class MatrixEvent(msgspec.Struct, frozen=True):
@@ -284,11 +267,11 @@ class MatrixEvent(msgspec.Struct, frozen=True):
     origin_server_ts: int = 0
     state_key: str | None = None
     redacts: str = ""
-    unsigned: UnsignedData = UnsignedData()
+    unsigned: _Unsigned = _Unsigned()
     content: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class RoomTimeline(msgspec.Struct, frozen=True):
+class _Timeline(msgspec.Struct, frozen=True):
     """What is new in a room; `limited`: there was more before it, back from `prev_batch`."""
 
     events: tuple[MatrixEvent, ...] = ()
@@ -299,33 +282,27 @@ class RoomTimeline(msgspec.Struct, frozen=True):
 class JoinedRoom(msgspec.Struct, frozen=True):
     """What is new in a room we are in."""
 
-    timeline: RoomTimeline = RoomTimeline()
+    timeline: _Timeline = _Timeline()
 
 
-class InviteState(msgspec.Struct, frozen=True):
-    """What is shown of a room before joining it."""
-
+class _InviteState(msgspec.Struct, frozen=True):
     events: tuple[MatrixEvent, ...] = ()
 
 
-class InvitedRoom(msgspec.Struct, frozen=True):
-    """A room we are invited to."""
-
-    invite_state: InviteState = InviteState()
+class _InvitedRoom(msgspec.Struct, frozen=True):
+    invite_state: _InviteState = _InviteState()
 
 
-class SyncedRooms(msgspec.Struct, frozen=True):
-    """What is new, by room."""
-
+class _SyncedRooms(msgspec.Struct, frozen=True):
     join: dict[str, JoinedRoom] = {}
-    invite: dict[str, InvitedRoom] = {}
+    invite: dict[str, _InvitedRoom] = {}
 
 
 class SyncResult(msgspec.Struct, frozen=True):
     """What is new since the last sync."""
 
     next_batch: str
-    rooms: SyncedRooms = SyncedRooms()
+    rooms: _SyncedRooms = _SyncedRooms()
 
 
 # ---- encryption ----
@@ -426,7 +403,7 @@ def thread_of(platform: str, place: MatrixPlace, event: MatrixEvent, content: Ev
     return make_thread_id(platform, place.room, root_of(content) or (WHOLE if place.direct else event.event_id))
 
 
-def is_addressed(content: EventContent | NewContent, me: MatrixBot) -> bool:
+def is_addressed(content: EventContent, me: MatrixBot) -> bool:
     """Whether a message mentions the bot; clients say so, and where an old one does not, its words do."""
     if content.mentions is not None:
         return me.user_id in content.mentions.user_ids

@@ -319,7 +319,7 @@ class SlackAdapter(ChatAccount):
                 raise failure
             if file.is_external:
                 raise PlatformError("The file is stored outside of Slack; it was not fetched.")
-            found = await self._api.fetch(file.url_private_download or file.url_private, self.download_bytes_max)
+            found = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
             if found.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
                 raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
             return found.body

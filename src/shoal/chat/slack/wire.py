@@ -364,7 +364,7 @@ class SlackApi(PlatformHttp):
         self._people.put(user, (now + KNOWN_SECONDS, author))
         return author
 
-    async def fetch(self, url: str, bytes_max: int) -> Download:
+    async def fetch_file(self, url: str, bytes_max: int) -> Download:
         """A file. Raises PlatformError, also for addresses to which the bot's token may not be shown."""
         asked, own = urlsplit(url), urlsplit(self._base)
         host = asked.hostname or ""

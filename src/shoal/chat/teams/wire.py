@@ -443,7 +443,7 @@ class TeamsApi(RestApi):
     async def fetch_file(self, url: str, bytes_max: int) -> bytes:
         """A file's content; the token is shown to trusted services alone. Raises PlatformError."""
         if self._trusts(url) and "/v3/attachments/" in url:
-            return await self.fetch(url, bytes_max, anonymous=False)
+            return await self.fetch_own(url, bytes_max)
         self.check_file_url(url)
         return await self.fetch(url, bytes_max)
 

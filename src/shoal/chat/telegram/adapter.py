@@ -210,7 +210,7 @@ class TelegramAdapter(ChatAccount):
             files: list[IncomingFile] = []
             if file is not None:
                 attachment = Attachment(file.file_name, file.mime_type or "application/octet-stream", file.file_size)
-                files.append((attachment, lambda: self._api.fetch(file.file_id, self.download_bytes_max)))
+                files.append((attachment, lambda: self._api.fetch_file(file.file_id, self.download_bytes_max)))
             await self._take_in(prompt, inbox, files, self._me.username)
 
     # ---- out ----

@@ -104,7 +104,7 @@ class TelegramApi(PlatformHttp):
             raise TelegramBadRequest(answer.description)
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
 
-    async def fetch(self, file_id: str, bytes_max: int) -> bytes:
+    async def fetch_file(self, file_id: str, bytes_max: int) -> bytes:
         """The content of a file. Raises PlatformError."""
         path = (await self.call("getFile", TelegramFile, {"file_id": file_id})).file_path
         return (await self.download(f"{self._file_base}/bot{self._token()}/{path}", bytes_max)).body
