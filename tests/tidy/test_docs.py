@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.tidy.source import ROOT, project_files, where
+from tests.tidy.source import PACKAGE, ROOT, package_files, project_files, text, where
 
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL
@@ -45,14 +45,14 @@ def documents() -> list[Path]:
 
 def blocks(path: Path) -> list[Block]:
     """The fenced blocks of a document."""
-    text = path.read_text(encoding="utf-8")
+    said = path.read_text(encoding="utf-8")
     return [
         Block(
-            place=f"{where(path)}:{text.count(chr(10), 0, found.start()) + 1}",
+            place=f"{where(path)}:{said.count(chr(10), 0, found.start()) + 1}",
             language=found["language"],
             code=textwrap.dedent(found["code"]),
         )
-        for found in BLOCK.finditer(text)
+        for found in BLOCK.finditer(said)
     ]
 
 
@@ -116,3 +116,16 @@ def test_blocks_are_found() -> None:
     text = "Text\n\n```python\nx = 1\n```\n\n- item\n\n  ```toml\n  a = 1\n  ```\n"
     found = [(match["language"], textwrap.dedent(match["code"])) for match in BLOCK.finditer(text)]
     assert found == [("python", "x = 1\n"), ("toml", "a = 1\n")]
+
+
+def test_the_architecture_names_what_there_is() -> None:
+    said = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|js))`", said)
+    gone = [name for name in files if not any((root / name).exists() for root in (PACKAGE, ROOT)) and "*" not in name]
+    code = "\n".join(text(path) for path in package_files())
+    methods = re.findall(r"`([A-Z]\w+)\.([a-z]\w+)`", said)
+    gone += [f"{owner}.{name}" for owner, name in methods if not re.search(rf"def {name}\(", code)]
+    gone += [owner for owner, _ in methods if not re.search(rf"class {owner}\b", code)]
+    assert gone == []
+    assert len(files) > 20
+    assert len(methods) > 10
