@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -37,7 +37,7 @@ from shoal.delivery.previews import NO_PREVIEWS, Previews
 from shoal.delivery.sender import Sender, Senders
 from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import InvalidInput
+from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
@@ -322,6 +322,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ExecutorSettings.of(config, isolated=sandbox.isolated),
         )
         watch_secrets(config, executor.redactor.learn_one)
+        if config.telemetry.is_on(os.environ):
+            await stack.enter_async_context(open_telemetry(config, hub, executor.redactor.redact))
 
         # ---- the turn ----
 
@@ -566,6 +568,15 @@ async def _running(app: App) -> AsyncGenerator[None]:
             await engine
             app.hub.close()
             app.state = "stopped"
+
+
+def open_telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AbstractAsyncContextManager[None]:
+    """[telemetry], which costs an import of half a second. Raises ConfigError where the extra is missing."""
+    try:
+        from shoal.telemetry import telemetry
+    except ImportError as error:
+        raise ConfigError(["telemetry is on, and needs the extra `otel`: install shoal[otel]."]) from error
+    return telemetry(config, hub, redact)
 
 
 async def _open_sandbox(config: Config, overrides: Overrides, stack: AsyncExitStack) -> tuple[Sandbox, list[str]]:

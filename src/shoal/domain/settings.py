@@ -3,6 +3,7 @@
 Each key's default and description are what docs/configuration.md shows; `shoal.config` reads and checks them.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -408,6 +409,23 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
     """One JSON object a line instead of text."""
 
 
+class TelemetrySettings(Section, frozen=True, kw_only=True):
+    """Traces, metrics and logs for OpenTelemetry (the extra `otel`). Where they go, and how, the usual OTEL_* variables
+    say; by default to a collector on this machine, OTLP over HTTP."""
+
+    enabled: Literal["auto", "on", "off"] = "auto"
+    """`auto`: on where OTEL_EXPORTER_OTLP_ENDPOINT, or one for a single signal, is set."""
+    content: bool = False
+    """Also send what people and models say, and what tools return."""
+
+    def is_on(self, environ: Mapping[str, str]) -> bool:
+        """Whether anything is sent, with these variables."""
+        if self.enabled == "off" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+            return False
+        named = any(name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("ENDPOINT") for name in environ)
+        return named or self.enabled == "on"
+
+
 MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
 """What a server can be called; no `_`, so that `mcp_SERVER_TOOL` says which server is meant."""
 
@@ -647,3 +665,4 @@ class Config(Section, frozen=True, kw_only=True):
     tools: ToolsSettings = ToolsSettings()
     mcp: dict[str, McpServerSettings] = {}
     logging: LoggingSettings = LoggingSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()

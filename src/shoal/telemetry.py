@@ -1,0 +1,365 @@
+"""OpenTelemetry: what the journal tells, as traces, metrics and logs after the conventions for generative AI.
+
+span                  from, to                                  beside its attributes
+-------------------   ---------------------------------------   -------------------------------------------------------
+invoke_agent AGENT    the turn's first event, `turn_finished`   approvals, waits, retries, limits and errors as events;
+                                                                a subagent's is linked to the call that asked for it
+chat MODEL            what came before, `assistant_message`     tokens, why the model stopped
+execute_tool TOOL     `tool_started`, `tool_result`             for one that did not run: its result alone
+
+A trace is a turn, and its ids are digests of what they stand for: a turn that another process goes on with after a
+crash is still one trace, and a link needs to know nothing but names. What people and models say is left out unless
+`telemetry.content` asks for it; secrets are taken out of all texts.
+
+Spans are queued, and sent by a thread of the SDK: a collector that is away costs the spans that do not fit the queue.
+Nothing of this is imported while it is off.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+from opentelemetry import trace
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from shoal import __version__
+from shoal.delivery.hub import Hub
+from shoal.domain.clock import to_micros
+from shoal.domain.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Compacted,
+    Event,
+    Failed,
+    LimitReached,
+    RetryRequested,
+    RetryScheduled,
+    Steered,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.domain.ids import TurnId
+from shoal.domain.settings import Config
+
+TURNS_MAX = 10_000
+"""Turns whose spans are open at once; the ones that have said nothing for longest are let go."""
+CONTENT_CHARS_MAX = 8_000
+SHUTDOWN_SECONDS = 3.0
+"""How long a stop waits for what is still queued."""
+PROVIDER_NAMES = {"gemini": "gcp.gemini", "openai-responses": "openai"}
+"""What the conventions call our kinds of providers, where the names differ."""
+_SEVERITIES = {
+    "DEBUG": SeverityNumber.DEBUG,
+    "INFO": SeverityNumber.INFO,
+    "WARNING": SeverityNumber.WARN,
+    "ERROR": SeverityNumber.ERROR,
+    "CRITICAL": SeverityNumber.FATAL,
+}
+_PLAIN_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName"}
+
+
+class _Ids(IdGenerator):
+    """Gives the next span the ids that were set for it."""
+
+    trace_id = span_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+
+class _OpenTurn:
+    """A turn whose spans are not all over. `last_ns` is when it last said something."""
+
+    def __init__(self, span: Span, at_ns: int) -> None:
+        self.span = span
+        self.last_ns = at_ns
+        self.agent = self.model = self.provider = ""
+        self.calls: dict[str, Span] = {}
+        self.asked: list[dict[str, str]] = []
+
+
+class Journalist:
+    """Makes spans and figures of the events of this process."""
+
+    def __init__(
+        self,
+        traces: TracerProvider,
+        ids: _Ids,
+        figures: MeterProvider,
+        redact: Callable[[str], str],
+        kinds: Mapping[str, str],
+        *,
+        with_content: bool,
+    ) -> None:
+        self._tracer = traces.get_tracer("shoal")
+        self._ids = ids
+        meter = figures.get_meter("shoal")
+        self._seconds = meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", "How long calls of models and tools, and turns, took."
+        )
+        self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}", "Tokens of calls of models.")
+        self._redact = redact
+        self._kinds = kinds
+        self._with_content = with_content
+        self._open: OrderedDict[TurnId, _OpenTurn] = OrderedDict()
+
+    def tell(self, event: Event) -> None:
+        """Take in an event of the journal; neither waits nor fails."""
+        if not event.turn:
+            return
+        at = to_micros(event.at) * 1000
+        turn = self._open.get(event.turn)
+        if turn is None:
+            self._set_ids(event.turn, event.turn)
+            attributes = {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.conversation.id": event.thread,
+                "shoal.turn.id": event.turn,
+            }
+            span = self._tracer.start_span("invoke_agent", trace.set_span_in_context(trace.INVALID_SPAN), start_time=at)
+            span.set_attributes(attributes)
+            turn = self._open[event.turn] = _OpenTurn(span, at)
+            if len(self._open) > TURNS_MAX:
+                self._open.popitem(last=False)
+        self._open.move_to_end(event.turn)
+        match event.data:
+            case UserSaid() as said:
+                if said.caller is not None:
+                    thread, caller = said.caller.line[-1]
+                    called = SpanContext(_id(16, caller), _id(8, caller, said.caller.call_id), False, TraceFlags(1))
+                    turn.span.add_link(called, {"gen_ai.conversation.id": thread})
+                turn.asked.append({"role": "user", "content": said.text})
+            case TurnStarted() as started:
+                turn.agent, turn.model = started.agent, started.model
+                name = started.model.partition("/")[0]
+                kind = self._kinds.get(name, name)
+                turn.provider = PROVIDER_NAMES.get(kind, kind)
+                turn.span.update_name(f"invoke_agent {started.agent}")
+                turn.span.set_attributes(
+                    {
+                        "gen_ai.agent.name": started.agent,
+                        "gen_ai.request.model": started.model,
+                        "gen_ai.provider.name": turn.provider,
+                    }
+                )
+            case AssistantSaid() as said:
+                self._chat(event, turn, said, at)
+            case ToolStarted() as started:
+                turn.calls[started.call_id] = self._tool(event, turn, started.call_id, started.name, at)
+            case ToolFinished() as result:
+                span = turn.calls.pop(result.call_id, None) or self._tool(event, turn, result.call_id, result.name, at)
+                if result.is_error:
+                    span.set_attribute("error.type", "tool_error")
+                    span.set_status(Status(StatusCode.ERROR))
+                if self._with_content:
+                    span.set_attribute("gen_ai.tool.call.result", self._text(result.text))
+                span.end(at)
+                self._measure(turn, "execute_tool", result.duration_ms / 1000, {"gen_ai.tool.name": result.name})
+            case TurnFinished() as finished:
+                self._finish(turn, finished, at)
+                del self._open[event.turn]
+            case ApprovalRequested(tool=tool, call_id=call):
+                about = {"gen_ai.tool.name": tool, "gen_ai.tool.call.id": call}
+                turn.span.add_event("shoal.approval_requested", about, at)
+            case ApprovalSettled(decision=decision, call_id=call, scope=scope):
+                about = {"shoal.decision": decision, "shoal.scope": scope, "gen_ai.tool.call.id": call}
+                turn.span.add_event("shoal.approval_decided", about, at)
+            case RetryScheduled(kind=kind, attempt=attempt, next_at=next_at):
+                about = {"error.type": kind, "shoal.attempt": attempt, "shoal.next_at": next_at.isoformat()}
+                turn.span.add_event("shoal.retry_scheduled", about, at)
+            case LimitReached(limit=limit):
+                turn.span.add_event("shoal.limit_reached", {"shoal.limit": limit}, at)
+            case Failed(kind=kind, fatal=fatal):
+                turn.span.add_event("shoal.error", {"error.type": kind, "shoal.fatal": fatal}, at)
+                if fatal:
+                    turn.span.set_attribute("error.type", kind)
+                    turn.span.set_status(Status(StatusCode.ERROR))
+            case Compacted() | Steered() | RetryRequested():
+                turn.span.add_event(f"shoal.{event.type}", timestamp=at)
+            case _:
+                pass
+        turn.last_ns = at
+
+    def _set_ids(self, turn: TurnId, *span: str) -> None:
+        self._ids.trace_id, self._ids.span_id = _id(16, turn), _id(8, *span)
+
+    def _chat(self, event: Event, turn: _OpenTurn, said: AssistantSaid, at: int) -> None:
+        self._set_ids(event.turn, event.turn, str(event.seq))
+        usage, model = said.usage, said.model or turn.model
+        attributes: dict[str, str | int | list[str]] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": turn.provider,
+            "gen_ai.conversation.id": event.thread,
+            "gen_ai.agent.name": turn.agent,
+            "gen_ai.request.model": turn.model,
+            "gen_ai.response.model": model,
+            "gen_ai.response.finish_reasons": [said.stop],
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        }
+        if self._with_content:
+            attributes["gen_ai.input.messages"] = self._messages(turn.asked)
+            attributes["gen_ai.output.messages"] = self._messages([{"role": "assistant", "content": said.text}])
+            turn.asked = []
+        parent = trace.set_span_in_context(turn.span)
+        name = f"chat {model}"
+        span = self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes, start_time=turn.last_ns)
+        span.end(at)
+        about = {"gen_ai.response.model": model}
+        self._measure(turn, "chat", (at - turn.last_ns) / 1e9, about)
+        for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+            self._tokens.record(count, {**self._about(turn, "chat"), **about, "gen_ai.token.type": kind})
+
+    def _tool(self, event: Event, turn: _OpenTurn, call_id: str, name: str, at: int) -> Span:
+        self._set_ids(event.turn, event.turn, call_id)
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.call.id": call_id,
+            "gen_ai.tool.type": "function",
+            "gen_ai.conversation.id": event.thread,
+            "gen_ai.agent.name": turn.agent,
+        }
+        parent = trace.set_span_in_context(turn.span)
+        return self._tracer.start_span(f"execute_tool {name}", parent, SpanKind.INTERNAL, attributes, start_time=at)
+
+    def _finish(self, turn: _OpenTurn, finished: TurnFinished, at: int) -> None:
+        turn.span.set_attributes(
+            {
+                "shoal.outcome": finished.outcome,
+                "shoal.steps": finished.steps,
+                "gen_ai.usage.input_tokens": finished.usage.input_tokens,
+                "gen_ai.usage.output_tokens": finished.usage.output_tokens,
+            }
+        )
+        if self._with_content:
+            said = [{"role": "assistant", "content": finished.reply}]
+            turn.span.set_attribute("gen_ai.output.messages", self._messages(said))
+        for call in turn.calls.values():
+            call.end(at)
+        turn.span.end(at)
+        begun = getattr(turn.span, "start_time", None) or at
+        self._measure(turn, "invoke_agent", (at - begun) / 1e9, {"shoal.outcome": finished.outcome})
+
+    def _about(self, turn: _OpenTurn, operation: str) -> dict[str, str]:
+        return {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": turn.provider,
+            "gen_ai.request.model": turn.model,
+        }
+
+    def _measure(self, turn: _OpenTurn, operation: str, seconds: float, more: Mapping[str, str]) -> None:
+        self._seconds.record(seconds, {**self._about(turn, operation), **more})
+
+    def _text(self, text: str) -> str:
+        return self._redact(text)[:CONTENT_CHARS_MAX]
+
+    def _messages(self, messages: list[dict[str, str]]) -> str:
+        """In the form of the conventions: roles with parts."""
+        said = [
+            {"role": one["role"], "parts": [{"type": "text", "content": self._text(one["content"])}]}
+            for one in messages
+        ]
+        return msgspec.json.encode(said).decode()
+
+
+class _LogHandler(logging.Handler):
+    """Hands the log on, without secrets."""
+
+    def __init__(self, provider: LoggerProvider, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._provider = provider
+        self._redact = redact
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A record's message as the body, its fields as attributes, its traceback as the conventions want it."""
+        if record.name.startswith("opentelemetry"):  # what cannot be sent is not told to the same address
+            return
+        fields = {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD}
+        attributes = {name: self._redact(str(value)) for name, value in fields.items()}
+        if record.exc_info and record.exc_info[0] is not None:
+            attributes["exception.type"] = record.exc_info[0].__name__
+            text = logging.Formatter().formatException(record.exc_info)
+            attributes["exception.stacktrace"] = self._redact(text)
+        self._provider.get_logger(record.name).emit(
+            LogRecord(
+                timestamp=int(record.created * 1e9),
+                severity_text=record.levelname,
+                severity_number=_SEVERITIES.get(record.levelname, SeverityNumber.UNSPECIFIED),
+                body=self._redact(record.getMessage()),
+                attributes=attributes,
+            )
+        )
+
+
+@asynccontextmanager
+async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AsyncGenerator[None]:
+    """Send traces, metrics and logs while the block runs; then what is left, for at most SHUTDOWN_SECONDS.
+
+    Where to, and how, is what the OTEL_* variables say; by default a collector on this machine.
+    """
+    resource = Resource.create(
+        {"service.version": __version__, "service.name": os.environ.get("OTEL_SERVICE_NAME", "shoal")}
+    )
+    ids = _Ids()
+    traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
+    traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())]
+    figures = MeterProvider(readers, resource, shutdown_on_exit=False)
+    logs = LoggerProvider(resource, shutdown_on_exit=False)
+    logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+    kinds = {name: provider.kind or name for name, provider in config.providers.items()}
+    journalist = Journalist(traces, ids, figures, redact, kinds, with_content=config.telemetry.content)
+    hub.tap(journalist.tell)
+    handler = _LogHandler(logs, redact)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        loop, ended = asyncio.get_running_loop(), asyncio.Semaphore(0)
+
+        def shut_down(provider: TracerProvider | MeterProvider | LoggerProvider) -> None:
+            provider.shutdown()
+            with contextlib.suppress(RuntimeError):  # nobody waits any more
+                loop.call_soon_threadsafe(ended.release)
+
+        for provider in (traces, figures, logs):  # threads that a stop does not wait for
+            threading.Thread(target=shut_down, args=(provider,), daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                for _ in range(3):
+                    await ended.acquire()
+
+
+def _id(length: int, *names: str) -> int:
+    """The first bytes of a digest."""
+    return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:length])

@@ -1,0 +1,162 @@
+"""What a collector of OpenTelemetry gets, read with the official protobufs."""
+
+import gzip
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from shoal.domain.settings import TelemetrySettings
+from shoal.testing.model import Call, FakeModel, Reply
+from shoal.testing.scenario import scenario
+
+SECRET = "sk-a-key-that-nobody-may-see"
+KINDS = {"traces": ExportTraceServiceRequest, "metrics": ExportMetricsServiceRequest, "logs": ExportLogsServiceRequest}
+
+
+class Collector:
+    """Takes in what an exporter sends, over HTTP as protobuf."""
+
+    def __init__(self) -> None:
+        self.bodies: list[tuple[str, bytes]] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                collector.bodies.append((self.path.rpartition("/")[2], body))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def text(self) -> str:
+        """All that came, for looking for what must not be in it."""
+        return "".join(body.decode("utf-8", "replace") for _, body in self.bodies)
+
+    def of(self, signal: str) -> list[object]:
+        return [KINDS[signal].FromString(body) for name, body in self.bodies if name == signal]
+
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for request in self.of("traces")
+            for resource in request.resource_spans  # pyright: ignore[reportAttributeAccessIssue]
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    found = Collector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.address)
+    yield found
+    found.close()
+
+
+def attributes(span: Span) -> dict[str, object]:
+    """By name."""
+    return {one.key: getattr(one.value, one.value.WhichOneof("value") or "string_value") for one in span.attributes}
+
+
+def call(name: str, **arguments: object) -> Reply:
+    """A model that calls one tool."""
+    return Reply(calls=(Call(name, json.dumps(arguments)),))
+
+
+async def test_a_turn_is_a_trace_of_its_calls(collector: Collector, tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(call("time"), "it is late")) as world:
+        await world.ada.says("what time is it?")
+        await world.ada.sees("it is late")
+    [turn] = [span for span in collector.spans() if span.name.startswith("invoke_agent")]
+    chats = [span for span in collector.spans() if span.name.startswith("chat ")]
+    [tool] = [span for span in collector.spans() if span.name == "execute_tool time"]
+    assert turn.name == "invoke_agent main"
+    assert not turn.parent_span_id
+    assert {span.parent_span_id for span in (*chats, tool)} == {turn.span_id}
+    assert {span.trace_id for span in collector.spans()} == {turn.trace_id}
+    assert len(chats) == 2
+    assert chats[0].end_time_unix_nano <= tool.end_time_unix_nano <= chats[1].end_time_unix_nano
+    said = attributes(turn)
+    assert said["gen_ai.operation.name"] == "invoke_agent"
+    assert said["gen_ai.conversation.id"] == world.ada.thread
+    assert said["shoal.outcome"] == "done"
+    said = attributes(chats[0])
+    assert said["gen_ai.operation.name"] == "chat"
+    assert int(str(said["gen_ai.usage.output_tokens"])) > 0
+    assert attributes(tool)["gen_ai.tool.name"] == "time"
+    names = {metric.name for request in collector.of("metrics") for resource in request.resource_metrics  # pyright: ignore[reportAttributeAccessIssue]
+             for scope in resource.scope_metrics for metric in scope.metrics}  # fmt: skip
+    assert names == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"}
+
+
+async def test_a_subagents_turn_is_linked_to_the_call_that_asked_for_it(collector: Collector, tmp_path: Path) -> None:
+    model = FakeModel(call("subagent", task="look"), "found it", "it was found")
+    async with scenario(tmp_path, model) as world:
+        await world.ada.says("have it looked for")
+        await world.ada.sees("it was found")
+    turns = [span for span in collector.spans() if span.name.startswith("invoke_agent")]
+    [asked] = [span for span in collector.spans() if span.name == "execute_tool subagent"]
+    [child] = [span for span in turns if span.links]
+    assert child.links[0].span_id == asked.span_id
+    assert child.links[0].trace_id == asked.trace_id != child.trace_id
+
+
+async def test_content_is_sent_only_where_a_setting_says_so_and_never_a_secret(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRAVE_KEY", SECRET)
+    settings: dict[str, dict[str, object]] = {"tools": {"brave_api_key": {"env": "BRAVE_KEY"}}}
+    for content in (False, True):
+        more = {**settings, "telemetry": {"content": content}}
+        async with scenario(tmp_path / str(content), FakeModel(f"the key is {SECRET}"), settings=more) as world:
+            await world.ada.says("tell me of the tide")
+            await world.ada.sees("the key is")
+            logging.getLogger("shoal.test").warning("a look at %s", SECRET, extra={"key": SECRET})
+        assert ("tell me of the tide" in collector.text()) is content
+        assert SECRET not in collector.text()
+    assert "a look at" in collector.text()
+
+
+async def test_a_collector_that_is_away_costs_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    async with scenario(tmp_path, FakeModel("here")) as world:
+        await world.ada.says("are you there?")
+        await world.ada.sees("here")
+
+
+@pytest.mark.parametrize(
+    ("enabled", "environ", "is_on"),
+    [
+        ("auto", {}, False),
+        ("auto", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, True),
+        ("auto", {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c"}, True),
+        ("auto", {"OTEL_EXPORTER_OTLP_HEADERS": "a=b"}, False),
+        ("on", {}, True),
+        ("on", {"OTEL_SDK_DISABLED": "True"}, False),
+        ("off", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, False),
+    ],
+)
+def test_it_is_on_as_the_setting_and_the_variables_have_it(enabled: str, environ: dict[str, str], is_on: bool) -> None:
+    assert TelemetrySettings(enabled=enabled).is_on(environ) is is_on  # pyright: ignore[reportArgumentType]
