@@ -78,14 +78,16 @@ from shoal.office import (
 from shoal.permissions.access import AccessRules, Audiences
 from shoal.permissions.profiles import Profiles
 from shoal.providers.catalog import model_names
+from shoal.sandbox.choose import server_enclosure
 from shoal.sandbox.processes import kill_orphans
-from shoal.servers import make_mcp, make_pins, settled
 from shoal.store.driver import Driver
 from shoal.store.projections import Projections
 from shoal.store.store import Store
 from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.executor import Executor
 from shoal.tools.fetch import GuardedFetcher
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.mcp.pins import Pins
 from shoal.tools.processes import ProcessService
 from shoal.tools.registry import lookup_tools, standard_tools
 from shoal.tools.retention import Retention
@@ -155,10 +157,13 @@ class App:
         self.audiences: Audiences
         self.artifacts: Files
         self.folders: Folders
-        self.pins = make_pins(config, home, self.store, clock)
+        self.pins = Pins(self.store.settings, self.store.audit, clock, config.mcp)
         tell = partial(tell_owner_directly, self)
         self.backups = make_backups(config, home, self.store.settings, clock, tell)
-        self.mcp = make_mcp(config, home, self.tools, clock, self.pins, tell) if role != "serve" else []
+        servers = config.mcp if role != "serve" else {}
+        self.mcp = McpServers(
+            servers, home, self.tools, clock, server_enclosure(config.sandbox), pins=self.pins, tell=tell
+        )
         self.senders: Senders
         self.inbox: OpenInbox
         self.commands: CommandRouter
@@ -254,7 +259,7 @@ class App:
                 self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
         if self.on_complete is not None:
             found.append(tell_completions(self.hub, self.on_complete))
-        return [*found, *(server.run() for server in self.mcp), *self.backend.services()]
+        return [*found, *(server.run() for server in self.mcp.connections), *self.backend.services()]
 
     async def _serve_platform(self, platform: str) -> None:
         """Receive from and deliver to one platform, in one process at a time."""
@@ -301,7 +306,7 @@ async def _running(app: App) -> AsyncGenerator[None]:
             await note_settings(app.config, app.store, app.home, app.agents.names())
         if app.backend.recovers:
             await app.orchestrator.recover()
-        await settled(app.mcp)
+        await app.mcp.wait_ready()
         app.state = "running"
         try:
             yield

@@ -44,7 +44,7 @@ from shoal.store.agents import AgentStore
 from shoal.store.store import Store
 from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.executor import Executor
-from shoal.tools.mcp.connection import McpConnection
+from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import any_tool_of
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable, line_of
@@ -96,7 +96,7 @@ class Running(Protocol):
     commands: CommandRouter
     adapters: dict[str, ChatAdapter]
     roster: AgentLifecycle
-    mcp: list[McpConnection]
+    mcp: McpServers
     executor: Executor
     processes: ProcessService
 
@@ -259,7 +259,7 @@ def info_of(app: Running) -> RuntimeInfo:
         sandbox=app.sandbox.name,
         isolated=app.sandbox.isolated,
         notes=tuple(app.notes),
-        mcp=tuple(server.state.told for server in app.mcp),
+        mcp=tuple(server.state.told for server in app.mcp.connections),
     )
 
 
@@ -270,7 +270,7 @@ def make_checks(models: Models, profiles: Profiles, tools: Callable[[], Sequence
 
 def _tool_names(app: Running) -> Sequence[str]:
     """The tools there are, and what those of MCP servers that are not up here would be called."""
-    up = {server.state.server for server in app.mcp if server.state.status == "up"}
+    up = {server.state.server for server in app.mcp.connections if server.state.status == "up"}
     away = [name for name, server in app.config.mcp.items() if server.enabled and name not in up]
     return (*app.tools.names(), *map(any_tool_of, away))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, Mount, Sandbox
+from shoal.domain.ports import Command, Enclose, Mount, Sandbox
 from shoal.domain.settings import SandboxSettings
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox, SeatbeltSandbox
@@ -21,6 +21,14 @@ class Chosen(msgspec.Struct, frozen=True):
 
     sandbox: Sandbox
     note: str = ""
+
+
+def server_enclosure(settings: SandboxSettings) -> Enclose | None:
+    """What holds a server for as long as it runs: bubblewrap without a limit on processor time, where it is wanted."""
+    if settings.kind not in ("auto", "bubblewrap"):
+        return None
+    limits = msgspec.structs.replace(CommandLimits.of(settings), cpu_seconds_max=0)
+    return BubblewrapSandbox(limits, settings.network).enclosed
 
 
 async def choose_sandbox(settings: SandboxSettings, docker_socket: Path = DOCKER_SOCKET) -> Chosen:
