@@ -407,7 +407,7 @@ def _places(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: boo
         place = resolve(path, mounts, mapped=mapped) if path else None
         if place is None or (place.mount not in mounts and not is_systems(place.shown)):
             return [mount.host for mount in mounts]
-        if place.host is not None and os.path.lexists(place.host):
+        if os.path.lexists(place.host):
             found[place.host] = None
     return list(found)
 

@@ -14,12 +14,13 @@ from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import Image
+from shoal.domain.mounts import MountedPath
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.transcript import SHOWN_IMAGES
 from shoal.tools.attachments import fit_image, keep_copy, media_type_of
 from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
-from shoal.tools.jail import Place, jail_of, require_room
+from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
 from shoal.tools.output import is_binary
 from shoal.tools.threads import in_thread
@@ -392,7 +393,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     return "\n".join(numbered + notes)
 
 
-def _image(place: Place, content: bytes, media_type: str, context: ToolContext) -> ToolOutput:
+def _image(place: MountedPath, content: bytes, media_type: str, context: ToolContext) -> ToolOutput:
     try:
         image = fit_image(content, media_type, IMAGE_BYTES_MAX)
     except InvalidInput as problem:
