@@ -65,7 +65,7 @@ class PreparedCommand(NamedTuple):
 
 
 def planned(
-    name: str, detail: str, work: Callable[[], Awaitable[ToolOutput]], shown: str = "", **effect: object
+    name: str, detail: str, work: Callable[[], Awaitable[ToolOutput]], shown: str = "", /, **effect: object
 ) -> Prepared:
     """A call with the one action `tool:NAME:DETAIL`; people are shown that too, unless `shown` says more."""
     return Prepared((Action(f"tool:{name}:{detail}"),), shown or f"{name} {detail}", canonical(name, **effect), work)

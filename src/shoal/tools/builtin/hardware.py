@@ -12,9 +12,8 @@ from typing import Annotated, Protocol, cast
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
-from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, Tool, ToolOutput
-from shoal.tools.functions import Prepared, canonical, tool
+from shoal.tools.functions import planned, tool
 from shoal.tools.threads import in_thread
 
 I2C_BYTES_MAX = 32
@@ -158,7 +157,7 @@ def _planned(name: str, detail: str, device: str, work: Callable[[], str], more:
             raise ToolError(f"{device}: nothing answers ({error.strerror or error}).") from error
 
     shown = f"{name} {detail}" + (f" ({more})" if more else "")
-    return Prepared((Action(f"tool:{name}:{detail}"),), shown, canonical(name, detail=detail, more=more), run)
+    return planned(name, detail, run, shown, detail=detail, more=more)
 
 
 def _bytes(text: str, length_max: int) -> bytes:
