@@ -39,7 +39,7 @@ class McpServer(NamedTuple):
     folder: Path = Path()
 
 
-class Watched:
+class WatchedStream:
     """A stream of messages from a server that tells when it ends."""
 
     def __init__(self, stream: "ReadStream[SessionMessage | Exception]", on_end: Callable[[], None]) -> None:
@@ -106,7 +106,7 @@ async def opened(
     """The two streams to a server; `on_end` is called when it ends. Raises OSError, SandboxError, ConfigError."""
     opening = _over_http(server.settings) if server.settings.url else _as_child(server, enclose, words)
     async with opening as (read, write):
-        yield Watched(read, on_end), write
+        yield WatchedStream(read, on_end), write
 
 
 @asynccontextmanager
