@@ -113,6 +113,7 @@ def tail(path: Path, lines_max: int, chars_max: int) -> str:
 
 
 def remove_log(path: Path) -> None:
+    """Delete all of a log's files."""
     for file in (*_files(path), _marker(path)):
         file.unlink(missing_ok=True)
 

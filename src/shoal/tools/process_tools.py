@@ -47,16 +47,6 @@ def process_tools(
 ) -> tuple[Tool, Tool, Tool, Tool]:
     """The four tools. `sources`: a process that reads what was marked while it runs is tainted by it too."""
 
-    async def own_process(id: str, context: ToolContext) -> Process:
-        """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
-        try:
-            process = await processes.get(id.strip())
-            if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):
-                return process
-        except NotFound:
-            pass
-        raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows those you have.")
-
     @tool(runs_commands=True)
     def process_start(
         context: ToolContext,
@@ -70,16 +60,7 @@ def process_tools(
         """Start a long-running command (a build, a server, a watcher) in the sandbox. It runs on when your turn is
         over, and ends when Shoal stops. Its output goes to a log that process_logs reads. With hooks you are told, by a
         turn in this conversation, when it ends, writes something or takes too long; so do not wait for it."""
-        text, checked = checked_command(command), msgspec.convert(msgspec.to_builtins(hooks), tuple[Hook, ...])
-        for hook in checked:
-            if hook.on == "output" and not hook.pattern:
-                raise ToolError("A hook on output needs a `pattern`.")
-            if hook.on == "timeout" and hook.after_seconds <= 0:
-                raise ToolError("A hook on timeout needs `after_seconds`.")
-        try:
-            processes.check(checked)
-        except InvalidInput as error:
-            raise ToolError(str(error)) from error
+        text, checked = checked_command(command), _checked(hooks, processes)
         env = command_environment(context.agent.name)
         run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
 
@@ -144,7 +125,7 @@ def process_tools(
         """Read the output of a process you have started: its end, or on from an offset."""
 
         async def work() -> ToolOutput:
-            found = await own_process(process, context)
+            found = await _own_process(processes, process, context)
             try:
                 piece = await processes.read(found, offset=offset, lines_max=tail, contains=grep)
             except OSError as error:
@@ -167,7 +148,7 @@ def process_tools(
         """End a process you have started, with all its children. Its hooks do not fire then."""
 
         async def work() -> ToolOutput:
-            found = await own_process(process, context)
+            found = await _own_process(processes, process, context)
             if found.state != "running":
                 text = f"It does not run any more: {line_of(found, context.clock.now())}."
                 return ToolOutput(text, tainted_by=found.spec.tainted_by)
@@ -182,6 +163,21 @@ def process_tools(
     return process_start, process_list, process_logs, process_kill
 
 
+def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tuple[Hook, ...]:
+    """Raises ToolError for a hook that says too little, or whose pattern cannot be used."""
+    hooks = msgspec.convert(msgspec.to_builtins(given), tuple[Hook, ...])
+    for hook in hooks:
+        if hook.on == "output" and not hook.pattern:
+            raise ToolError("A hook on output needs a `pattern`.")
+        if hook.on == "timeout" and hook.after_seconds <= 0:
+            raise ToolError("A hook on timeout needs `after_seconds`.")
+    try:
+        processes.check(hooks)
+    except InvalidInput as error:
+        raise ToolError(str(error)) from error
+    return hooks
+
+
 def _shown_hook(hook: Hook) -> str:
     match hook.on:
         case "exit":
@@ -191,3 +187,14 @@ def _shown_hook(hook: Hook) -> str:
         case "timeout":
             what = f"timeout after {hook.after_seconds:g} seconds"
     return f"{what}: {hook.note}" if hook.note else what
+
+
+async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
+    """The agent's process of that id. Raises ToolError, the same for another's or one elsewhere as for none."""
+    try:
+        process = await processes.get(id.strip())
+        if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):
+            return process
+    except NotFound:
+        pass
+    raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows those you have.")

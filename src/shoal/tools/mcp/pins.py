@@ -191,6 +191,7 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def state(self) -> State:
+        """Whether the owner has to decide on it, and what was decided."""
         if self.offered is None:
             return "allowed"
         if self.offered.digest in self.denied:
