@@ -16,7 +16,7 @@ from shoal.domain.errors import PlatformError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.domain.files import DIGEST_CHARS, Files
 from shoal.domain.ids import channel_of
-from shoal.domain.messages import Author, Judge, Prompt
+from shoal.domain.messages import Author, Judge, PlatformUser, Prompt
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.tools.functions import FunctionTool, Prepared, planned, tool
@@ -32,7 +32,7 @@ MATCHES_MAX = 100
 LINE_CHARS_MAX = 400
 """Of a line that matches, no more is shown."""
 _WORD = re.compile(r"\w+")
-_AGENT = Author("agent", "agent", trusted=True)
+_AGENT = PlatformUser("agent", "agent")
 
 Query = Annotated[str, Meta(description="Words that must all occur.", min_length=1, max_length=500)]
 Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show, the newest first.")]
@@ -40,7 +40,7 @@ Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show,
 
 class _Hit(NamedTuple):
     at: datetime
-    author: Author
+    author: PlatformUser
     text: str
     where: str
     tainted_by: str = ""

@@ -109,12 +109,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         async def work() -> ToolOutput:
             kept = "" if place is None else (await _copied(place, context))[0]
             kind = "opening" if target.opens else "file" if kept else "text"
-            note: UserSaid | None = None
-            if target.thread != context.thread:  # so that who answers there finds it in the journal
-                agent, taint = context.agent.name, context.purpose.tainted_by
-                said = f"[You wrote here, from another conversation:]\n{text or f'[file {kept}]'}"
-                author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
-                note = UserSaid(said, author, origin="system", tainted_by=taint)
+            note = _note(text or f"[file {kept}]", context) if target.thread != context.thread else None
             await context.services.post(NewPost(_post_id(context), target.thread, text, kind, file=kept, note=note))
             own = target.thread == context.thread and thread_address(target.thread).platform not in UNREAD
             return ToolOutput(f"Sent to {target.name}.", answers=own)
@@ -142,6 +137,14 @@ async def _copied(place: MountedPath, context: ToolContext) -> tuple[str, int]:
 
 def _post_id(context: ToolContext) -> str:
     return hashlib.sha256(f"{context.turn}\0{context.call_id}".encode()).hexdigest()[:26]
+
+
+def _note(text: str, context: ToolContext) -> UserSaid:
+    """What another conversation is to know of what was said there."""
+    agent, taint = context.agent.name, context.purpose.tainted_by
+    author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
+    said = f"[You wrote here, from another conversation:]\n{text}"
+    return UserSaid(said, author, origin="system", tainted_by=taint)
 
 
 def _thread_of(text: str) -> ThreadId:
