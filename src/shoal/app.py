@@ -310,8 +310,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tools.add(tool)
         pins = Pins(store.settings, store.audit, clock, config.mcp)
         servers = config.mcp if role != "serve" else {}
-        enclose = server_enclosure(config.sandbox)
-        mcp = McpServers(servers, home, tools, clock, enclose, pins=pins, tell=notices.tell_owner)
+        mcp = McpServers(servers, home, tools, clock, server_enclosure(config.sandbox), pins, notices.tell_owner)
         executor = Executor(
             tools,
             sandbox,
@@ -414,8 +413,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         # ---- agents and commands ----
 
         def known_tools() -> list[str]:
-            up = {server.state.server for server in mcp.connections if server.state.status == "up"}
-            away = [name for name, server in config.mcp.items() if server.enabled and name not in up]
+            away = [name for name, server in config.mcp.items() if server.enabled and name not in mcp.up]
             return [*tools.names(), *map(any_tool_of, away)]
 
         may_manage = partial(_is_one_of, (*config.agents.managers, *approvers))

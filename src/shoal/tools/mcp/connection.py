@@ -418,7 +418,6 @@ class McpServers:
         registry: Registry,
         clock: Clock,
         enclose: Enclose | None,
-        *,
         pins: Pins | None = None,
         tell: Tell | None = None,
     ) -> None:
@@ -429,6 +428,11 @@ class McpServers:
             for name, server in servers.items()
             if server.enabled
         ]
+
+    @property
+    def up(self) -> frozenset[str]:
+        """The names of those that are connected."""
+        return frozenset(one.server.name for one in self.connections if one.state.status == "up")
 
     async def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until each server has been tried once, but no longer than this: a slow one comes later."""
