@@ -260,7 +260,8 @@ class App:
         """Receive from and deliver to one platform, in one process at a time."""
         async with anyio.create_task_group() as tasks:
             receive = partial(self.adapters[platform].run, self.doors.get(platform, self.inbox))
-            for serve in (partial(self.senders.run, platform, self.orchestrator), receive):
+            deliver = partial(self.senders.run, platform, self.orchestrator.opened, self.orchestrator.gave_up)
+            for serve in (deliver, receive):
                 tasks.start_soon(run_service, self.backend.lasting(serve))
 
     def due(self, what: str) -> None:

@@ -15,7 +15,7 @@ from shoal.backups import FOLDERS, BackupPlace, Backups, DirectoryPlace
 from shoal.config import Config, default_model
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, SANDBOX_KINDS
 from shoal.delivery.hub import Hub
-from shoal.delivery.previews import NO_PREVIEWS, Previews
+from shoal.delivery.previews import Previews
 from shoal.delivery.sender import Sender
 from shoal.domain import ports
 from shoal.domain.agents import TurnLimits
@@ -167,7 +167,7 @@ def executor_settings(config: Config, *, isolated: bool) -> ExecutorSettings:
 
 def make_sender(adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock, folders: Folders) -> Sender:
     """The sender of a platform, with previews where it shows them."""
-    previews = Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else NO_PREVIEWS
+    previews = Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else None
     return Sender(adapter, store.outbox, clock, previews, folders)
 
 
