@@ -227,9 +227,9 @@ class Actor:
         await services.folders.pull(self.thread, scope.agent)
         system, tools = await services.context.resume(view, scope)
         if self._run is not None and self._run.turn == state.turn:
-            self._run.resume(scope, system, tools)
+            self._run = msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
         else:
-            self._run = TurnRun(view, scope, system, tools)
+            self._run = TurnRun(state.turn, view, scope, system, tools)
         return self._run
 
     async def _open(self, view: ThreadView) -> TurnRun:
@@ -264,7 +264,7 @@ class Actor:
         commit = Commit(turn, events, prompts=opening.prompts, settings=tuple(settings))
         await view.open_turn(prompt, commit)
         services.context.note_opened(opening)
-        self._run = TurnRun(view, scope, opening.system, opening.tools)
+        self._run = TurnRun(turn, view, scope, opening.system, opening.tools)
         return self._run
 
     async def _scope_of(self, view: ThreadView, asked: Prompt | TurnState, name: str) -> TurnScope:

@@ -76,7 +76,7 @@ from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCa
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
-from shoal.turn.spending import Spending, step_charge
+from shoal.turn.spending import Spending, charge_of
 from shoal.turn.thread import ThreadView, TurnRun
 
 log = logging.getLogger(__name__)
@@ -255,10 +255,15 @@ class TurnLoop:
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
         """Ask the agent's models, one after the other, for the next message; else what ends the turn or lets it wait.
         Journals nothing but a summary."""
-        view, scope, began = run.view, run.scope, self._clock.now()
-        names = (scope.agent.model, *scope.agent.fallback)
+        agent, began = run.scope.agent, self._clock.now()
+        names = (agent.model, *agent.fallback)
         failures: list[ModelFailed] = []
         apology = NO_SUCH_MODEL
+
+        def step(description: str) -> Step:
+            duration_ms = round((self._clock.now() - began).total_seconds() * 1000)
+            return Step(run.view.open.steps + 1, description, began, duration_ms)
+
         for name in names:
             try:
                 route = self._models.route(name)
@@ -268,25 +273,36 @@ class TurnLoop:
                 log.warning("model %s cannot be used: %s", name, error)
                 continue
             outcome = await self._try_model(run, route, name, tools=tools)
-            step = self._step(view, f"model {name}", began)
             if isinstance(outcome, LimitReached):
-                return ModelStep(outcome, step)
+                return ModelStep(outcome, step(f"model {name}"))
             if isinstance(outcome, ModelDone):
-                spend = self._spending.spend(step_charge(run, name), route, outcome.usage)
+                spend = self._spending.spend(charge_of(run, name), route, outcome.usage)
                 instead = INSTEAD.format(model=name, first=names[0], why=WHY[failures[0].kind]) if failures else ""
-                return ModelStep(self._message_of(run, name, outcome, tools=tools), step, spend, instead)
+                known, calls = set(run.view.open.call_ids), list[ToolCall]()
+                for call in outcome.message.tool_calls if tools else ():  # each id is unique in the turn
+                    call_id = call.id if call.id and call.id not in known else CallId(f"call_{self._clock.new_id()}")
+                    known.add(call_id)
+                    calls.append(ToolCall(call_id, call.name, call.arguments))
+                said = AssistantSaid(
+                    text=outcome.message.text,
+                    tool_calls=tuple(calls),
+                    stop=outcome.stop,
+                    model=outcome.model or name,
+                    usage=outcome.usage,
+                    thinking=outcome.thinking,
+                    opaque=outcome.message.opaque,
+                    tainted_by=run.view.tainted_by,
+                )
+                return ModelStep(said, step(f"model {name}"), spend, instead)
             failures.append(outcome)
             apology = FRIENDLY[outcome.kind]
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
-        await self._spending.release(step_charge(run, scope.agent.model))
-        step = self._step(view, "model failed", began)
-        scheduled = self._schedule_retry(run, failures)
-        if scheduled is not None:
-            return ModelStep(scheduled, step)
+        await self._spending.release(charge_of(run, agent.model))
         last = failures[-1]
-        return ModelStep(Failed(last.kind, apology, self._context.clean(last.message)), step)
+        failed = Failed(last.kind, apology, self._context.clean(last.message))
+        return ModelStep(self._schedule_retry(run, failures) or failed, step("model failed"))
 
     async def _try_model(
         self, run: TurnRun, route: Route, name: str, *, tools: bool
@@ -299,7 +315,7 @@ class TurnLoop:
             return ModelFailed("context_overflow", str(error))
         while True:
             request, units = self._context.request(run, route, tools=tools)
-            charge, gauge = step_charge(run, name), self._context.gauge(run, route)
+            charge, gauge = charge_of(run, name), self._context.gauge(run, route)
             asked_at = self._clock.monotonic()
             await self._confirm(view.thread)
             refused = await self._spending.reserve(charge, route, request, gauge)
@@ -307,7 +323,7 @@ class TurnLoop:
                 return LimitReached("budget", refused)
             if self._clock.monotonic() - asked_at > CONFIRMED_SECONDS:
                 await self._confirm(view.thread)
-            outcome, _ = await self._spending.stream(charge, route, request, gauge, self._watch(run))
+            outcome, _ = await self._spending.stream(charge, route, request, gauge, _shower(run))
             if isinstance(outcome, ModelDone):
                 self._context.learn(run, route, units, outcome.usage)
                 return outcome
@@ -321,45 +337,6 @@ class TurnLoop:
                 return outcome
             view.show(StatusChanged("retrying", f"The model is {outcome.kind}; trying again."))
             await self._clock.sleep(retry_delay(attempt, outcome.retry_after_seconds, self._limits.retry_base_seconds))
-
-    def _watch(self, run: TurnRun) -> Callable[[ModelEvent], None]:
-        """Begin a model call for live watchers; what is to see its events."""
-        view, streamed, number, offset = run.view, run.streamed, run.view.count_call(), 0
-        streamed.clear()
-        view.show(StatusChanged("thinking"))
-
-        def see(event: ModelEvent) -> None:
-            nonlocal offset
-            match event:
-                case TextDelta(text=text):
-                    streamed.append(text)
-                    view.show(TextStreamed(text, number, offset))
-                    offset += len(text)
-                case ModelDone() | ModelFailed():
-                    streamed.clear()
-                case _:
-                    pass
-
-        return see
-
-    def _message_of(self, run: TurnRun, name: str, done: ModelDone, *, tools: bool) -> AssistantSaid:
-        """What the model said, each call with an id that is unique in the turn."""
-        known = set(run.view.open.call_ids)
-        calls: list[ToolCall] = []
-        for call in done.message.tool_calls if tools else ():
-            call_id = call.id if call.id and call.id not in known else CallId(f"call_{self._clock.new_id()}")
-            known.add(call_id)
-            calls.append(ToolCall(call_id, call.name, call.arguments))
-        return AssistantSaid(
-            text=done.message.text,
-            tool_calls=tuple(calls),
-            stop=done.stop,
-            model=done.model or name,
-            usage=done.usage,
-            thinking=done.thinking,
-            opaque=done.message.opaque,
-            tainted_by=run.view.tainted_by,
-        )
 
     def _gives_up_at(self, state: TurnState) -> datetime:
         """When a turn that waits for its model waits no longer."""
@@ -396,10 +373,6 @@ class TurnLoop:
             self._context.clean(first.message),
             tuple(choices.values())[:CHOICES_MAX],
         )
-
-    def _step(self, view: ThreadView, description: str, began: datetime) -> Step:
-        duration_ms = round((self._clock.now() - began).total_seconds() * 1000)
-        return Step(view.open.steps + 1, description, began, duration_ms)
 
     # ---- the tool step ----
 
@@ -442,7 +415,20 @@ class TurnLoop:
                 return None
             together = self._together(view.open, calls)
             if len(together) > 1 and not self._waits(calls[0]):
-                await self._run_together(run, context, together)
+                admitted = list[Admitted]()
+                for call in together:
+                    admission = await self._executor.admit(call, context, None)
+                    match admission:
+                        case Admitted():
+                            admitted.append(admission)
+                        case Refused(result=result, audit=audit):
+                            await view.write(Commit(view.turn, (result,), audit=audit))
+                        case Waits():  # asked for after all: one at a time
+                            break
+                if admitted:
+                    started = tuple(one.started for one in admitted)
+                    await view.write(Commit(view.turn, started, audit=_audit_of(admitted)))
+                    await self._run_started(run, admitted, context)
             else:  # those that wait for others all start, and take the results that are there
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
@@ -463,21 +449,6 @@ class TurnLoop:
                 break
             count += 1
         return calls[: max(count, 1)]
-
-    async def _run_together(self, run: TurnRun, context: CallContext, calls: Sequence[ToolCall]) -> None:
-        view, admitted = run.view, list[Admitted]()
-        for call in calls:
-            admission = await self._executor.admit(call, context, None)
-            match admission:
-                case Admitted():
-                    admitted.append(admission)
-                case Refused(result=result, audit=audit):
-                    await view.write(Commit(view.turn, (result,), audit=audit))
-                case Waits():  # asked for after all: one at a time
-                    break
-        if admitted:
-            await view.write(Commit(view.turn, tuple(one.started for one in admitted), audit=_audit_of(admitted)))
-            await self._run_started(run, admitted, context)
 
     async def _run_started(self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext) -> None:
         if len(admitted) == 1:
@@ -560,6 +531,27 @@ class TurnLoop:
 
     def _tool_step(self, view: ThreadView, result: ToolFinished) -> Step:
         return Step(view.open.steps, f"tool {result.name}", self._clock.now(), result.duration_ms)
+
+
+def _shower(run: TurnRun) -> Callable[[ModelEvent], None]:
+    """Begin a model call for live watchers; what is to see its events."""
+    view, streamed, number, offset = run.view, run.streamed, next(run.view.call_numbers), 0
+    streamed.clear()
+    view.show(StatusChanged("thinking"))
+
+    def see(event: ModelEvent) -> None:
+        nonlocal offset
+        match event:
+            case TextDelta(text=text):
+                streamed.append(text)
+                view.show(TextStreamed(text, number, offset))
+                offset += len(text)
+            case ModelDone() | ModelFailed():
+                streamed.clear()
+            case _:
+                pass
+
+    return see
 
 
 def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
