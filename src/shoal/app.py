@@ -224,7 +224,7 @@ class App:
         self.backend.alone("backups", self.backups.run)
         self.backend.alone("row retention", make_row_retention(self.config, self.store, self.clock).run)
         if self.role != "serve":
-            found.append(run_service(lasting(partial(watch_retries, self.orchestrator, self.clock))))
+            found.append(run_service(lasting(partial(watch_retries, self.orchestrator.retry_due, self.clock))))
         if self.role != "worker":
             anchors = partial(anchor_audit, self.store.audit, self.clock)
             found += [run_service(lasting(self.triggers.run)), run_service(lasting(anchors))]
@@ -360,7 +360,9 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
         tainted_files=app.prompt_files.sources,
     )
     app.compactor = Compactor(context, spending, clock)
-    children = make_children(config, app)
+    children, tools = make_children(config, app.store, app.engine, app.agents, app.models, app.clock)
+    for tool in tools:
+        app.tools.add(tool)
     loop = TurnLoop(
         app.models,
         app.executor,

@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -40,7 +40,7 @@ from shoal.tools.coverage import CoverLimits
 from shoal.tools.executor import ExecutorSettings
 from shoal.tools.mcp.pins import any_tool_of
 from shoal.tools.output import OutputBounds
-from shoal.tools.registry import SERVICE_TOOLS, Registry, standard_tools
+from shoal.tools.registry import SERVICE_TOOLS, standard_tools
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.budget import ESTIMATES, Meter, encoding_of, exact
 
@@ -171,23 +171,12 @@ def make_sender(adapter: ports.ChatAdapter, store: Store, hub: Hub, clock: Clock
     return Sender(adapter, store.outbox, clock, previews, folders)
 
 
-class Running(Protocol):
-    """What of the app subagents are made of."""
-
-    store: Store
-    engine: ports.Engine
-    agents: AgentRegistry
-    models: ports.Models
-    clock: Clock
-    tools: Registry
-
-
-def make_children(config: Config, app: Running) -> Children:
-    """[subagents]: who keeps subagents; the tools that begin them join the others."""
-    children = Children(app.store, app.engine, app.agents, app.models, app.clock, config.subagents)
-    for tool in subagent_tools(children.check, children.begin, children.result):
-        app.tools.add(tool)
-    return children
+def make_children(
+    config: Config, store: Store, engine: ports.Engine, agents: AgentRegistry, models: ports.Models, clock: Clock
+) -> tuple[Children, Sequence[ports.Tool]]:
+    """[subagents]: who keeps subagents, and the tools that begin them."""
+    children = Children(store, engine, agents, models, clock, config.subagents)
+    return children, subagent_tools(children.check, children.begin, children.result)
 
 
 def make_hooks(config: Config) -> dict[str, Webhook]:
