@@ -15,8 +15,6 @@ from shoal.actors.access_gate import OWNER_IN
 from shoal.actors.commands import (
     AgentCommands,
     CommandRouter,
-    ReminderCommands,
-    ThreadCommands,
     describe_state,
     describe_work,
 )
@@ -147,6 +145,9 @@ def open_office(app: Running, people: Sequence[str]) -> None:
     app.commands = CommandRouter(
         app.orchestrator,
         app.store,
+        app.agents,
+        app.snapshots,
+        app.clock,
         app.audiences,
         AgentCommands(
             app.store,
@@ -157,18 +158,10 @@ def open_office(app: Running, people: Sequence[str]) -> None:
             may_manage=may,
             check_keys=partial(key_lines, app.models),
         ),
-        ThreadCommands(
-            app.orchestrator,
-            app.store,
-            app.agents,
-            app.snapshots,
-            app.clock,
-            app.audiences,
-            check_model=checks.model,
-            known_models=partial(model_names, app.models),
-            processes=app.processes.lines,
-        ),
-        ReminderCommands(app.store.triggers, app.add_trigger, app.clock),
+        add_trigger=app.add_trigger,
+        check_model=checks.model,
+        known_models=partial(model_names, app.models),
+        processes=app.processes.lines,
     )
 
 

@@ -104,17 +104,34 @@ class Orchestrator:
         """Accept a message durably, or say why not. Raises StoreError when it could not be stored."""
         inbox = self._store.inbox
         match message:
-            case Prompt():
-                return await self._accept(message)
+            case Prompt() as prompt:
+                if is_child(prompt.thread):
+                    raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
+                if any(one.path for one in prompt.attachments):  # given to the machine that will answer
+                    notices = await self._services.folders.push(prompt.thread)
+                    if notices:
+                        raise StoreUnavailable(notices[0])
+                agent = await self._services.agents.meant(prompt.thread, prompt.agent)
+                if agent != prompt.agent:
+                    prompt = msgspec.structs.replace(prompt, agent=agent)
+                if prompt.joins and not prompt.attachments and not prompt.tainted_by:  # the running turn, if one runs
+                    steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
+                    receipt = await self.send(steer)
+                    if receipt.status != "dropped":
+                        return receipt
+                receipt = await inbox.accept(prompt, self._prompts_max)
+                if receipt.status == "accepted":
+                    self._services.attachments.expect(prompt)
+                    await self._wake_for_prompt(prompt.thread)
+                return receipt
             case Edit() | Deletion():
                 revision = await inbox.revise(message)
                 self._services.hub.publish(revision.events)
                 return revision.receipt
             case Reaction():  # a stop sign on what the running turn has shown ends it; all else means nothing
                 info = await self._store.journal.thread(message.thread) if message.emoji in STOP_SIGNS else None
-                if info is None or not info.open_turn:
-                    return Receipt("dropped")
-                if message.message_id not in await self._store.outbox.posted_ids(f"preview:{info.open_turn}"):
+                turn = info.open_turn if info is not None else ""
+                if not turn or message.message_id not in await self._store.outbox.posted_ids(f"preview:{turn}"):
                     return Receipt("dropped")
                 return await self.send(Abort(message.thread, message.author))
             case Steer():
@@ -142,30 +159,6 @@ class Orchestrator:
                 self._services.hub.publish(events)
                 await self._engine.woken(message.thread)
                 return Receipt("delivered", turn=events[0].turn)
-
-    async def _accept(self, prompt: Prompt) -> Receipt:
-        """Queue a prompt for its thread, or take it to the running turn as a steer if it is to join that."""
-        if is_child(prompt.thread):
-            raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
-        if any(one.path for one in prompt.attachments):  # given to the machine that will answer
-            notices = await self._services.folders.push(prompt.thread)
-            if notices:
-                raise StoreUnavailable(notices[0])
-        prompt = await self._addressed(prompt)
-        if prompt.joins and not prompt.attachments and not prompt.tainted_by:
-            receipt = await self.send(Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at))
-            if receipt.status != "dropped":
-                return receipt
-        receipt = await self._store.inbox.accept(prompt, self._prompts_max)
-        if receipt.status == "accepted":
-            self._services.attachments.expect(prompt)
-            await self._wake_for_prompt(prompt.thread)
-        return receipt
-
-    async def _addressed(self, prompt: Prompt) -> Prompt:
-        """The prompt with the agent that it is for: the one it names, or its channel's."""
-        agent = await self._services.agents.meant(prompt.thread, prompt.agent)
-        return prompt if agent == prompt.agent else msgspec.structs.replace(prompt, agent=agent)
 
     async def _wake_for_prompt(self, thread: ThreadId) -> None:
         """A prompt was queued, which goes before what can wait."""
@@ -225,7 +218,8 @@ class Orchestrator:
         if opening is None:
             await outbox.opened(row, thread, rest)
             return
-        prompt = await self._addressed(msgspec.structs.replace(opening.prompt, thread=thread))
+        agent = await self._services.agents.meant(thread, opening.prompt.agent)
+        prompt = msgspec.structs.replace(opening.prompt, thread=thread, agent=agent)
         receipt = await outbox.opened(row, thread, rest, prompt, self._prompts_max)
         if receipt is not None and receipt.status == "accepted":
             await self._wake_for_prompt(thread)
@@ -337,12 +331,12 @@ class Orchestrator:
 
     def _drop_longest_idle(self) -> None:
         """Make room for an eighth more when too much is held."""
-        threads, held = len(self._actors), sum(actor.held_bytes for actor in self._actors.values())
+        sizes = {actor: actor.view.held_bytes if actor.view else 0 for actor in self._actors.values()}
+        threads, held = len(sizes), sum(sizes.values())
         if threads <= ACTIVE_MAX and held <= HELD_BYTES_MAX:
             return
-        idle = [actor for actor in self._actors.values() if not actor.running]
-        for actor in sorted(idle, key=lambda actor: actor.last_used):
+        for actor in sorted((actor for actor in sizes if not actor.running), key=lambda actor: actor.last_used):
             if threads <= ACTIVE_MAX * 7 // 8 and held <= HELD_BYTES_MAX * 7 // 8:
                 return
-            threads, held = threads - 1, held - actor.held_bytes
+            threads, held = threads - 1, held - sizes[actor]
             del self._actors[actor.thread]

@@ -63,14 +63,17 @@ _BINARY = frozenset({"application/octet-stream", "application/pdf", "application
 class _Download:
     """One file on its way; `result` is there when it is `done`. `source` says of which stranger it is, if of one."""
 
-    __slots__ = ("attachment", "done", "path", "result", "source")
-
     def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
         self.attachment = attachment
         self.path = path
         self.source = source
         self.done = asyncio.Event()
         self.result: Attachment | None = None
+
+    def finish(self, result: Attachment) -> None:
+        """It is there, or says why not."""
+        self.result = result
+        self.done.set()
 
 
 class Attachments:
@@ -91,7 +94,7 @@ class Attachments:
         """Download until cancelled, DOWNLOADS_MAX at a time."""
         async with anyio.create_task_group() as tasks:
             for _ in range(DOWNLOADS_MAX):
-                tasks.start_soon(self._work)
+                tasks.start_soon(self._download)
 
     def expect(self, prompt: Prompt) -> None:
         """Begin to fetch what a prompt will bring to its turn; never waits."""
@@ -106,36 +109,43 @@ class Attachments:
         until = self._clock.monotonic() + self._settings.attachment_wait_seconds
         for download in downloads:
             await self._clock.wait(download.done, max(0.0, until - self._clock.monotonic()))
-        taken = tuple(_as_far(download) for download in downloads)
+        taken: list[Attachment] = []
         for download in downloads:
             self._known.pop(download.path, None)
-        return msgspec.structs.replace(prompt, attachments=taken)
+            still = f"still being downloaded; it will be at {download.path}"
+            taken.append(download.result or msgspec.structs.replace(download.attachment, error=still))
+        return msgspec.structs.replace(prompt, attachments=tuple(taken))
 
     def _begin(self, prompt: Prompt, number: int) -> _Download:
         attachment = prompt.attachments[number]
         mark = hashlib.sha256(f"{prompt.key}/{number}".encode()).hexdigest()[:16]
-        path = self._home.attachments(prompt.thread) / f"{mark}-{_safe(attachment.name)}"
+        name = encode_part(attachment.name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:]
+        path = self._home.attachments(prompt.thread) / f"{mark}-{name.decode('utf-8', 'ignore')}"
         download = self._known.get(path)
         if download is None:
-            download = self._known[path] = _Download(attachment, path, _source_of(prompt))
+            author = prompt.author
+            source = prompt.tainted_by if author.trusted else f"a file of {author.name or author.id}"
+            download = self._known[path] = _Download(attachment, path, source)
             if number >= FILES_MAX:
-                _finish(download, _failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
+                download.finish(_failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
             elif attachment.error or not (attachment.path or attachment.url):
-                _finish(download, attachment)
+                download.finish(attachment)
             else:
                 self._queue.put_nowait(download)
             if len(self._known) > WAITING_MAX:
                 self._known.popitem(last=False)
         return download
 
-    async def _work(self) -> None:
+    async def _download(self) -> None:
         while True:
             download = await self._queue.get()
             taken = await self._take(download)
             was_awaited = self._known.get(download.path) is download
-            _finish(download, taken)
+            download.finish(taken)
             if taken.error and not taken.path and not was_awaited:
-                await in_thread(partial(_leave_note, download.path, taken.error))
+                note = f"This file {taken.error}.\n".encode()
+                with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
+                    await in_thread(partial(_store, download.path, note))
             self._queue.task_done()
 
     async def settled(self) -> None:
@@ -143,9 +153,20 @@ class Attachments:
         await self._queue.join()
 
     async def _take(self, download: _Download) -> Attachment:
-        attachment = download.attachment
+        attachment, bytes_max = download.attachment, self._settings.attachment_bytes_max
         try:
-            content = await self._content(attachment)
+            if attachment.path:
+                content = await in_thread(lambda: _read(Path(attachment.path), bytes_max))
+            elif attachment.size_bytes > bytes_max:
+                raise FetchError(f"it is larger than {bytes_max:,} bytes")
+            else:
+                request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
+                answer = await self.fetcher.fetch(request)
+                if answer.status != 200:
+                    raise FetchError(f"the server answered {answer.status}")
+                if answer.cut or len(answer.body) > bytes_max:
+                    raise FetchError(f"it is larger than {bytes_max:,} bytes")
+                content = answer.body
             taken = await in_thread(lambda: self._kept(attachment, content, download.path))
             if download.source:
                 kept = [Path(path) for path in (taken.path, taken.shown) if path]
@@ -158,28 +179,17 @@ class Attachments:
         except StoreError as error:
             return _failed(attachment, f"could not be marked as a stranger's: {error}")
 
-    async def _content(self, attachment: Attachment) -> bytes:
-        bytes_max = self._settings.attachment_bytes_max
-        if attachment.path:
-            return await in_thread(lambda: _read(Path(attachment.path), bytes_max))
-        if attachment.size_bytes > bytes_max:
-            raise FetchError(f"it is larger than {bytes_max:,} bytes")
-        request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
-        answer = await self.fetcher.fetch(request)
-        if answer.status != 200:
-            raise FetchError(f"the server answered {answer.status}")
-        if answer.cut or len(answer.body) > bytes_max:
-            raise FetchError(f"it is larger than {bytes_max:,} bytes")
-        return answer.body
-
     def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)
         if media_type == EXECUTABLE and not attachment.path:
             return _failed(attachment, "not kept: it is a program")
         if not attachment.path:
             _store(path, content)
-        kept = attachment.path or str(path)
-        error, shown, shown_type = "", "", ""
+        error = shown = shown_type = excerpt = ""
+        if media_type == "text/plain":
+            excerpt = visible(content[: EXCERPT_CHARS * 4].decode("utf-8", errors="replace"))
+            if len(content) > EXCERPT_CHARS:
+                excerpt = f"{excerpt[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
         if media_type in SHOWN_IMAGES:
             try:
                 image = fit_image(content, media_type, self._settings.attachment_image_bytes_max)
@@ -195,30 +205,13 @@ class Attachments:
             media_type=_specific(attachment.media_type, media_type),
             size_bytes=len(content),
             url=attachment.url,
-            path=kept,
+            path=attachment.path or str(path),
             digest=hashlib.sha256(content).hexdigest(),
             error=error,
-            excerpt=_excerpt(content) if media_type == "text/plain" else "",
+            excerpt=excerpt,
             shown=shown,
             shown_type=shown_type,
         )
-
-
-def _source_of(prompt: Prompt) -> str:
-    author = prompt.author
-    return prompt.tainted_by if author.trusted else f"a file of {author.name or author.id}"
-
-
-def _finish(download: _Download, result: Attachment) -> None:
-    download.result = result
-    download.done.set()
-
-
-def _as_far(download: _Download) -> Attachment:
-    if download.result is not None:
-        return download.result
-    still = f"still being downloaded; it will be at {download.path}"
-    return msgspec.structs.replace(download.attachment, error=still)
 
 
 def _specific(claimed: str, found: str) -> str:
@@ -233,13 +226,6 @@ def _specific(claimed: str, found: str) -> str:
     return claimed if fits else found
 
 
-def _excerpt(content: bytes) -> str:
-    text = visible(content[: EXCERPT_CHARS * 4].decode("utf-8", errors="replace"))
-    if len(content) <= EXCERPT_CHARS:
-        return text
-    return f"{text[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
-
-
 def _failed(attachment: Attachment, why: str) -> Attachment:
     log.info("an attachment was not taken", extra={"why": why})
     return msgspec.structs.replace(attachment, error=why)
@@ -248,16 +234,6 @@ def _failed(attachment: Attachment, why: str) -> Attachment:
 def _read(path: Path, bytes_max: int) -> bytes:
     with path.open("rb") as file:
         return file.read(bytes_max)
-
-
-def _safe(name: str) -> str:
-    return encode_part(name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
-
-
-def _leave_note(path: Path, error: str) -> None:
-    """Where a turn that did not wait was told to look, say why there is nothing; if even that fails, nothing is."""
-    with contextlib.suppress(OSError):
-        _store(path, f"This file {error}.\n".encode())
 
 
 def _store(path: Path, content: bytes) -> None:
