@@ -96,12 +96,11 @@ class PairingList(msgspec.Struct, frozen=True):
 _rosters = msgspec.json.Decoder(PairingList)
 
 
-class Pairing:
+class Pairing(msgspec.Struct, frozen=True, eq=False):
     """The lists of all platforms, over any number of processes."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+    store: Store
+    clock: Clock
 
     async def people(self, platform: str) -> tuple[str, ...]:
         """The user ids that were paired; nobody when that cannot be read."""
@@ -118,7 +117,7 @@ class Pairing:
     async def ask(self, platform: str, author: Author) -> str:
         """A new code for a stranger; empty when they have one that stands, or WAITING_MAX wait. Raises StoreError."""
         code = make_code(secrets.token_bytes(16))
-        until = self._clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
+        until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
         request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
 
         def wait(found: PairingList) -> PairingList | None:
@@ -150,7 +149,7 @@ class Pairing:
             others = tuple(one for one in found.paired if one.user != user)
             if len(others) >= PAIRED_MAX:
                 raise Conflict(f"{PAIRED_MAX} people are let in by code already. Name a role in `allow` instead.")
-            person = PairedPerson(user, request.name, by, self._clock.now())
+            person = PairedPerson(user, request.name, by, self.clock.now())
             return PairingList((*others, person), tuple(one for one in found.waiting if one.user != user))
 
         for platform in platforms:
@@ -178,23 +177,23 @@ class Pairing:
             if changed is None:
                 return False
             value = msgspec.json.encode(changed).decode()
-            if await self._store.settings.swap(SCOPE, f"people:{platform}", raw, value):
+            if await self.store.settings.swap(SCOPE, f"people:{platform}", raw, value):
                 return True
         raise Conflict("Others keep changing the list of people. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
         """The value as it is stored, and what it says now."""
-        raw = await self._store.settings.get(SCOPE, f"people:{platform}")
+        raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
             found = _rosters.decode(raw) if raw else PairingList()
         except msgspec.DecodeError as error:
             raise StoreCorrupt(f"The list of people let in on {platform} is damaged: {error}.") from error
-        now = self._clock.now()
+        now = self.clock.now()
         return raw, PairingList(found.paired, tuple(one for one in found.waiting if one.expires_at > now))
 
     async def _note(self, what: str, platform: str, user: str, by: str) -> None:
         entry = AuditEntry("access", f"{what} {platform}:{user}", "allow" if what == "pair" else "deny", user=by)
-        await self._store.audit.record(CHAIN, [entry])
+        await self.store.audit.record(CHAIN, [entry])
 
 
 MESSAGES_BURST = 20

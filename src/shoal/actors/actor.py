@@ -146,7 +146,7 @@ class Actor:
                 if await self._take_turn(view) == "parked":
                     services.senders.poke(view.chat)
                     return
-                await services.project(self.thread, view.take_unprojected())
+                await services.project(self.thread, view.unprojected)
                 state = view.open
                 if state.finished is not None:
                     found = {"thread_id": self.thread, "outcome": state.finished.outcome, "steps": state.finished.steps}

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -55,6 +55,9 @@ REMIND_USAGE = (
     "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is `in 10 minutes`, `2026-05-04T09:00` or "
     "`0 9 * * 1-5`; a time zone such as `Europe/Berlin` may stand after it."
 )
+_OPEN_VERBS = ("", "show", "list")
+"""What anybody may ask of /agent; all else is for those who may manage."""
+_AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 _WAIT = re.compile(r"(in\s+(?:\d{1,6}|an?)\s*(?:s|sec|second|m|min|minute|h|hour|d|day|w|week)s?)\s+(.+)", re.I | re.S)
@@ -337,40 +340,34 @@ class CommandRouter:
         return f"`{added.id[-6:]}` comes first at {iso(added.next_at)}: {_short(wanted.text)}"
 
 
-class AgentCommands:
+class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     """/agent and /settings: who there is, who answers where, and with what.
 
     `may_manage` tells who may change agents and settings; `check_keys` checks the providers' keys and returns a line
     each; `audiences` tells who may know what agents do elsewhere.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        agents: AgentRegistry,
-        lifecycle: AgentLifecycle,
-        editor: SelfEditor,
-        audiences: Audiences,
-        *,
-        may_manage: Callable[[Asker], bool],
-        check_keys: Callable[[], Awaitable[Sequence[str]]],
-    ) -> None:
-        self._store = store
-        self._agents = agents
-        self._lifecycle = lifecycle
-        self._editor = editor
-        self._audiences = audiences
-        self._may_manage = may_manage
-        self._check_keys = check_keys
+    store: Store
+    agents: AgentRegistry
+    lifecycle: AgentLifecycle
+    editor: SelfEditor
+    audiences: Audiences
+    may_manage: Callable[[Asker], bool]
+    check_keys: Callable[[], Awaitable[Sequence[str]]]
 
     async def agent(self, asked: CommandRequest) -> str:
         """/agent."""
         word, _, rest = asked.argument.partition(" ")
-        match word.lower():
+        verb, rest, by = word.lower(), rest.strip(), f"{asked.asker.platform}:{asked.asker.user}"
+        if verb not in _AGENT_VERBS:
+            return f"I do not know `/agent {word[:40]}`. There are: {AGENT_USAGE}."
+        if verb not in _OPEN_VERBS:
+            self._check_may_manage(asked)
+        match verb:
             case "" | "show":
-                return await self._describe(asked, rest.strip())
+                return await self._describe(asked, rest)
             case "list":
-                cards, lines = await self._lifecycle.cards(), list[str]()
+                cards, lines = await self.lifecycle.cards(), list[str]()
                 for card in (self._visible(asked, card) for card in cards[:AGENTS_LISTED_MAX]):
                     notes = ["default"] if card.is_default else []
                     notes += [f"in {place}" for place in card.places[:3]]
@@ -381,24 +378,59 @@ class AgentCommands:
                 if len(cards) > AGENTS_LISTED_MAX:
                     lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
                 return "\n".join(lines)
-            case "create" | "bind" | "unbind" | "config" | "destroy" | "undo" as verb:
-                self._check_may_manage(asked)
-                return await self._manage(asked, verb, rest.strip())
-            case _:
-                return f"I do not know `/agent {word[:40]}`. There are: {AGENT_USAGE}."
+            case "create":
+                name, _, purpose = rest.partition(" ")
+                if not name:
+                    raise InvalidInput("Write `/agent create NAME`, and what it is for.")
+                settings = {"system_prompt": purpose.strip()} if purpose.strip() else {}
+                await self.lifecycle.create(name, settings, by)
+                made = await self.lifecycle.give_channel(name, asked.thread, by)
+                where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
+                return f"Created the agent **{name}**. {where}"
+            case "bind":
+                if not rest:
+                    raise InvalidInput("Write `/agent bind NAME`; `/agent list` shows the names.")
+                binding = await self.lifecycle.bind(rest, asked.thread, by)
+                return f"**{binding.agent}** answers in this channel from the next message on."
+            case "unbind":
+                await self.lifecycle.unbind(asked.thread, by)
+                return "This channel is no longer bound to an agent."
+            case "config":
+                first, _, after = rest.partition(" ")
+                if not first:
+                    raise InvalidInput(f"Write `/agent config KEY VALUE`. Keys: {', '.join(KEYS)}.")
+                if first in KEYS or not after:
+                    name, key, value = await self._name_here(asked), first, after.strip()
+                else:
+                    key, _, value = after.strip().partition(" ")
+                    name, value = first, value.strip()
+                await self.lifecycle.configure(name, key, value, by)
+                said = f"`{value[:200]}`" if value else "left to the default"
+                return f"**{name}**: {key} is {said} from the next turn on."
+            case "destroy":
+                name, *keep = rest.split() or [""]
+                if not name or keep not in ([], ["keep"]):
+                    raise InvalidInput("Write `/agent destroy NAME`, and `keep` after it to keep its files.")
+                kept_in = await self.lifecycle.destroy(name, by, keep=bool(keep))
+                return f"The agent **{name}** is gone; its files are {f'in {kept_in}' if kept_in else 'deleted'}."
+            case _:  # undo
+                name = rest or await self._name_here(asked)
+                if not self.agents.exists(name):
+                    raise InvalidInput(f"There is no agent {name[:80]!r}.")
+                return await self.editor.undo(name, asked.author.id)
 
     async def settings(self, asked: CommandRequest) -> str:
         """/settings."""
         words = asked.argument.split()
         is_here = bool(words) and words[0].lower() == "here"
         words = words[is_here:]
-        bindings, here, account = self._agents.bindings, place_of(asked.thread), thread_address(asked.thread).platform
+        bindings, here, account = self.agents.bindings, place_of(asked.thread), thread_address(asked.thread).platform
         match [words[0].lower(), *words[1:]] if words else []:
             case [] | ["show"]:
                 if bindings is None:
                     return ""
                 widest = await bindings.widest(asked.thread)
-                spec = await agent_here(self._store, self._agents, asked.thread)
+                spec = await agent_here(self.store, self.agents, asked.thread)
                 lines = [f"- in this channel: {_choices_text(await bindings.chosen_for(here))}"]
                 if widest != account:
                     lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
@@ -412,70 +444,20 @@ class AgentCommands:
                 where = here if is_here else await bindings.widest(asked.thread)
                 field = "model" if key == "model" else "profile"
                 choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
-                await self._lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
+                await self.lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
                 said = f"`{value}`" if value else "no longer chosen"
                 note = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
                 return f"{key} is {said} in {where} from the next turn on.{note}"
             case ["validate-keys"]:
                 self._check_may_manage(asked)
-                return "\n".join(await self._check_keys()) or "No provider is set up."
+                return "\n".join(await self.check_keys()) or "No provider is set up."
             case _:
                 return f"There are: {SETTINGS_USAGE}."
 
-    async def _manage(
-        self, asked: CommandRequest, verb: Literal["create", "bind", "unbind", "config", "destroy", "undo"], rest: str
-    ) -> str:
-        by = f"{asked.asker.platform}:{asked.asker.user}"
-        match verb:
-            case "create":
-                name, _, purpose = rest.partition(" ")
-                if not name:
-                    return "Write `/agent create NAME`, and what it is for."
-                settings = {"system_prompt": purpose.strip()} if purpose.strip() else {}
-                await self._lifecycle.create(name, settings, by)
-                made = await self._lifecycle.give_channel(name, asked.thread, by)
-                where = made.note or (f"It answers in the new channel {made.binding.place}." if made.binding else "")
-                return f"Created the agent **{name}**. {where}"
-            case "bind":
-                if not rest:
-                    return "Write `/agent bind NAME`; `/agent list` shows the names."
-                binding = await self._lifecycle.bind(rest, asked.thread, by)
-                return f"**{binding.agent}** answers in this channel from the next message on."
-            case "unbind":
-                await self._lifecycle.unbind(asked.thread, by)
-                return "This channel is no longer bound to an agent."
-            case "config":
-                first, _, after = rest.partition(" ")
-                if first in KEYS or not after:
-                    if not first:
-                        raise InvalidInput(f"Write `/agent config KEY VALUE`. Keys: {', '.join(KEYS)}.")
-                    name, key, value = await self._name_here(asked), first, after.strip()
-                else:
-                    key, _, value = after.strip().partition(" ")
-                    name, value = first, value.strip()
-                await self._lifecycle.configure(name, key, value, by)
-                said = f"`{value[:200]}`" if value else "left to the default"
-                return f"**{name}**: {key} is {said} from the next turn on."
-            case "destroy":
-                match rest.split():
-                    case [name]:
-                        keep = False
-                    case [name, "keep"]:
-                        keep = True
-                    case _:
-                        return "Write `/agent destroy NAME`, and `keep` after it to keep its files."
-                where = await self._lifecycle.destroy(name, by, keep=keep)
-                return f"The agent **{name}** is gone; its files are {f'in {where}' if where else 'deleted'}."
-            case "undo":
-                name = rest or await self._name_here(asked)
-                if not self._agents.exists(name):
-                    raise InvalidInput(f"There is no agent {name[:80]!r}.")
-                return await self._editor.undo(name, asked.author.id)
-
     async def _describe(self, asked: CommandRequest, name: str) -> str:
         """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
-        here = await agent_here(self._store, self._agents, asked.thread)
-        card = self._visible(asked, await self._lifecycle.card(name or here.name))
+        here = await agent_here(self.store, self.agents, asked.thread)
+        card = self._visible(asked, await self.lifecycle.card(name or here.name))
         if card.spec is None:
             return f"**{card.name}** is broken: {card.error}"
         spec = here if name in ("", here.name) else card.spec
@@ -497,15 +479,15 @@ class AgentCommands:
         return "\n".join(lines)
 
     async def _name_here(self, asked: CommandRequest) -> str:
-        return (await agent_here(self._store, self._agents, asked.thread)).name
+        return (await agent_here(self.store, self.agents, asked.thread)).name
 
     def _visible(self, asked: CommandRequest, card: AgentCard) -> AgentCard:
         """The card without how much is at work elsewhere, unless whoever asks may know that."""
-        audience = self._audiences.of(asked.asker, asked.author, asked.thread)
+        audience = self.audiences.of(asked.asker, asked.author, asked.thread)
         return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
 
     def _check_may_manage(self, asked: CommandRequest) -> None:
-        if not self._may_manage(asked.asker):
+        if not self.may_manage(asked.asker):
             raise Forbidden(FORBIDDEN)
 
 

@@ -253,27 +253,24 @@ TEXT_CHARS_MAX = 20_000
 FAILED = "Messages that were missed while I was away could not be read."
 
 
-class Backfill:
+class Backfill(msgspec.Struct, frozen=True, eq=False):
     """Reads in what was missed, from platforms that have a history; `judge` says whom of its authors to trust."""
 
-    def __init__(
-        self, adapters: Mapping[str, ChatAdapter], judge: Judge, clock: Clock, settings: ContextSettings
-    ) -> None:
-        self._adapters = adapters
-        self._judge = judge
-        self._clock = clock
-        self._settings = settings
+    adapters: Mapping[str, ChatAdapter]
+    judge: Judge
+    clock: Clock
+    settings: ContextSettings
 
     async def before(self, view: ThreadView, prompt: Prompt) -> None:
         """Journal what came before `prompt` and was not seen; a failure is noted there. Raises StaleEpoch."""
-        thread, messages_max = view.thread, self._settings.backfill_messages_max
-        adapter = self._adapters.get(thread.split(":", 1)[0])
+        thread, messages_max = view.thread, self.settings.backfill_messages_max
+        adapter = self.adapters.get(thread.split(":", 1)[0])
         if adapter is None or not adapter.limits.has_history or not messages_max:
             return
         if prompt.origin != "person" or not prompt.history:
             return
         # Nothing older than the configured age, and nothing from before the window was cleared or summarised.
-        after = self._clock.now() - timedelta(hours=self._settings.backfill_hours)
+        after = self.clock.now() - timedelta(hours=self.settings.backfill_hours)
         if began := view.lease.window_seq:
             after = max([after, *(event.at for event in await view.journal.events(thread, began - 1, 1))])
         try:
@@ -292,5 +289,5 @@ class Backfill:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
         if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
             await view.backfill(
-                [msgspec.structs.replace(one, author=await self._judge(thread, one.author)) for one in missed]
+                [msgspec.structs.replace(one, author=await self.judge(thread, one.author)) for one in missed]
             )

@@ -240,13 +240,12 @@ MAILBOX_SECONDS = 1.0
 """How often the mailbox is looked at while a summary is written in the background."""
 
 
-class Compactor:
+class Compactor(msgspec.Struct, frozen=True, eq=False):
     """Keeps conversations below the model's window."""
 
-    def __init__(self, context: ContextBuilder, spending: Spending, clock: Clock) -> None:
-        self._context = context
-        self._spending = spending
-        self._clock = clock
+    context: ContextBuilder
+    spending: Spending
+    clock: Clock
 
     async def before_call(self, run: TurnRun, route: Route) -> None:
         """Summarise in line when the conversation no longer fits; tried once a turn."""
@@ -268,7 +267,7 @@ class Compactor:
         """Summarise in the background when the conversation nears its room. Cancelling it changes nothing."""
         view = run.view
         try:
-            route = self._spending.route(run.scope.agent.model)
+            route = self.spending.route(run.scope.agent.model)
             if self._urgency(run, route) == "no" or (plan := self._plan(run, route)) is None:
                 return
             done, failure = None, None
@@ -288,13 +287,13 @@ class Compactor:
             await view.note(compacted(plan, done.message.text, "near", view.taint.summarised(plan.upto_seq)))
 
     def _urgency(self, run: TurnRun, route: Route) -> Urgency:
-        room, view = self._context.room(run, route), run.view
+        room, view = self.context.room(run, route), run.view
         view.tally.update(view.transcript.entries)
         return urgency(view.tally, room)
 
     def _plan(self, run: TurnRun, route: Route) -> Plan | None:
-        room, factor = self._context.room(run, route), self._context.gauge(run, route).factor
-        return plan_compaction(run.view.transcript.entries, run.view.tally, room, self._context.settings, factor)
+        room, factor = self.context.room(run, route), self.context.gauge(run, route).factor
+        return plan_compaction(run.view.transcript.entries, run.view.tally, room, self.context.settings, factor)
 
     async def _compact(self, run: TurnRun, route: Route, reason: str) -> bool:
         view, plan = run.view, self._plan(run, route)
@@ -311,20 +310,20 @@ class Compactor:
                 return True
             why = done.message if isinstance(done, ModelFailed) else "the summary was empty"
         log.warning("a conversation could not be summarised", extra={"thread_id": view.thread, "why": why})
-        await view.commit(Failed("compaction", NOT_SUMMARISED, self._context.clean(why), fatal=False))
+        await view.commit(Failed("compaction", NOT_SUMMARISED, self.context.clean(why), fatal=False))
         return False
 
     async def _summary(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed:
-        request = summary_request(plan, route.model, self._context.room(run, route))
-        charge = charge_of(run, run.scope.agent.model, f"summary:{self._clock.new_id()}")
-        return await self._spending.ask(charge, route, request, self._context.gauge(run, route))
+        request = summary_request(plan, route.model, self.context.room(run, route))
+        charge = charge_of(run, run.scope.agent.model, f"summary:{self.clock.new_id()}")
+        return await self.spending.ask(charge, route, request, self.context.gauge(run, route))
 
     async def _cancel_when_asked(self, view: ThreadView, scope: anyio.CancelScope) -> None:
         """End the attempt when a prompt came meanwhile. The mailbox is polled, since nobody here is told of a prompt
         that another process takes in while the thread is at work."""
         info = await view.journal.thread(view.thread)
         while info is None or not info.queued:
-            await self._clock.sleep(MAILBOX_SECONDS)
+            await self.clock.sleep(MAILBOX_SECONDS)
             info = await view.journal.thread(view.thread)
         scope.cancel()
 

@@ -139,7 +139,7 @@ class ModelStep(msgspec.Struct, frozen=True):
     instead: str = ""
 
 
-class TurnLoop:
+class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     """Runs open turns.
 
     `confirm` is awaited before each model request and raises StaleEpoch when another worker has the thread by now, so
@@ -148,36 +148,21 @@ class TurnLoop:
     `stop_children` stops the threads that calls of this one began; `known_models` names every model there is.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        executor: Executor,
-        context: ContextBuilder,
-        compactor: Compactor,
-        spending: Spending,
-        clock: Clock,
-        limits: TurnLimits,
-        *,
-        confirm: Callable[[ThreadId], Awaitable[None]],
-        stop_children: Callable[[ThreadId], Awaitable[int]],
-        push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]],
-        known_models: Callable[[], Sequence[str]],
-    ) -> None:
-        self._models = models
-        self._executor = executor
-        self._context = context
-        self._compactor = compactor
-        self._spending = spending
-        self._clock = clock
-        self._limits = limits
-        self._confirm = confirm
-        self._stop_children = stop_children
-        self._push = push
-        self._known_models = known_models
+    models: Models
+    executor: Executor
+    context: ContextBuilder
+    compactor: Compactor
+    spending: Spending
+    clock: Clock
+    limits: TurnLimits
+    confirm: Callable[[ThreadId], Awaitable[None]]
+    stop_children: Callable[[ThreadId], Awaitable[int]]
+    push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
+    known_models: Callable[[], Sequence[str]]
 
     async def run(self, run: TurnRun) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
-        view, caller, limits = run.view, run.scope.caller, self._limits
+        view, caller, limits = run.view, run.scope.caller, self.limits
         if caller is not None:
             limits = msgspec.structs.replace(limits, steps_max=min(limits.steps_max, caller.steps_max))
         while (move := next_move(view.open, limits)) is not None:
@@ -186,7 +171,7 @@ class TurnLoop:
                     if await self._run_calls(run, calls, truncated=truncated) == "parked":
                         return "parked"
                 case CallModel(tools=tools):
-                    if view.open.waits(self._clock.now()):
+                    if view.open.waits(self.clock.now()):
                         view.show(StatusChanged("retrying", "Waiting for the model."))
                         return "parked"
                     if view.steered:
@@ -215,7 +200,7 @@ class TurnLoop:
     ) -> None:
         """Close the turn and hand its reply to delivery, unless somebody has more to say to it."""
         view, state = run.view, run.view.open
-        reply = move.reply if move.reply.strip() or move.outcome == "aborted" else self._limits.default_response
+        reply = move.reply if move.reply.strip() or move.outcome == "aborted" else self.limits.default_response
         has_answered = state.told and state.caller is None and move.outcome in ("done", "limit")
         if reply.strip() == SILENT or has_answered:
             reply = ""
@@ -255,18 +240,18 @@ class TurnLoop:
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
         """Ask the agent's models, one after the other, for the next message; else what ends the turn or lets it wait.
         Journals nothing but a summary."""
-        agent, began = run.scope.agent, self._clock.now()
+        agent, began = run.scope.agent, self.clock.now()
         names = (agent.model, *agent.fallback)
         failures: list[ModelFailed] = []
         apology = NO_SUCH_MODEL
 
         def step(description: str) -> Step:
-            duration_ms = round((self._clock.now() - began).total_seconds() * 1000)
+            duration_ms = round((self.clock.now() - began).total_seconds() * 1000)
             return Step(run.view.open.steps + 1, description, began, duration_ms)
 
         for name in names:
             try:
-                route = self._models.route(name)
+                route = self.models.route(name)
             except InvalidInput as error:
                 failures.append(ModelFailed("invalid_request", str(error)))
                 apology = NO_SUCH_MODEL
@@ -276,11 +261,11 @@ class TurnLoop:
             if isinstance(outcome, LimitReached):
                 return ModelStep(outcome, step(f"model {name}"))
             if isinstance(outcome, ModelDone):
-                spend = self._spending.spend(charge_of(run, name), route, outcome.usage)
+                spend = self.spending.spend(charge_of(run, name), route, outcome.usage)
                 instead = INSTEAD.format(model=name, first=names[0], why=WHY[failures[0].kind]) if failures else ""
                 known, calls = set(run.view.open.call_ids), list[ToolCall]()
                 for call in outcome.message.tool_calls if tools else ():  # each id is unique in the turn
-                    call_id = call.id if call.id and call.id not in known else CallId(f"call_{self._clock.new_id()}")
+                    call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
                     calls.append(ToolCall(call_id, call.name, call.arguments))
                 said = AssistantSaid(
@@ -299,9 +284,9 @@ class TurnLoop:
             log.warning("model %s failed: %s (%s)", name, outcome.kind, outcome.message)
             if outcome.kind not in HELPED_BY_ANOTHER_MODEL:
                 break
-        await self._spending.release(charge_of(run, agent.model))
+        await self.spending.release(charge_of(run, agent.model))
         last = failures[-1]
-        failed = Failed(last.kind, apology, self._context.clean(last.message))
+        failed = Failed(last.kind, apology, self.context.clean(last.message))
         return ModelStep(self._schedule_retry(run, failures) or failed, step("model failed"))
 
     async def _try_model(
@@ -310,47 +295,47 @@ class TurnLoop:
         """Ask one model, again where that may help: with less of the conversation, or a little later."""
         view, attempt = run.view, 0
         try:
-            await self._compactor.before_call(run, route)
+            await self.compactor.before_call(run, route)
         except InvalidInput as error:
             return ModelFailed("context_overflow", str(error))
         while True:
-            request, units = self._context.request(run, route, tools=tools)
-            charge, gauge = charge_of(run, name), self._context.gauge(run, route)
-            asked_at = self._clock.monotonic()
-            await self._confirm(view.thread)
-            refused = await self._spending.reserve(charge, route, request, gauge)
+            request, units = self.context.request(run, route, tools=tools)
+            charge, gauge = charge_of(run, name), self.context.gauge(run, route)
+            asked_at = self.clock.monotonic()
+            await self.confirm(view.thread)
+            refused = await self.spending.reserve(charge, route, request, gauge)
             if refused:
                 return LimitReached("budget", refused)
-            if self._clock.monotonic() - asked_at > CONFIRMED_SECONDS:
-                await self._confirm(view.thread)
-            outcome, _ = await self._spending.stream(charge, route, request, gauge, _shower(run))
+            if self.clock.monotonic() - asked_at > CONFIRMED_SECONDS:
+                await self.confirm(view.thread)
+            outcome, _ = await self.spending.stream(charge, route, request, gauge, _shower(run))
             if isinstance(outcome, ModelDone):
-                self._context.learn(run, route, units, outcome.usage)
+                self.context.learn(run, route, units, outcome.usage)
                 return outcome
-            if outcome.kind == "context_overflow" and await self._compactor.on_overflow(run, route):
+            if outcome.kind == "context_overflow" and await self.compactor.on_overflow(run, route):
                 continue
             attempt += 1
-            attempts_max = self._limits.model_attempts_max if view.open.retry is None else 1
+            attempts_max = self.limits.model_attempts_max if view.open.retry is None else 1
             if outcome.kind not in RETRYABLE or attempt >= attempts_max:
                 return outcome
-            if (outcome.retry_after_seconds or 0.0) > self._limits.retry_after_seconds_max:
+            if (outcome.retry_after_seconds or 0.0) > self.limits.retry_after_seconds_max:
                 return outcome
             view.show(StatusChanged("retrying", f"The model is {outcome.kind}; trying again."))
-            await self._clock.sleep(retry_delay(attempt, outcome.retry_after_seconds, self._limits.retry_base_seconds))
+            await self.clock.sleep(retry_delay(attempt, outcome.retry_after_seconds, self.limits.retry_base_seconds))
 
     def _gives_up_at(self, state: TurnState) -> datetime:
         """When a turn that waits for its model waits no longer."""
-        now = self._clock.now()
+        now = self.clock.now()
         since = min(state.retry.since, now) if state.retry is not None else now
         by_trigger = state.origin == "trigger"
-        seconds = self._limits.trigger_outage_seconds if by_trigger else self._limits.outage_seconds
+        seconds = self.limits.trigger_outage_seconds if by_trigger else self.limits.outage_seconds
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
         """When to ask again: after the shortest wait that a provider wants, at the latest when the turn gives up. A
         person is offered a model of each of the first providers that were not asked."""
         passing = [failure for failure in failures if failure.kind in RETRYABLE]
-        state, agent, now = run.view.open, run.scope.agent, self._clock.now()
+        state, agent, now = run.view.open, run.scope.agent, self.clock.now()
         until, before = self._gives_up_at(state), state.retry
         if not passing or now >= until:
             return None
@@ -359,7 +344,7 @@ class TurnLoop:
         delay = retry_delay(attempt, wanted or None, OUTAGE_BASE_SECONDS)
         asked = {name.partition("/")[0] for name in (agent.model, *agent.fallback)}
         choices: dict[str, str] = {}
-        for name in self._known_models():
+        for name in self.known_models():
             provider = name.partition("/")[0]
             if provider not in asked:
                 choices.setdefault(provider, name)
@@ -370,7 +355,7 @@ class TurnLoop:
             min(now + timedelta(seconds=delay), until),
             min(before.since, now) if before is not None else now,
             attempt,
-            self._context.clean(first.message),
+            self.context.clean(first.message),
             tuple(choices.values())[:CHOICES_MAX],
         )
 
@@ -383,11 +368,11 @@ class TurnLoop:
         view = run.view
         admitted, last_seq = list[Admitted](), view.transcript.last_seq
         try:
-            context = self._context.calls(run)
+            context = self.context.calls(run)
             # A message that changes the taint changes what its own calls may do; one that waits is reached as ever.
             if said.tainted_by == view.tainted_by and not self._waits(said.tool_calls[0]):
                 for call in self._together(view.open, said.tool_calls):
-                    admission = await self._executor.admit(call, context, None)
+                    admission = await self.executor.admit(call, context, None)
                     if not isinstance(admission, Admitted):
                         admitted = []
                         break
@@ -406,18 +391,18 @@ class TurnLoop:
         if truncated:
             await self._fail_calls(view, calls, TRUNCATED)
             return None
-        context = self._context.calls(run)
+        context = self.context.calls(run)
         while calls:
-            if view.steered and self._limits.steer == "skip":
+            if view.steered and self.limits.steer == "skip":
                 if any(self._waits(call) and call.id in view.open.started for call in calls):
-                    await self._stop_children(view.thread)
+                    await self.stop_children(view.thread)
                 await self._fail_calls(view, calls, SKIPPED, void_approvals=True)
                 return None
             together = self._together(view.open, calls)
             if len(together) > 1 and not self._waits(calls[0]):
                 admitted = list[Admitted]()
                 for call in together:
-                    admission = await self._executor.admit(call, context, None)
+                    admission = await self.executor.admit(call, context, None)
                     match admission:
                         case Admitted():
                             admitted.append(admission)
@@ -444,24 +429,40 @@ class TurnLoop:
         touched = state.started | state.approvals.keys()
         count = 0
         for call in calls:
-            tool = self._executor.registry.get(call.name)
+            tool = self.executor.registry.get(call.name)
             if tool is None or not tool.spec.read_only or call.id in touched:
                 break
             count += 1
         return calls[: max(count, 1)]
 
-    async def _run_started(self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext) -> None:
-        if len(admitted) == 1:
-            await self._run_admitted(run, context, admitted[0])
-            return
+    async def _run_started(
+        self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext
+    ) -> TurnOutcome | None:
+        """Run calls whose start is journaled, at once where they are several; `parked` when one waits."""
         view = run.view
         view.show(StatusChanged("tool", ", ".join(one.call.name for one in admitted)))
-        results = await asyncio.gather(*(self._executor.run(one, context) for one in admitted))
-        finished = tuple(result for result in results if isinstance(result, ToolFinished))
-        await view.commit(*finished, steps=tuple(self._tool_step(view, result) for result in finished))
+        if len(admitted) == 1:
+            results = [await self.executor.run(admitted[0], context)]
+        else:
+            results = await asyncio.gather(*(self.executor.run(one, context) for one in admitted))
+        finished, posts, outcome = list[ToolFinished](), list[NewPost](), None
+        for one, result in zip(admitted, results, strict=True):
+            if isinstance(result, ToolFinished):
+                notices = () if one.spec.read_only else await self.push(context.thread, context.agent)
+                finished.append(msgspec.structs.replace(result, text="\n".join((result.text, *notices))))
+                request = view.open.approvals.get(result.call_id)
+                posts += _card_edit(view, request, "failed" if result.is_error else "ran")
+        if finished:
+            now, number = self.clock.now(), view.open.steps
+            steps = tuple(Step(number, f"tool {one.name}", now, one.duration_ms) for one in finished)
+            await view.write(Commit(view.turn, tuple(finished), tuple(posts), steps=steps))
         for one, result in zip(admitted, results, strict=True):
             if isinstance(result, Waits):
-                await self._ask(run, one.call, result)
+                outcome = await self._ask(run, one.call, result)
+            elif result is None:
+                view.show(StatusChanged("waiting", one.call.name))
+                outcome = "parked"
+        return outcome
 
     async def _run_one(self, run: TurnRun, context: CallContext, call: ToolCall) -> TurnOutcome | None:
         """Take a call from where its journal has it; see the table at the head of this file."""
@@ -469,12 +470,12 @@ class TurnLoop:
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)
         if call.id in state.started:
-            tool = self._executor.registry.get(call.name)
+            tool = self.executor.registry.get(call.name)
             if tool is None or not (tool.spec.idempotent or tool.spec.waits):
                 result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True, counts=False)
                 await view.write(Commit(view.turn, (result,), _card_edit(view, request, "interrupted")))
                 return None
-            admission = await self._executor.again(call, context, request)
+            admission = await self.executor.again(call, context, request)
         elif request is not None and verdict is None:
             view.show(StatusChanged("waiting", call.name))
             return "parked"
@@ -483,38 +484,23 @@ class TurnLoop:
             await view.commit(ToolFinished(call.id, call.name, text, is_error=True, counts=False))
             return None
         else:
-            admission = await self._executor.admit(call, context, request)
+            admission = await self.executor.admit(call, context, request)
             if isinstance(admission, Waits):
                 return await self._ask(run, call, admission)
             if isinstance(admission, Admitted):
                 audit, approval = admission.audit, admission.use_approval
                 await view.write(Commit(view.turn, (admission.started,), audit=audit, use_approval=approval))
         if isinstance(admission, Admitted):
-            return await self._run_admitted(run, context, admission)
+            return await self._run_started(run, [admission], context)
         posts = _card_edit(view, request, "changed")
         await view.write(Commit(view.turn, (admission.result,), posts, admission.audit))
-        return None
-
-    async def _run_admitted(self, run: TurnRun, context: CallContext, admitted: Admitted) -> TurnOutcome | None:
-        view = run.view
-        view.show(StatusChanged("tool", admitted.call.name))
-        result = await self._executor.run(admitted, context)
-        if result is None:
-            view.show(StatusChanged("waiting", admitted.call.name))
-            return "parked"
-        if isinstance(result, Waits):
-            return await self._ask(run, admitted.call, result)
-        if not admitted.spec.read_only and (notices := await self._push(context.thread, context.agent)):
-            result = msgspec.structs.replace(result, text="\n".join((result.text, *notices)))
-        posts = _card_edit(view, view.open.approvals.get(result.call_id), "failed" if result.is_error else "ran")
-        await view.write(Commit(view.turn, (result,), posts, steps=(self._tool_step(view, result),)))
         return None
 
     async def _ask(self, run: TurnRun, call: ToolCall, waits: Waits) -> TurnOutcome:
         """Ask a person, anew where they were asked already."""
         view = run.view
         before = _card_edit(view, view.open.approvals.get(call.id), "asked_anew")
-        card = card_post(view.chat, waits.approval, self._executor.page)
+        card = card_post(view.chat, waits.approval, self.executor.page)
         await view.write(Commit(view.turn, (waits.event,), (*before, card), waits.audit, waits.approval))
         view.show(StatusChanged("waiting", call.name))
         return "parked"
@@ -526,11 +512,8 @@ class TurnLoop:
         await view.write(Commit(view.turn, results, void_approvals=void_approvals))
 
     def _waits(self, call: ToolCall) -> bool:
-        tool = self._executor.registry.get(call.name)
+        tool = self.executor.registry.get(call.name)
         return tool is not None and tool.spec.waits
-
-    def _tool_step(self, view: ThreadView, result: ToolFinished) -> Step:
-        return Step(view.open.steps, f"tool {result.name}", self._clock.now(), result.duration_ms)
 
 
 def _shower(run: TurnRun) -> Callable[[ModelEvent], None]:

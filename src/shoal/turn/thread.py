@@ -70,7 +70,8 @@ class ThreadView:
     """One active thread.
 
     `steered` and `aborting` are set by signals from outside the turn's task, and by what a commit met. A write that
-    ends in a cancelled turn does not return. `base` and `announced` are the digests of the window's prompts (see
+    ends in a cancelled turn does not return. `unprojected` are events that the
+    thread's readable files have yet to get; `base` and `announced` are the digests of the window's prompts (see
     turn/prompt.py); `tally` has the running sums for the budget; watchers tell one model call
     from the next by `call_numbers`.
     """
@@ -96,7 +97,7 @@ class ThreadView:
         self._window_seq = lease.window_seq
         self._taint = self._turn_taint = TaintState()
         self._asked_by = ""
-        self._unprojected: list[Event] = []
+        self.unprojected: list[Event] = []
         self.call_numbers = count(1)
         self._scope: anyio.CancelScope | None = None
         self.renew(lease)
@@ -182,17 +183,12 @@ class ThreadView:
             if not events:
                 return
             self._take(events)
-            self._unprojected = [event for event in self._unprojected if event.seq >= first]
+            self.unprojected = [event for event in self.unprojected if event.seq >= first]
             after = events[-1].seq
 
     async def catch_up(self) -> None:
         """Take in what others have journaled meanwhile."""
         self._take(await self._read(self.transcript.last_seq))
-
-    def take_unprojected(self) -> list[Event]:
-        """The events that the thread's readable files have yet to get; they are handed out once."""
-        events, self._unprojected = self._unprojected, []
-        return events
 
     async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
         """Events of the journal, with the paths of this machine."""
@@ -225,7 +221,7 @@ class ThreadView:
                 self.base, self.announced = data.system, data.told
             elif isinstance(data, Cleared | Compacted):
                 self.base = self.announced = ""
-        self._unprojected.extend(events)
+        self.unprojected.extend(events)
 
     # ---- writing the journal ----
 
@@ -298,6 +294,7 @@ class ThreadView:
         """The turn has finished and is written down."""
         self.lease = msgspec.structs.replace(self.lease, open_turn=TurnId(""))
         self.state = None
+        self.unprojected = []
         self._turn_taint = TaintState()
         self._asked_by = ""
         self.aborting = False
