@@ -40,15 +40,7 @@ from shoal.domain.messages import (
 )
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, Engine, SignalKind
-from shoal.domain.records import (
-    Approval,
-    AuditEntry,
-    DeliveryStatus,
-    NewPost,
-    Opening,
-    OutboxRow,
-    Settlement,
-)
+from shoal.domain.records import Approval, AuditEntry, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.permissions.approvals import may_decide
 
 log = logging.getLogger(__name__)

@@ -154,9 +154,14 @@ class Attachments:
 
     async def _take(self, download: _Download) -> Attachment:
         attachment, bytes_max = download.attachment, self._settings.attachment_bytes_max
+
+        def read() -> bytes:
+            with open(attachment.path, "rb") as file:
+                return file.read(bytes_max)
+
         try:
             if attachment.path:
-                content = await in_thread(lambda: _read(Path(attachment.path), bytes_max))
+                content = await in_thread(read)
             elif attachment.size_bytes > bytes_max:
                 raise FetchError(f"it is larger than {bytes_max:,} bytes")
             else:
@@ -202,7 +207,7 @@ class Attachments:
                     shown, shown_type = str(smaller), image.media_type
         return Attachment(
             name=attachment.name,
-            media_type=_specific(attachment.media_type, media_type),
+            media_type=specific_media_type(attachment.media_type, media_type),
             size_bytes=len(content),
             url=attachment.url,
             path=attachment.path or str(path),
@@ -214,7 +219,7 @@ class Attachments:
         )
 
 
-def _specific(claimed: str, found: str) -> str:
+def specific_media_type(claimed: str, found: str) -> str:
     """What a sender claims counts only within the family that the bytes show."""
     family = claimed.partition("/")[0]
     if found == "text/plain":
@@ -229,11 +234,6 @@ def _specific(claimed: str, found: str) -> str:
 def _failed(attachment: Attachment, why: str) -> Attachment:
     log.info("an attachment was not taken", extra={"why": why})
     return msgspec.structs.replace(attachment, error=why)
-
-
-def _read(path: Path, bytes_max: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(bytes_max)
 
 
 def _store(path: Path, content: bytes) -> None:

@@ -271,8 +271,16 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             if self._urgency(run, route) == "no" or (plan := self._plan(run, route)) is None:
                 return
             done, failure = None, None
+
+            async def watch() -> None:  # nobody here is told of a prompt that another process takes in meanwhile
+                info = await view.journal.thread(view.thread)
+                while info is None or not info.queued:
+                    await self.clock.sleep(MAILBOX_SECONDS)
+                    info = await view.journal.thread(view.thread)
+                tasks.cancel_scope.cancel()
+
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._cancel_when_asked, view, tasks.cancel_scope)
+                tasks.start_soon(watch)
                 try:
                     done = await self._summary(run, route, plan)
                 except (StoreError, InvalidInput) as error:  # as itself, not as a group of one
@@ -317,15 +325,6 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         request = summary_request(plan, route.model, self.context.room(run, route))
         charge = charge_of(run, run.scope.agent.model, f"summary:{self.clock.new_id()}")
         return await self.spending.ask(charge, route, request, self.context.gauge(run, route))
-
-    async def _cancel_when_asked(self, view: ThreadView, scope: anyio.CancelScope) -> None:
-        """End the attempt when a prompt came meanwhile. The mailbox is polled, since nobody here is told of a prompt
-        that another process takes in while the thread is at work."""
-        info = await view.journal.thread(view.thread)
-        while info is None or not info.queued:
-            await self.clock.sleep(MAILBOX_SECONDS)
-            info = await view.journal.thread(view.thread)
-        scope.cancel()
 
 
 async def _still_has(view: ThreadView, plan: Plan) -> bool:

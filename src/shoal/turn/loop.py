@@ -48,29 +48,13 @@ from shoal.domain.events import (
     LimitReached,
     RetryScheduled,
     StatusChanged,
-    TextStreamed,
     ToolFinished,
     TurnFinished,
 )
 from shoal.domain.ids import CallId, ThreadId
-from shoal.domain.messages import (
-    RETRYABLE,
-    FailureKind,
-    ModelDone,
-    ModelEvent,
-    ModelFailed,
-    TextDelta,
-    ToolCall,
-)
+from shoal.domain.messages import RETRYABLE, FailureKind, ModelDone, ModelFailed, ToolCall
 from shoal.domain.ports import Models, Route
-from shoal.domain.records import (
-    AdmittedCalls,
-    AuditEntry,
-    Commit,
-    NewPost,
-    Spend,
-    Step,
-)
+from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
 from shoal.domain.transcript import INTERRUPTED
 from shoal.domain.turnstate import FALLBACK, CallModel, Finish, NoteLimit, RunCalls, TurnState, next_move
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, Refused, Waits
@@ -308,7 +292,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 return LimitReached("budget", refused)
             if self.clock.monotonic() - asked_at > CONFIRMED_SECONDS:
                 await self.confirm(view.thread)
-            outcome, _ = await self.spending.stream(charge, route, request, gauge, _shower(run))
+            outcome, _ = await self.spending.stream(charge, route, request, gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 self.context.learn(run, route, units, outcome.usage)
                 return outcome
@@ -514,27 +498,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     def _waits(self, call: ToolCall) -> bool:
         tool = self.executor.registry.get(call.name)
         return tool is not None and tool.spec.waits
-
-
-def _shower(run: TurnRun) -> Callable[[ModelEvent], None]:
-    """Begin a model call for live watchers; what is to see its events."""
-    view, streamed, number, offset = run.view, run.streamed, next(run.view.call_numbers), 0
-    streamed.clear()
-    view.show(StatusChanged("thinking"))
-
-    def see(event: ModelEvent) -> None:
-        nonlocal offset
-        match event:
-            case TextDelta(text=text):
-                streamed.append(text)
-                view.show(TextStreamed(text, number, offset))
-                offset += len(text)
-            case ModelDone() | ModelFailed():
-                streamed.clear()
-            case _:
-                pass
-
-    return see
 
 
 def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:

@@ -369,7 +369,12 @@ class PromptBuilder:
             yield file.section(enclosed(text, 1), marked.get(file.path, ""))
         known = {_ALL, *(tool.name for tool in inputs.tools), *([_ANY_TOOL] if inputs.tools else [])}
         yield PromptSection("rules", "\n".join(["# Rules", *(text for whom, text in _RULES if whom in known)]))
-        tools = [f"- {tool.name}: {_first_sentence(tool.description)}" for tool in inputs.tools[:listed_max]]
+        tools: list[str] = []
+        for tool in inputs.tools[:listed_max]:  # the first sentence of what it says of itself
+            line = " ".join(tool.description.split())
+            line = line[: line.index(". ") + 1] if ". " in line else line
+            line = line if len(line) <= TOOL_CHARS_MAX else f"{line[: TOOL_CHARS_MAX - 1]}…"
+            tools.append(f"- {tool.name}: {line}")
         if len(inputs.tools) > listed_max:
             tools.append(f"- and {len(inputs.tools) - listed_max} more")
         yield PromptSection("tools", "\n".join(["# Tools", *tools]) if tools else "")
@@ -424,9 +429,3 @@ class PromptBuilder:
             parts.append(part)
         text = "\n\n".join(parts) if len(parts) > 1 else ""
         return PromptSection("docs", text, tainted_by=tuple(tainted_by))
-
-
-def _first_sentence(text: str) -> str:
-    line = " ".join(text.split())
-    sentence = line[: line.index(". ") + 1] if ". " in line else line
-    return sentence if len(sentence) <= TOOL_CHARS_MAX else f"{sentence[: TOOL_CHARS_MAX - 1]}…"

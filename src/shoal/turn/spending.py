@@ -22,15 +22,7 @@ from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import ModelDone, ModelEvent, ModelFailed, ModelRequest, TextDelta, ThinkingDelta, Usage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Models, Route
-from shoal.domain.records import (
-    BudgetStatus,
-    Ceiling,
-    NewPost,
-    Reservation,
-    Reserved,
-    Spend,
-    UsageRow,
-)
+from shoal.domain.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
 from shoal.domain.settings import BudgetSettings
 from shoal.store.budget import BudgetStore, Ledger
 from shoal.turn.budget import ROUGHLY, Gauge

@@ -60,7 +60,17 @@ class FileCache:
         if stamp is None:
             return ""
         before_ns = time.time_ns()
-        text = _load(path, stamp.size, bytes_max)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if stamp.size <= bytes_max:
+                    text = _clean(file.read(bytes_max), "replace")
+                else:
+                    head = _clean(file.read(bytes_max // 2), "ignore")
+                    file.seek(stamp.size - bytes_max // 2)
+                    tail = _clean(file.read(bytes_max // 2), "ignore")
+                    text = _joined(head, tail, stamp.size, "bytes", path)
+        except OSError:
+            text = ""
         if found is not None and found.content == text:
             text = found.content
         self._texts[path] = _Cached(stamp, stamp.mtime_ns < before_ns - _RACY_NANOSECONDS, bytes_max, text)
@@ -118,20 +128,6 @@ def _stamp(path: str, kind: int) -> _FileStamp | None:
     if stat.S_IFMT(found.st_mode) != kind:
         return None
     return _FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def _load(path: str, size: int, bytes_max: int) -> str:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            if size <= bytes_max:
-                return _clean(file.read(bytes_max), "replace")
-            half = bytes_max // 2
-            head = file.read(half)
-            file.seek(size - half)
-            tail = file.read(half)
-    except OSError:
-        return ""
-    return _joined(_clean(head, "ignore"), _clean(tail, "ignore"), size, "bytes", path)
 
 
 def _clean(data: bytes, errors: str) -> str:

@@ -28,7 +28,9 @@ from shoal.domain.events import (
     EventData,
     LiveData,
     RetryScheduled,
+    StatusChanged,
     Steered,
+    TextStreamed,
     ToolFinished,
     TurnFinished,
     TurnStarted,
@@ -36,7 +38,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Caller, Prompt, ToolSpec
+from shoal.domain.messages import Caller, ModelDone, ModelEvent, ModelFailed, Prompt, TextDelta, ToolSpec
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import LiveHub
 from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
@@ -370,6 +372,23 @@ class TurnRun(msgspec.Struct, eq=False):
     def visible_threads(self) -> str:
         """What the ids of the threads begin with that this turn may know of."""
         return self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
+
+    def begin_call(self) -> Callable[[ModelEvent], None]:
+        """Begin a model call for live watchers; what is to see its events."""
+        view, streamed, number, offset = self.view, self.streamed, next(self.view.call_numbers), 0
+        streamed.clear()
+        view.show(StatusChanged("thinking"))
+
+        def see(event: ModelEvent) -> None:
+            nonlocal offset
+            if isinstance(event, TextDelta):
+                streamed.append(event.text)
+                view.show(TextStreamed(event.text, number, offset))
+                offset += len(event.text)
+            elif isinstance(event, ModelDone | ModelFailed):
+                streamed.clear()
+
+        return see
 
     def first_compaction(self) -> bool:
         """Whether the conversation may be summarised in line; once a turn."""
