@@ -3,7 +3,7 @@
 Each list is one value of the store's settings and every change of it a compare-and-swap, so that no process loses what
 another has written. Of a code only a digest is kept.
 
-The door of a platform: every message and click of its people comes through here before anything else sees it.
+The gate of a platform: every message and click of its people comes through here before anything else sees it.
 
     somebody            what happens
     ------------------  --------------------------------------------------------------------------------
@@ -12,7 +12,7 @@ The door of a platform: every message and click of its people comes through here
     let in by `*`       in, not trusted (what they say taints)
     a stranger          dropped; in a direct message they get a pairing code, one at a time, a few an hour in all
 
-A list of paired people that cannot be read closes the door to all but the owner and those of the configuration.
+A list of paired people that cannot be read closes the gate to all but the owner and those of the configuration.
 """
 
 import logging
@@ -211,7 +211,7 @@ ASK_FOR_CODE = (
 
 
 class Links(msgspec.Struct, frozen=True):
-    """Who is the same person on several platforms, and the rules of each platform that has a door."""
+    """Who is the same person on several platforms, and the rules of each platform that has a gate."""
 
     people: People = NO_LINKS
     rules: Mapping[str, AccessRules] = {}
@@ -393,22 +393,22 @@ class AccessGate:
         await self._post(NewPost(f"door:{message.key}", message.thread, text, reply_to=message.message_id))
 
 
-async def judged(doors: Mapping[str, AccessGate], thread: ThreadId, author: Author) -> Author:
-    """Somebody whose words were read in a thread's past, as the platform's door judges them; without one, untrusted."""
-    door = doors.get(thread_address(thread).platform)
-    trusted = door is not None and (await door.admission(thread, author)).trusted
+async def judged(gates: Mapping[str, AccessGate], thread: ThreadId, author: Author) -> Author:
+    """Somebody whose words were read in a thread's past, as the platform's gate judges them; without one, untrusted."""
+    gate = gates.get(thread_address(thread).platform)
+    trusted = gate is not None and (await gate.admission(thread, author)).trusted
     return msgspec.structs.replace(author, trusted=trusted)
 
 
-async def asked_for(doors: Mapping[str, AccessGate], trigger: NewTrigger) -> Author:
+async def asked_for(gates: Mapping[str, AccessGate], trigger: NewTrigger) -> Author:
     """Who asked for a trigger that was stored without its author, trusted as the present rules trust them there.
 
-    The command line and the API said `owner`, and nobody else is called so where the door lets no such person in.
+    The command line and the API said `owner`, and nobody else is called so where the gate lets no such person in.
     """
     thread = trigger.thread or unopened(trigger.platform, trigger.channel)
     author = Author(trigger.created_by or "shoal", trusted=False)
     if trigger.created_by != "owner":
-        return await judged(doors, thread, author)
-    door = doors.get(thread_address(thread).platform)
-    admission = await door.admission(thread, author) if door is not None else STRANGER
+        return await judged(gates, thread, author)
+    gate = gates.get(thread_address(thread).platform)
+    admission = await gate.admission(thread, author) if gate is not None else STRANGER
     return msgspec.structs.replace(author, trusted=admission.trusted or not admission.allowed)

@@ -152,7 +152,7 @@ class CommandRouter:
                 receipt = await orchestrator.send(Abort(thread, asked.author, asked.argument.lower() == "all"))
                 return "Stopping." if receipt.delivered else "Nothing is running here."
             case "steer" if not asked.argument:
-                return "Write what I should know after /steer."
+                return "Write what I should know after `/steer`."
             case "steer":
                 receipt = await orchestrator.send(Steer(thread, asked.key, asked.argument, asked.author, asked.at))
                 taken = receipt.status in ("delivered", "duplicate")
@@ -176,7 +176,7 @@ class CommandRouter:
                 if stretch is None:
                     return "Nothing was said here yet."
                 count = stretch.last_seq - stretch.window_seq
-                return f"I look at the newest {count} of {stretch.last_seq} events. There are: {CONTEXT_USAGE}."
+                return f"I look at the newest {count} of {stretch.last_seq} events. Usage: {CONTEXT_USAGE}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
                 return "Cleared. What was said before is kept, but I no longer look at it."
@@ -189,9 +189,9 @@ class CommandRouter:
                 return _listed(lines, "Nothing was saved in this channel.")
             case "restore" if rest:
                 found = await self._snapshots.restore(thread, rest, asked.author.id)
-                return f"I look at this again: {found.description}"
+                return f"Restored, and in view again: {found.description}"
             case _:
-                return f"There are: {CONTEXT_USAGE}."
+                return f"Usage: {CONTEXT_USAGE}."
 
     async def thread(self, asked: CommandRequest) -> str:
         """/thread."""
@@ -216,7 +216,7 @@ class CommandRouter:
             case ["history", name]:
                 return await self._history(await self._named(asked, name))
             case _:
-                return f"There are: {THREAD_USAGE}."
+                return f"Usage: {THREAD_USAGE}."
 
     async def tasks(self, asked: CommandRequest) -> str:
         """/tasks: what the agent of this channel does, on all machines, as far as whoever asks may see it."""
@@ -235,7 +235,9 @@ class CommandRouter:
         if not name:
             spec = await agent_here(self._store, self._agents, asked.thread)
             known = [f"- `{one}`" for one in self._known_models()]
-            head = f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known are:"
+            head = (
+                f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known models:"
+            )
             return "\n".join([head, _listed(known, "none")])
         if not asked.author.trusted:
             raise Forbidden(CHOOSES_NO_MODEL)
@@ -281,7 +283,7 @@ class CommandRouter:
     async def _history(self, thread: ThreadId) -> str:
         stored = await self._store.journal.steps(thread)
         if not stored:
-            return f"No step of {thread} is recorded."
+            return f"No steps are recorded for {thread}."
         head = f"{thread}: {len(stored)} steps, {_seconds(sum(one.step.duration_ms for one in stored))} in all"
         if len(stored) > LINES_MAX:
             head += f"; the last {LINES_MAX}"
@@ -295,7 +297,7 @@ class CommandRouter:
         """/remind. Raises InvalidInput, NotFound and Conflict with what to tell."""
         word, _, rest = asked.argument.partition(" ")
         if word.lower() in ("", "help"):
-            return f"There are: {REMIND_USAGE}"
+            return f"Usage: {REMIND_USAGE}"
         found = [one for one in await self._store.triggers.all() if one.spec.thread == asked.thread]
         scheduled = [one for one in found if one.state not in ("done", "missed")]
         match word.lower():
@@ -337,7 +339,7 @@ class CommandRouter:
         )
         added = await self._add_trigger(spec)
         assert added.next_at is not None
-        return f"`{added.id[-6:]}` comes first at {iso(added.next_at)}: {_short(wanted.text)}"
+        return f"`{added.id[-6:]}` is due at {iso(added.next_at)}: {_short(wanted.text)}"
 
 
 class AgentCommands(msgspec.Struct, frozen=True, eq=False):
@@ -360,7 +362,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         word, _, rest = asked.argument.partition(" ")
         verb, rest, by = word.lower(), rest.strip(), f"{asked.asker.platform}:{asked.asker.user}"
         if verb not in _AGENT_VERBS:
-            return f"I do not know `/agent {word[:40]}`. There are: {AGENT_USAGE}."
+            return f"I do not know `/agent {word[:40]}`. Usage: {AGENT_USAGE}."
         if verb not in _OPEN_VERBS:
             self._check_may_manage(asked)
         match verb:
@@ -452,7 +454,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 self._check_may_manage(asked)
                 return "\n".join(await self.check_keys()) or "No provider is set up."
             case _:
-                return f"There are: {SETTINGS_USAGE}."
+                return f"Usage: {SETTINGS_USAGE}."
 
     async def _describe(self, asked: CommandRequest, name: str) -> str:
         """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""

@@ -30,7 +30,7 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.clock import Clock
-from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path, shown_to
+from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, note_path, shown_to
 from shoal.domain.ids import ThreadId, channel_of, thread_address
 from shoal.domain.messages import ToolSpec
 from shoal.domain.untrusted import enclosed, untrusted_block
@@ -146,9 +146,7 @@ _decoder = msgspec.json.Decoder(tuple[PromptSection, ...])
 
 NO_MEMORY = "(no memory yet)"
 DOCS_DEPTH_MAX = 3
-"""How deep `docs/` is read."""
 DOCS_MAX = 200
-"""How many files of it."""
 PROMPTS_MAX = 256
 """Prompts kept, one an agent, channel and person; the least recently used goes first."""
 TOOL_CHARS_MAX = 160
@@ -303,50 +301,41 @@ class PromptBuilder:
         return self._skills.read(skill_roots(self._home, agent.home, thread))
 
     def _place(self, agent: AgentSpec, thread: ThreadId, today: date) -> _PromptPlace:
-        limits, address = self._limits, thread_address(thread)
-        data, home = self._home.data, agent.home
-        files = (
-            ("Identity", data / "IDENTITY.md", False),
-            ("Who you are", home / "IDENTITY.md", False),
-            ("How you work", home / "AGENTS.md", False),
-            ("Your character", home / "SOUL.md", False),
-            ("The people you work for", home / "USER.md", True),
-            ("Changes made to this environment", data / "SYSTEM.md", True),
-        )
-        titles: dict[MemoryScope, str] = {
-            "global": "Global memory",
-            "platform": f"Memory for {address.platform}",
-            "channel": "Memory for this channel",
-        }
-        remembered = [
-            (f"memory {scope}", titles[scope], memory_path(self._home, scope, thread), limits.memory_bytes_max)
-            for scope in MEMORY_SCOPES
-        ]
+        limits, platform, home = self._limits, thread_address(thread).platform, self._home
+
+        def file(title: str, path: Path, *, live: bool = False) -> _PromptFile:
+            name, label = f"{path.parent.name}/{path.name}", title if live else ""
+            return _PromptFile(name, f"# {title}\n", str(path), limits.file_bytes_max, live, label)
+
+        def remembered(name: str, title: str, path: Path, bytes_max: int) -> _PromptFile:
+            return _PromptFile(name, f"## {title}\n", str(path), bytes_max, live=True, label=title)
+
+        titles = {"global": "Global memory", "platform": f"Memory for {platform}", "channel": "Memory for this channel"}
         days = [today - timedelta(days=back) for back in range(limits.notes_days - 1, -1, -1)]
-        remembered += [
-            (f"notes {day}", f"Notes of {day}", note_path(self._home, day), limits.note_bytes_max) for day in days
-        ]
         return _PromptPlace(
-            home,
+            agent.home,
             today,
-            f"This conversation is on {address.platform}, in the channel {address.channel!r}.",
-            _PromptFile("prompt", "", f"{home}/agent.toml"),
-            tuple(
-                _PromptFile(
-                    f"{path.parent.name}/{path.name}",
-                    f"# {title}\n",
-                    str(path),
-                    limits.file_bytes_max,
-                    live,
-                    title if live else "",
-                )
-                for title, path, live in files
+            f"This conversation is on {platform}, in the channel {thread_address(thread).channel!r}.",
+            _PromptFile("prompt", "", f"{agent.home}/agent.toml"),
+            (
+                file("Identity", home.data / "IDENTITY.md"),
+                file("Who you are", agent.home / "IDENTITY.md"),
+                file("How you work", agent.home / "AGENTS.md"),
+                file("Your character", agent.home / "SOUL.md"),
+                file("The people you work for", agent.home / "USER.md", live=True),
+                file("Changes made to this environment", home.data / "SYSTEM.md", live=True),
             ),
-            tuple(
-                _PromptFile(name, f"## {title}\n", str(path), bytes_max, live=True, label=title)
-                for name, title, path, bytes_max in remembered
+            (
+                *(
+                    remembered(f"memory {one}", titles[one], memory_path(home, one, thread), limits.memory_bytes_max)
+                    for one in MEMORY_SCOPES
+                ),
+                *(
+                    remembered(f"notes {day}", f"Notes of {day}", note_path(home, day), limits.note_bytes_max)
+                    for day in days
+                ),
             ),
-            skill_roots(self._home, home, thread),
+            skill_roots(home, agent.home, thread),
         )
 
     def _documents(self, directory: str, depth: int) -> Iterator[tuple[str, str]]:

@@ -131,7 +131,7 @@ class Spending:
         if found.blocked is None:
             return ""
         log.warning("a budget is used up", extra={"thread_id": charge.thread, "scope": found.blocked.scope})
-        left = f" Left is {found.blocked.left}." if may_know(charge.audience, found.blocked.scope) else ""
+        left = f" What is left: {found.blocked.left}." if may_know(charge.audience, found.blocked.scope) else ""
         return STOPPED.format(why=left)
 
     async def release(self, charge: Charge) -> None:
