@@ -304,8 +304,15 @@ class Orchestrator:
             log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             await self._services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
-        finally:
-            self._drop_longest_idle()
+        finally:  # when too much is held, make room for an eighth more
+            sizes = {actor: actor.view.held_bytes if actor.view else 0 for actor in self._actors.values()}
+            threads, held = len(sizes), sum(sizes.values())
+            full = threads > ACTIVE_MAX or held > HELD_BYTES_MAX
+            idle = [actor for actor in sizes if not actor.running] if full else []
+            for actor in sorted(idle, key=lambda actor: actor.last_used):
+                if threads > ACTIVE_MAX * 7 // 8 or held > HELD_BYTES_MAX * 7 // 8:
+                    threads, held = threads - 1, held - sizes[actor]
+                    del self._actors[actor.thread]
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Called by the engine."""
@@ -320,15 +327,3 @@ class Orchestrator:
             oldest = self._services.clock.monotonic() - self._idle_seconds
             for thread in [t for t, actor in self._actors.items() if not actor.running and actor.last_used <= oldest]:
                 del self._actors[thread]
-
-    def _drop_longest_idle(self) -> None:
-        """Make room for an eighth more when too much is held."""
-        sizes = {actor: actor.view.held_bytes if actor.view else 0 for actor in self._actors.values()}
-        threads, held = len(sizes), sum(sizes.values())
-        if threads <= ACTIVE_MAX and held <= HELD_BYTES_MAX:
-            return
-        for actor in sorted((actor for actor in sizes if not actor.running), key=lambda actor: actor.last_used):
-            if threads <= ACTIVE_MAX * 7 // 8 and held <= HELD_BYTES_MAX * 7 // 8:
-                return
-            threads, held = threads - 1, held - sizes[actor]
-            del self._actors[actor.thread]

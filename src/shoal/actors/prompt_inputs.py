@@ -92,9 +92,22 @@ class Attachments:
 
     async def run(self) -> None:
         """Download until cancelled, DOWNLOADS_MAX at a time."""
+
+        async def download() -> None:
+            while True:
+                download = await self._queue.get()
+                taken = await self._take(download)
+                was_awaited = self._known.get(download.path) is download
+                download.finish(taken)
+                if taken.error and not taken.path and not was_awaited:
+                    note = f"This file {taken.error}.\n".encode()
+                    with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
+                        await in_thread(partial(_store, download.path, note))
+                self._queue.task_done()
+
         async with anyio.create_task_group() as tasks:
             for _ in range(DOWNLOADS_MAX):
-                tasks.start_soon(self._download)
+                tasks.start_soon(download)
 
     def expect(self, prompt: Prompt) -> None:
         """Begin to fetch what a prompt will bring to its turn; never waits."""
@@ -135,18 +148,6 @@ class Attachments:
             if len(self._known) > WAITING_MAX:
                 self._known.popitem(last=False)
         return download
-
-    async def _download(self) -> None:
-        while True:
-            download = await self._queue.get()
-            taken = await self._take(download)
-            was_awaited = self._known.get(download.path) is download
-            download.finish(taken)
-            if taken.error and not taken.path and not was_awaited:
-                note = f"This file {taken.error}.\n".encode()
-                with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
-                    await in_thread(partial(_store, download.path, note))
-            self._queue.task_done()
 
     async def settled(self) -> None:
         """Wait until nothing is on its way."""

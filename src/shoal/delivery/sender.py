@@ -225,20 +225,46 @@ class Sender:
 
     async def deliver(self, row: OutboxRow) -> bool:
         """Post what is left of a row and note how it went; whether another may be posted because of that."""
-        if row.post.kind == "edit":
-            await self._change_card(row)
-            return True
-        if row.post.kind == "opening":
-            await self._open_thread(row)
-            return True
-        text = row.post.text
-        if row.post.approval and not self._adapter.limits.has_buttons:
+        limits, text = self._adapter.limits, row.post.text
+        match row.post.kind:
+            case "edit":  # of an earlier post's messages; nothing where there are none or none can be edited
+                changed, pieces = row.post.edits or card_id(row.post.approval), self._pieces(text)
+                ids = await self._outbox.posted_ids(changed) if limits.can_edit else []
+
+                async def edit(message_id: str, piece: str) -> str:
+                    await self._adapter.edit(row.thread, message_id, piece)
+                    return message_id
+
+                for part, message_id in enumerate(ids[row.part :], row.part):
+                    if await self._attempt(row, edit(message_id, pieces[part] if part < len(pieces) else "…")) is None:
+                        return True
+                    if part < len(ids) - 1:
+                        await self._outbox.posted(row, part, "", last=False)
+                await self._outbox.posted(row, len(ids), "", last=True)
+                return True
+            case "opening":  # a post to a channel, which opens a thread; the rest of the text and the file follow there
+                first, *rest = self._pieces(text or "…")
+                post, channel = self._post(row, 0, first), thread_address(row.thread).channel
+                with self._ending.finishing():
+                    posting = self._adapter.open_thread(
+                        channel, post.markdown, post.key, maybe_posted=post.maybe_posted
+                    )
+                    opened = await self._attempt(row, posting)
+                    if opened is not None:
+                        thread = ThreadId(opened)
+                        follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
+                        if row.post.file:
+                            follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
+                        await self._opened(row, thread, follow)
+                return True
+            case _:
+                pass
+        if row.post.approval and not limits.has_buttons:
             short = row.post.approval[-SHORT_ID_CHARS:]
             text = f"{text}\n\nTo decide, write `allow {short}` or `deny {short}`."
-        pieces = self._pieces(text)
+        pieces, is_more = self._pieces(text), True
         if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
             return await self._outbox.posted(row, row.part, "", last=True)
-        is_more = True
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
                 message_id = await self._attempt(row, self._put(row, part, pieces[part], way))
@@ -288,38 +314,6 @@ class Sender:
         way.enter_context(self._ending.finishing())
         way.enter_context(self._outbox.underway(thread))
         return await post_once(self._adapter, self._outbox, post)
-
-    async def _open_thread(self, row: OutboxRow) -> None:
-        """Post to a channel, which opens a thread; what is left of the text and the file follow in that thread."""
-        first, *rest = self._pieces(row.post.text or "…")
-        post = self._post(row, 0, first)
-        channel = thread_address(row.thread).channel
-        with self._ending.finishing():
-            posting = self._adapter.open_thread(channel, post.markdown, post.key, maybe_posted=post.maybe_posted)
-            opened = await self._attempt(row, posting)
-            if opened is not None:
-                thread = ThreadId(opened)
-                follow = [NewPost(f"{row.id}:{number}", thread, piece) for number, piece in enumerate(rest, 1)]
-                if row.post.file:
-                    follow.append(NewPost(f"{row.id}:file", thread, "", "file", file=row.post.file))
-                await self._opened(row, thread, follow)
-
-    async def _change_card(self, row: OutboxRow) -> None:
-        """Edit the messages of an earlier post; nothing happens where there are none or none can be edited."""
-        changed = row.post.edits or card_id(row.post.approval)
-        ids = await self._outbox.posted_ids(changed) if self._adapter.limits.can_edit else []
-        pieces = self._pieces(row.post.text)
-
-        async def edit(message_id: str, piece: str) -> str:
-            await self._adapter.edit(row.thread, message_id, piece)
-            return message_id
-
-        for part, message_id in enumerate(ids[row.part :], row.part):
-            if await self._attempt(row, edit(message_id, pieces[part] if part < len(pieces) else "…")) is None:
-                return
-            if part < len(ids) - 1:
-                await self._outbox.posted(row, part, "", last=False)
-        await self._outbox.posted(row, len(ids), "", last=True)
 
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
         """The platform's message id, or None when the row was put back or given up."""

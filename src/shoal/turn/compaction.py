@@ -169,7 +169,19 @@ def plan_compaction(
 def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
     """The call that asks for the summary, without tools; of more than the room holds, the newest part is sent."""
     earlier = _BLOCK.sub("", plan.earlier).strip()
-    conversation = "\n\n".join(map(_told, plan.messages)).replace("</conversation", "‹/conversation")
+    told: list[str] = []
+    for message in plan.messages:
+        match message:
+            case UserMessage(text=text):
+                told.append(f"[person] {text}")
+            case AssistantMessage(text=text, tool_calls=calls):
+                lines = [f"[agent] {text}"] if text else []
+                lines += [f"[agent calls {call.name}] {cut_middle(call.arguments, RESULT_CHARS_MAX)}" for call in calls]
+                told.append("\n".join(lines))
+            case ToolMessage(name=name, text=text, is_error=is_error):
+                what = "failed" if is_error else "returned"
+                told.append(f"[{name} {what}] {cut_middle(text, RESULT_CHARS_MAX)}")
+    conversation = "\n\n".join(told).replace("</conversation", "‹/conversation")
     bytes_max = max(1000, int(room.total * REQUEST_BYTES_A_UNIT) - len(earlier.encode()) - len(_SYSTEM))
     data = conversation.encode("utf-8", "replace")
     if len(data) > bytes_max:
@@ -219,18 +231,6 @@ def files_touched(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _blocks(summary: str) -> dict[str, str]:
     return {found[1]: found[2] for found in _BLOCK.finditer(summary)}
-
-
-def _told(message: ModelMessage) -> str:
-    match message:
-        case UserMessage(text=text):
-            return f"[person] {text}"
-        case AssistantMessage(text=text, tool_calls=calls):
-            lines = [f"[agent] {text}"] if text else []
-            lines += [f"[agent calls {call.name}] {cut_middle(call.arguments, RESULT_CHARS_MAX)}" for call in calls]
-            return "\n".join(lines)
-        case ToolMessage(name=name, text=text, is_error=is_error):
-            return f"[{name} {'failed' if is_error else 'returned'}] {cut_middle(text, RESULT_CHARS_MAX)}"
 
 
 NOT_SUMMARISED = (
