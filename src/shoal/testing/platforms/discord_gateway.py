@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from shoal.testing.platforms.discord_wire import Given, Json
+from shoal.testing.platforms.wire import Given, Json, LoopbackSocket
 
 if TYPE_CHECKING:
-    from websockets.asyncio.server import Server, ServerConnection
+    from websockets.asyncio.server import ServerConnection
 
 HEARTBEAT_MS = 41_250
 BAD_TOKEN = 4004
@@ -64,41 +64,18 @@ class Line:
             return
 
 
-class FakeGateway:
-    """Serves on a free port of loopback between `start` and `stop`."""
+class FakeGateway(LoopbackSocket):
+    """Serves sessions that outlive connections."""
 
     def __init__(self, world: World) -> None:
+        super().__init__()
         self._world = world
-        self._server: Server | None = None
-        self._port = 0
         self._lines: set[Line] = set()
         self._numbers = 0
         self.sessions: dict[str, Told] = {}
         self.resumed = 0
         self.identified = 0
         self.deaf = False
-        self.url = ""
-
-    async def start(self) -> None:
-        """Listen; the port stays the same when it is started again."""
-        from websockets.asyncio.server import serve
-
-        self._server = await serve(self._serve, "127.0.0.1", self._port, compression=None, ping_interval=None)
-        self._port = int(next(iter(self._server.sockets)).getsockname()[1])
-        self.url = f"ws://127.0.0.1:{self._port}"
-
-    async def stop(self) -> None:
-        """Close the listener and every connection; sessions stay."""
-        server, self._server = self._server, None
-        if server is not None:
-            self.drop()
-            server.close()
-            await server.wait_closed()
-
-    def drop(self) -> None:
-        """Break every connection."""
-        for line in tuple(self._lines):
-            line.socket.transport.abort()
 
     def forget(self) -> None:
         """No session can be resumed any more."""
@@ -123,20 +100,23 @@ class FakeGateway:
                 if session.line is not None:
                     await session.line.send(0, seen, name, len(session.events))
 
-    async def _serve(self, socket: "ServerConnection") -> None:
+    async def serve(self, connection: "ServerConnection") -> None:
         from websockets.exceptions import ConnectionClosed
 
-        path = socket.request.path if socket.request is not None else ""
-        line = Line(socket, compressed="compress=zlib-stream" in path)
+        path = connection.request.path if connection.request is not None else ""
+        line = Line(connection, compressed="compress=zlib-stream" in path)
         self._lines.add(line)
+        self.connections.append(connection)
         try:
             await line.send(10, {"heartbeat_interval": HEARTBEAT_MS})
-            async for text in socket:
+            async for text in connection:
                 await self._take(line, msgspec.json.decode(text))
         except ConnectionClosed:
             return
         finally:
             self._lines.discard(line)
+            if connection in self.connections:
+                self.connections.remove(connection)
             for session in self.sessions.values():
                 session.line = None if session.line is line else session.line
 
