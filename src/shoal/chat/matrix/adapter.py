@@ -321,16 +321,12 @@ class MatrixAdapter(ChatAccount):
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
         """Meant are direct messages, what mentions the bot, answers to what it or others said here, and the threads
         where it was mentioned or spoke."""
-        place, prefix, root, answered = (
-            await self._place(room),
-            self._prefix(room),
-            root_of(content),
-            answered_id(content),
-        )
+        place, prefix = await self._place(room), self._prefix(room)
+        root, answered = root_of(content), answered_id(content)
         ours = await inbox.thread_of(prefix, answered) if answered else None
         joins, thread = ours is not None, thread_of(self.platform, place, event, content)
         known = ours or (await inbox.thread_of(prefix, "", answered) if answered and not root else None)
-        begun = make_thread_id(self.platform, room, answered) if answered and not root else None
+        begun = make_thread_id(self.platform, room, answered) if answered and not root and known is None else None
         if known is not None and not root:
             thread = known
         elif begun is not None and await self._is_subscribed(begun):
