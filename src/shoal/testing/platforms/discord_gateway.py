@@ -2,7 +2,7 @@
 
 import asyncio
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,6 +10,8 @@ from shoal.testing.platforms.wire import Given, Json, LoopbackSocket
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import ServerConnection
+
+    from shoal.testing.platforms.discord import FakeDiscord
 
 HEARTBEAT_MS = 41_250
 BAD_TOKEN = 4004
@@ -25,22 +27,6 @@ class Told(msgspec.Struct):
     events: list[tuple[str, Given]]
     intents: int
     line: "Line | None" = None
-
-
-class World(Protocol):
-    """What the gateway asks of the platform."""
-
-    def welcomes(self, token: str) -> bool:
-        """Whether the token is good."""
-        ...
-
-    def ready(self, session: str, url: str) -> Given:
-        """The data of READY."""
-        ...
-
-    def servers(self) -> list[Given]:
-        """The data of each GUILD_CREATE."""
-        ...
 
 
 class Line:
@@ -67,9 +53,9 @@ class Line:
 class FakeGateway(LoopbackSocket):
     """Serves sessions that outlive connections."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, discord: "FakeDiscord") -> None:
         super().__init__()
-        self._world = world
+        self._discord = discord
         self._lines: set[Line] = set()
         self._numbers = 0
         self.sessions: dict[str, Told] = {}
@@ -137,7 +123,7 @@ class FakeGateway(LoopbackSocket):
 
     async def _identify(self, line: Line, given: Given) -> None:
         intents = given.get("intents")
-        if not self._world.welcomes(str(given.get("token"))):
+        if not self._discord.welcomes(str(given.get("token"))):
             await line.socket.close(BAD_TOKEN, "Authentication failed.")
             return
         if not isinstance(intents, int) or "properties" not in given:
@@ -146,8 +132,8 @@ class FakeGateway(LoopbackSocket):
         self._numbers += 1
         self.identified += 1
         session = Told(f"session-{self._numbers}", [], intents, line)
-        session.events.append(("READY", self._world.ready(session.id, self.url)))
-        session.events += [("GUILD_CREATE", server) for server in self._world.servers()]
+        session.events.append(("READY", self._discord.ready(session.id, self.url)))
+        session.events += [("GUILD_CREATE", server) for server in self._discord.servers()]
         self.sessions[session.id] = session
         for seq, (name, data) in enumerate(tuple(session.events), 1):
             await line.send(0, data, name, seq)
@@ -155,7 +141,7 @@ class FakeGateway(LoopbackSocket):
     async def _resume(self, line: Line, given: Given) -> None:
         session = self.sessions.get(str(given.get("session_id")))
         seq = given.get("seq")
-        if not self._world.welcomes(str(given.get("token"))):
+        if not self._discord.welcomes(str(given.get("token"))):
             await line.socket.close(BAD_TOKEN, "Authentication failed.")
             return
         if session is None or not isinstance(seq, int) or seq > len(session.events):
