@@ -70,6 +70,7 @@ class WatchedDriver(WrappedDriver):
                 return
 
     async def around(self, work: Awaitable[T]) -> T:
+        """Count it."""
         self.begun += 1
         try:
             return await work

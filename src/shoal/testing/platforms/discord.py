@@ -207,6 +207,7 @@ class FakeDiscord(FakePlatform):
         return await self.weathered(make)
 
     def too_many(self, seconds: float) -> Answered:
+        """A 429, for the whole account where that is due."""
         content: Given = {"message": "You are being rate limited.", "retry_after": seconds, "global": self._everywhere}
         headers = (("retry-after", f"{max(1, round(seconds))}"), ("via", "1.1 google"))
         scope = (("x-ratelimit-scope", "user"),)

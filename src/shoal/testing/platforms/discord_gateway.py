@@ -87,6 +87,7 @@ class FakeGateway(LoopbackSocket):
                     await session.line.send(0, seen, name, len(session.events))
 
     async def serve(self, connection: "ServerConnection") -> None:
+        """Say hello, and take frames until it ends."""
         from websockets.exceptions import ConnectionClosed
 
         path = connection.request.path if connection.request is not None else ""

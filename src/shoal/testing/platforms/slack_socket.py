@@ -47,6 +47,7 @@ class SocketSide(LoopbackSocket):
         await self._write(connection, {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-1"}})
 
     async def serve(self, connection: "ServerConnection") -> None:
+        """Say hello, give what is pending, and take confirmations until it ends."""
         from websockets.exceptions import ConnectionClosed
 
         request = connection.request
