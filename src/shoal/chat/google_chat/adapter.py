@@ -33,7 +33,7 @@ from shoal.chat.google_chat.wire import (
     text_of,
     thread_of,
 )
-from shoal.chat.http import ApiRefusal, Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, press, time_of
 from shoal.chat.tokens import BadToken, check_package
 from shoal.domain.clock import Clock, iso
@@ -283,8 +283,8 @@ class GoogleChatAdapter(ChatAccount):
         content = message_of(post, private=private, quoted_at=quoted_at)
         try:
             made = await self._api.create(space, content, request_id(post.key))
-        except ApiRefusal as refusal:
-            if not quoted_at or refusal.status != 400:
+        except PlatformRefusal as refusal:
+            if not quoted_at or refusal.code != 400:
                 raise
             content = message_of(post, private=private)  # what it answers was changed or deleted meanwhile
             made = await self._api.create(space, content, request_id(post.key))
