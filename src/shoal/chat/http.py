@@ -81,9 +81,7 @@ class PlatformHttp:
         except httpx2.InvalidURL as error:
             raise PlatformError(f"The configured address of {self.name} is not a valid URL.", permanent=True) from error
         except UnicodeEncodeError as error:
-            reason = (
-                f"HTTP cannot carry what is sent to {self.name}. Check the token and the address for odd characters."
-            )
+            reason = f"A request to {self.name} has characters that HTTP cannot send. Check the token and the address."
             raise PlatformError(reason, permanent=True) from error
 
     async def download(

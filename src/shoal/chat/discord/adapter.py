@@ -97,7 +97,7 @@ CHAIN_READ_MAX = 500
 """How far back a channel is read for the replies of one chain."""
 EDIT_WAIT_SECONDS_MAX = 30.0
 """Longest wait for a channel's budget of edits; beyond it the sender waits."""
-WHISPERED = "I have something to tell you alone, but you do not accept direct messages from here."
+WHISPERED = "I have a private answer for you, but you do not accept direct messages from this server."
 
 
 # ---- receiving ----
@@ -176,7 +176,7 @@ class DiscordAdapter(ChatAccount):
             gateway = await self._api.call("GET", "/gateway/bot", _GatewayAddress)
             url, start = gateway.url, gateway.session_start_limit
             if start.remaining < 1 and not self._state.session.id:
-                reason = "Discord lets this bot start no more sessions for now."
+                reason = "Discord does not let this bot start more sessions for now."
                 raise PlatformError(reason, retry_after_seconds=start.reset_after / 1000)
 
         async def take(name: str, data: bytes, seq: int | None) -> None:
@@ -542,7 +542,7 @@ class DiscordAdapter(ChatAccount):
             servers = await self._api.call("GET", "/users/@me/guilds", list[_DiscordServer])
             guild = servers[0].id if len(servers) == 1 else ""
         if not guild:
-            reason = "Discord makes channels in servers: name a channel of the server to make it in."
+            reason = "A Discord channel belongs to a server: name an existing channel of that server."
             raise PlatformError(reason, permanent=True)
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 

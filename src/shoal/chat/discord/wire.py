@@ -259,7 +259,7 @@ class DiscordApi(PlatformHttp):
         """
         wait = self.wait_seconds(method, path)
         if wait > 0:
-            raise PlatformError("Discord's limit of this route is used up for now.", retry_after_seconds=wait)
+            raise PlatformError("Discord's rate limit for this call is used up for now.", retry_after_seconds=wait)
         headers = {} if path.startswith(("/interactions/", "/webhooks/")) else {"authorization": f"Bot {self._token()}"}
         url = f"{self._base}{path}"
         if file is not None:

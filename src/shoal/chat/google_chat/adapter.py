@@ -140,7 +140,7 @@ class GoogleChatAdapter(ChatAccount):
         except UNREADABLE:
             return BAD_BODY
         except PlatformError as error:
-            log.warning("events cannot be checked: %s", error, extra={"platform": self.platform})
+            log.warning("Google Chat's events cannot be verified: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY

@@ -527,7 +527,7 @@ class MatrixAdapter(ChatAccount):
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._owner] if self._owner else [])
         if not invited:
-            reason = "Nobody would be in the room: name a room beside it, or set platforms.matrix.owner."
+            reason = "The new room would be empty: name an existing room, or set platforms.matrix.owner."
             raise PlatformError(reason, permanent=True)
         return await self._create(name, invited)
 

@@ -87,8 +87,8 @@ DONE_MAX = 2000
 TAKEN = HttpAnswer(200)
 """Without a body: Slack would show one as the answer to a command."""
 BAD_BODY = HttpAnswer(400, b'{"error":"bad_request","message":"The body is not one of Slack\'s."}')
-LOST = "That could not be stored. Try again in a moment."
-NO_THREAD_HERE = "I do not know which thread you mean. Write it there instead, with my name before it: `@{} /{}`."
+LOST = "I could not save that. Try again in a moment."
+NO_THREAD_HERE = "I can't tell which thread you mean. Write it in that thread instead, mentioning me: `@{} /{}`."
 STATUS_SECONDS = 30.0
 """A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
 STATUSES_MAX = 1000
@@ -369,7 +369,7 @@ class SlackAdapter(ChatAccount):
                 f"latest:{self.platform}", f"{slash.channel_id}:{slash.user_id}"
             )  # fmt: skip
             if command is None:
-                answer = f"I know no command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
+                answer = f"Unknown command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
             elif not direct and not latest and command.name in OF_THREAD:
                 answer = NO_THREAD_HERE.format(self._me.user, command.name)
             else:
@@ -506,7 +506,7 @@ class SlackAdapter(ChatAccount):
             cursor = page.response_metadata.next_cursor
             if not cursor:
                 return ""
-        raise PlatformError("Too much was written meanwhile to see whether a message was posted.")
+        raise PlatformError("There are too many newer messages to tell whether this one was posted.")
 
     def _look_back(self) -> str:
         """The timestamp from which our posts are looked for."""
