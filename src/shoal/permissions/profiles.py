@@ -20,7 +20,7 @@ import msgspec
 
 from shoal.domain.errors import ConfigError
 from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
-from shoal.permissions.patterns import Automaton, PatternRefused, Program, literal_prefixes
+from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
 
 EVERYTHING = "(?s:.*)"
 """The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
@@ -217,12 +217,12 @@ class Profile:
 
     def __init__(self, name: str, layers: Sequence[ProfileSource | Override]) -> None:
         """Compile the layers, the first to be asked first. Raises ConfigError naming every pattern that is refused."""
-        program = Program()
+        automaton = Automaton()
         rules: list[Rule] = []
         problems: list[str] = []
         for kind, pattern, number in _listed(layers):
             try:
-                program.add(pattern, dotall=kind == "deny")
+                automaton.add(pattern, dotall=kind == "deny")
                 rules.append(Rule(kind, pattern, number))
             except PatternRefused as refused:
                 problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
@@ -231,7 +231,7 @@ class Profile:
         self.name = name
         self.layers = tuple(layers)
         self.rules = tuple(rules)
-        self.automaton = Automaton(program)
+        self.automaton = automaton
 
     def matching(self, text: str) -> list[Rule]:
         """The rules whose pattern matches the whole text, in the order they are asked. Linear in the text's length."""
