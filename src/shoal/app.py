@@ -341,7 +341,7 @@ async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
     for tool in (*lookup_tools(store, app.artifacts, app.adapters, judge), *extension_tools()):
         app.tools.add(tool)
     app.executor = Executor(app.tools, app.sandbox, store, app, home, clock, app.marked, settings)
-    watch_secrets(config, app.executor.redactor.learn_one)
+    watch_secrets(config, app.executor.redactor.learn)
     limits = turn_limits(config)
     app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
     spending = Spending(store.budget, store.ledger, app.models, clock, config.budget, app.post, app.agents.budget)
