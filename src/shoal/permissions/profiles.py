@@ -14,7 +14,7 @@ Every mistake in a profile is reported when it is loaded, none later.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -26,21 +26,35 @@ EVERYTHING = "(?s:.*)"
 """The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
 
 
-class ProfileSource(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The patterns of a profile. Order: deny, allow, ask, and what nothing matches is denied.
+RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 
-    `extends` names another profile that is asked when these lists do not decide; its deny patterns always count.
+
+class RuleLists(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Patterns. Order: deny, allow, ask, and what nothing matches is denied.
+
     `trusted_allow` are patterns of actions that need no approval even after untrusted content was read.
     """
 
     deny: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
-    extends: str = ""
     trusted_allow: tuple[str, ...] = ()
 
+    def patterns(self) -> Iterator[tuple[RuleList, str]]:
+        """Every pattern with its list, in the order they are asked."""
+        for name, patterns in zip(get_args(RuleList), msgspec.structs.astuple(self), strict=False):
+            for pattern in patterns:
+                yield name, pattern
 
-class Override(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+
+class ProfileSource(RuleLists, frozen=True):
+    """The lists of a profile. `extends` names another one that is asked when these do not decide; its deny patterns
+    always count."""
+
+    extends: str = ""
+
+
+class Override(RuleLists, frozen=True):
     """Lists that are laid over a profile where every selector holds; an empty selector holds always.
 
     `channels` are `PLATFORM:CHANNEL` or the channel alone, `users` are `PLATFORM:USER` or the user alone; `roles` holds
@@ -53,10 +67,6 @@ class Override(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     kinds: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    trusted_allow: tuple[str, ...] = ()
 
     def applies(self, asker: Asker, agent: str) -> bool:
         """Whether it is meant for this asker and this agent."""
@@ -185,9 +195,6 @@ BUILTIN_PROFILES: Mapping[str, ProfileSource] = MappingProxyType(
 EXTENDS_MAX = 16
 COMBINATIONS_KEPT_MAX = 256
 
-RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
-_LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
-
 
 class Rule(msgspec.Struct, frozen=True):
     """One pattern. `layer` counts from what is asked first."""
@@ -215,17 +222,18 @@ class Profile:
 
     __slots__ = ("automaton", "layers", "name", "rules")
 
-    def __init__(self, name: str, layers: Sequence[ProfileSource | Override]) -> None:
+    def __init__(self, name: str, layers: Sequence[RuleLists]) -> None:
         """Compile the layers, the first to be asked first. Raises ConfigError naming every pattern that is refused."""
         automaton = Automaton()
         rules: list[Rule] = []
         problems: list[str] = []
-        for kind, pattern, number in _listed(layers):
-            try:
-                automaton.add(pattern, dotall=kind == "deny")
-                rules.append(Rule(kind, pattern, number))
-            except PatternRefused as refused:
-                problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
+        for number, layer in enumerate(layers):
+            for kind, pattern in layer.patterns():
+                try:
+                    automaton.add(pattern, dotall=kind == "deny")
+                    rules.append(Rule(kind, pattern, number))
+                except PatternRefused as refused:
+                    problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
         if problems:
             raise ConfigError(problems)
         self.name = name
@@ -239,26 +247,6 @@ class Profile:
 
     def __repr__(self) -> str:
         return f"<Profile {self.name}>"
-
-
-def _listed(layers: Sequence[ProfileSource | Override]) -> Iterator[tuple[RuleList, str, int]]:
-    """Every pattern with its list and the number of its layer."""
-    for number, layer in enumerate(layers):
-        for kind in _LISTS:
-            for pattern in _patterns(layer, kind):
-                yield kind, pattern, number
-
-
-def _patterns(layer: ProfileSource | Override, kind: RuleList) -> tuple[str, ...]:
-    match kind:
-        case "deny":
-            return layer.deny
-        case "allow":
-            return layer.allow
-        case "ask":
-            return layer.ask
-        case "trusted_allow":
-            return layer.trusted_allow
 
 
 def layers_of(name: str, source: ProfileSource, others: Mapping[str, ProfileSource]) -> list[ProfileSource]:
@@ -353,31 +341,23 @@ class Profiles:
 
 def decide(profile: Profile, action: Action) -> Ruling:
     """The answer for one action. Total and deterministic; linear in the length of the action's text."""
-    allowing: Rule | None = None
-    asking: Rule | None = None
+    allowing: list[Rule] = []
+    asking: list[Rule] = []
     for text in (action.text, *action.also):
         for rule in profile.matching(text):
             if rule.list == "deny":
                 return Ruling(action.text, "deny", rule.shown)
             if rule.list == "ask":
-                asking = _nearer(asking, rule)
-            if rule.list == "allow" and _reaches(rule, action, text):
-                allowing = _nearer(allowing, rule)
-    if allowing is not None and (asking is None or allowing.layer <= asking.layer):
-        return Ruling(action.text, "allow", allowing.shown)
-    if asking is not None:
-        return Ruling(action.text, "ask", asking.shown)
+                asking.append(rule)
+            if rule.list == "allow" and (not action.opaque or rule.names(text, action.naming or text)):
+                allowing.append(rule)
+    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # of one layer, the one that stands first
+    ask = min(asking, key=lambda rule: rule.layer, default=None)
+    if allow is not None and (ask is None or allow.layer <= ask.layer):
+        return Ruling(action.text, "allow", allow.shown)
+    if ask is not None:
+        return Ruling(action.text, "ask", ask.shown)
     return Ruling(action.text, "deny")
-
-
-def _nearer(one: Rule | None, other: Rule) -> Rule:
-    """The rule of the layer that is asked first; of one layer, the one that stands first."""
-    return other if one is None or other.layer < one.layer else one
-
-
-def _reaches(rule: Rule, action: Action, text: str) -> bool:
-    """Whether an allow rule counts: an opaque action has to be named."""
-    return not action.opaque or rule.names(text, action.naming or text)
 
 
 def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, tuple[Ruling, ...]]:
