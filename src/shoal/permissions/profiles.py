@@ -11,77 +11,33 @@ Of several actions the strictest answer counts. Views that only serve deny patte
 Every mistake in a profile is reported when it is loaded, none later.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from shoal.domain.errors import ConfigError
+from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
+from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
 
 EVERYTHING = "(?s:.*)"
 """The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
 
 
-RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
-
-
-class RuleLists(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Patterns. Order: deny, allow, ask, and what nothing matches is denied.
-
-    `trusted_allow` are patterns of actions that need no approval even after untrusted content was read.
-    """
-
-    deny: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    trusted_allow: tuple[str, ...] = ()
-
-    def patterns(self) -> Iterator[tuple[RuleList, str]]:
-        """Every pattern with its list, in the order they are asked."""
-        for name, patterns in zip(get_args(RuleList), msgspec.structs.astuple(self), strict=False):
-            for pattern in patterns:
-                yield name, pattern
-
-
-class ProfileSource(RuleLists, frozen=True):
-    """The lists of a profile. `extends` names another one that is asked when these do not decide; its deny patterns
-    always count."""
-
-    extends: str = ""
-
-
-class Override(RuleLists, frozen=True):
-    """Lists that are laid over a profile where every selector holds; an empty selector holds always.
-
-    `channels` are `PLATFORM:CHANNEL` or the channel alone, `users` are `PLATFORM:USER` or the user alone; `roles` holds
-    when the asker has one of them. A later override is asked before an earlier one. No override takes a deny back.
-    """
-
-    agents: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-
-    def applies(self, asker: Asker, agent: str) -> bool:
-        """Whether it is meant for this asker and this agent."""
-        return (
-            _holds(self.agents, agent)
-            and _holds(self.platforms, asker.platform)
-            and _holds(self.channels, asker.channel, f"{asker.platform}:{asker.channel}")
-            and _holds(self.kinds, asker.kind)
-            and _holds(self.users, asker.user, *asker.identities)
-            and _holds(self.roles, *asker.roles)
-        )
-
-
-def _holds(wanted: tuple[str, ...], *found: str) -> bool:
-    return not wanted or any(name in wanted for name in found)
+def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
+    """Whether an override is meant for this asker and this agent."""
+    selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+        (override.agents, (agent,)),
+        (override.platforms, (asker.platform,)),
+        (override.channels, (asker.channel, f"{asker.platform}:{asker.channel}")),
+        (override.kinds, (asker.kind,)),
+        (override.users, (asker.user, *asker.identities)),
+        (override.roles, asker.roles),
+    )
+    return all(not wanted or any(name in wanted for name in found) for wanted, found in selectors)
 
 
 # Paths in actions are those of the sandbox (see docs/permissions.md): the workspace is /workspace wherever it lies. A
@@ -101,9 +57,9 @@ _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(
 
 _SELF_EDIT = r"(?s:tool:(self_edit[a-z_]*|set_[a-z_]+|(write|edit|delete)_(doc|skill)):.*)"
 
-_LOCKED = ProfileSource(allow=_READS)
+_LOCKED = ProfileSettings(allow=_READS)
 
-_STANDARD = ProfileSource(
+_STANDARD = ProfileSettings(
     allow=(
         *_READS,
         rf"tool:{_EDIT}:{_WRITABLE}",
@@ -137,7 +93,7 @@ _CLOUDS = (
     "aws|gcloud|az|gsutil|bq|s3cmd|rclone|mc|oci|ibmcloud|aliyun|openstack|doctl|hcloud|linode-cli|linode|scw|vultr-cli|exo"
     "|upctl|civo|pulumi|eksctl|cdk|sam|railway|render|cf"
 )
-_GUARDED = ProfileSource(
+_GUARDED = ProfileSettings(
     deny=(
         rf"{_AT}git (-.* )?(push|send-email|request-pull)( .*)?",
         rf"{_AT}git (-.* )?(svn dcommit|remote( .*)? (add|set-url)|p4 submit)( .*)?",
@@ -182,9 +138,9 @@ _GUARDED = ProfileSource(
     ask=("(?s:tool:(bash|process_start):.*)", "(?s:tool:mcp_.*)"),
 )
 
-BUILTIN_PROFILES: Mapping[str, ProfileSource] = MappingProxyType(
+BUILTIN_PROFILES: Mapping[str, ProfileSettings] = MappingProxyType(
     {
-        "open": ProfileSource(allow=(EVERYTHING,)),
+        "open": ProfileSettings(allow=(EVERYTHING,)),
         "standard": _STANDARD,
         "guarded": _GUARDED,
         "locked": _LOCKED,
@@ -194,6 +150,8 @@ BUILTIN_PROFILES: Mapping[str, ProfileSource] = MappingProxyType(
 
 EXTENDS_MAX = 16
 COMBINATIONS_KEPT_MAX = 256
+
+RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -222,13 +180,14 @@ class Profile:
 
     __slots__ = ("automaton", "layers", "name", "rules")
 
-    def __init__(self, name: str, layers: Sequence[RuleLists]) -> None:
+    def __init__(self, name: str, layers: Sequence[ProfileSettings | OverrideSettings]) -> None:
         """Compile the layers, the first to be asked first. Raises ConfigError naming every pattern that is refused."""
         automaton = Automaton()
         rules: list[Rule] = []
         problems: list[str] = []
         for number, layer in enumerate(layers):
-            for kind, pattern in layer.patterns():
+            lists = zip(get_args(RuleList), (layer.deny, layer.allow, layer.ask, layer.trusted_allow), strict=True)
+            for kind, pattern in ((kind, pattern) for kind, patterns in lists for pattern in patterns):
                 try:
                     automaton.add(pattern, dotall=kind == "deny")
                     rules.append(Rule(kind, pattern, number))
@@ -249,7 +208,7 @@ class Profile:
         return f"<Profile {self.name}>"
 
 
-def layers_of(name: str, source: ProfileSource, others: Mapping[str, ProfileSource]) -> list[ProfileSource]:
+def layers_of(name: str, source: ProfileSettings, others: Mapping[str, ProfileSettings]) -> list[ProfileSettings]:
     """The profile and what it extends, nearest first. Raises ConfigError."""
     layers = [source]
     seen = [name]
@@ -268,7 +227,7 @@ def layers_of(name: str, source: ProfileSource, others: Mapping[str, ProfileSour
     return layers
 
 
-def compile_profile(name: str, source: ProfileSource, others: Mapping[str, ProfileSource] | None = None) -> Profile:
+def compile_profile(name: str, source: ProfileSettings, others: Mapping[str, ProfileSettings] | None = None) -> Profile:
     """Compile a profile; `others` are the profiles that `extends` may name beside the built-in ones.
 
     Raises ConfigError with a sentence for each pattern that is no regular expression or cannot be matched in linear
@@ -286,7 +245,9 @@ def _built_in(name: str) -> Profile:
 class Profiles:
     """All profiles of an installation, with the overrides laid over them. Compiled once; safe to share."""
 
-    def __init__(self, sources: Mapping[str, ProfileSource] | None = None, overrides: Sequence[Override] = ()) -> None:
+    def __init__(
+        self, sources: Mapping[str, ProfileSettings] | None = None, overrides: Sequence[OverrideSettings] = ()
+    ) -> None:
         """Compile all but the built-in ones, which cannot be replaced. Raises ConfigError with all problems."""
         self._sources = dict(sources or {})
         self._overrides = tuple(overrides)
@@ -322,11 +283,16 @@ class Profiles:
             raise ConfigError([f"there is no permission profile {name!r}; known: {', '.join(self.names)}."])
         return found
 
+    def check(self, name: str) -> None:
+        """Raises InvalidInput naming those there are when there is none of this name."""
+        if name not in self.names:
+            raise InvalidInput(f"There is no permission profile {name[:80]!r}. There are: {', '.join(self.names)}.")
+
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
         """The profile as it holds for this asker and agent: overrides that apply are asked first, the last of them
         before the others; every deny of any of them counts. Raises ConfigError when there is no such profile."""
         base = self.get(name)
-        chosen = tuple(number for number, item in enumerate(self._overrides) if item.applies(asker, agent))
+        chosen = tuple(number for number, item in enumerate(self._overrides) if applies(item, asker, agent))
         if not chosen:
             return base
         found = self._combined.get((name, chosen))
