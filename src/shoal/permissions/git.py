@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -33,7 +33,7 @@ INERT = re.compile(
     r"|submodule\.[^\n]*\.(url|active)|http\.(postbuffer|sslverify)|safe\.directory|i18n\.[a-z]+|grep\.[a-z]+"
 )
 """The keys, in lower case, whose values make git run nothing and write nothing elsewhere."""
-_VALUES = {"core.repositoryformatversion": re.compile(r"0")}
+_INERT_VALUES = {"core.repositoryformatversion": "0", "core.bare": "false"}
 _HEADER = re.compile(r'\[([A-Za-z0-9-]+)(?: "((?:[^"\\\n]|\\["\\])*)")?\]\s*(?:[#;].*)?')
 _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:\s*=\s*([^\\\r\x00]*))?")
 _HEAD = re.compile(r"ref: refs/[A-Za-z0-9._/@+-]+\n|[0-9a-f]{40}\n")
@@ -134,19 +134,19 @@ def _config_is_inert(path: str) -> bool:
         return False
     if not stat.S_ISREG(info.st_mode):
         return False
-    stamp = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-    return _kept((path, stamp), lambda: all(_keys(_text(path))) and (info.st_size == 0 or bool(_text(path))))
+    return _kept(path, info, lambda: _lines_are_inert(_text(path)) and (info.st_size == 0 or bool(_text(path))))
 
 
 _judged: dict[tuple[str, tuple[int, ...]], bool] = {}
 
 
-def _kept(key: tuple[str, tuple[int, ...]], judge: Callable[[], bool]) -> bool:
+def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
     """What was found about a file, kept while it is the same; a new one could change within a tick of the clock."""
+    key = (path, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
     found = _judged.get(key)
     if found is None:
         found = judge()
-        if time.time_ns() - key[1][-1] < SETTLED_NS:
+        if time.time_ns() - info.st_ctime_ns < SETTLED_NS:
             return found
         while len(_judged) >= FILES_KEPT_MAX:
             _judged.pop(next(iter(_judged)))
@@ -154,8 +154,7 @@ def _kept(key: tuple[str, tuple[int, ...]], judge: Callable[[], bool]) -> bool:
     return found
 
 
-def _keys(text: str) -> Iterator[bool]:
-    """Whether each line is known to be inert."""
+def _lines_are_inert(text: str) -> bool:
     section = ""
     for line in text.split("\n"):
         stripped = line.strip(" \t")
@@ -164,18 +163,13 @@ def _keys(text: str) -> Iterator[bool]:
         header, entry = _HEADER.fullmatch(stripped), _ENTRY.fullmatch(stripped)
         if header is not None:
             section = header[1].lower() + (f".{header[2].lower()}" if header[2] is not None else "")
-        elif entry is not None and section:
-            key, value = f"{section}.{entry[1].lower()}", (entry[2] or "").strip().lower()
-            yield _is_inert(key, value)
-        else:
-            yield False
-
-
-def _is_inert(key: str, value: str) -> bool:
-    if key == "core.bare":
-        return value == "false"
-    wanted = _VALUES.get(key)
-    return INERT.fullmatch(key) is not None and (wanted is None or wanted.fullmatch(value) is not None)
+            continue
+        if entry is None or not section:
+            return False
+        key, value = f"{section}.{entry[1].lower()}", (entry[2] or "").strip().lower()
+        if _INERT_VALUES.get(key, value) != value or (key not in _INERT_VALUES and not INERT.fullmatch(key)):
+            return False
+    return True
 
 
 def _has_hooks(folder: str) -> bool:
@@ -198,18 +192,16 @@ def _has_more(git_dir: str) -> bool:
         return False
     except OSError:
         return True
-    stamp = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-    return _kept((index, stamp), lambda: _index_has_links(index))
 
+    def has_links() -> bool:
+        try:
+            with open(index, "rb") as file:
+                content = file.read(INDEX_BYTES_MAX + 1)
+        except OSError:
+            return True
+        return len(content) > INDEX_BYTES_MAX or _GITLINK in content
 
-def _index_has_links(path: str) -> bool:
-    """Whether the index may have an entry that is a repository."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(INDEX_BYTES_MAX + 1)
-    except OSError:
-        return True
-    return len(content) > INDEX_BYTES_MAX or _GITLINK in content
+    return _kept(index, info, has_links)
 
 
 def _text(path: str) -> str:
