@@ -15,7 +15,19 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from shoal.permissions.git import INERT
-from shoal.permissions.options import ARGUMENTS, HARMLESS, Effect, Program, Reading, read_options
+from shoal.permissions.options import (
+    ARGUMENTS,
+    CHECKS,
+    HARMLESS,
+    Effect,
+    Reading,
+    check,
+    literal,
+    opaque,
+    read_options,
+    scripts_of,
+    table_effect,
+)
 from shoal.permissions.programs import PROGRAMS
 from shoal.permissions.shell_words import (
     Piece,
@@ -29,18 +41,10 @@ from shoal.permissions.shell_words import (
     special_variable,
 )
 
-Check: TypeAlias = Callable[[Sequence[Word], Reading, Effect], Effect]
-"""What a program's words say beside their roles: from the words, how they were read, and the effect by roles."""
 Own: TypeAlias = Callable[[Sequence[Word], Variables], Effect]
 """What a command does that has no roles, from its words."""
 
-_CHECKS: dict[str, Check] = {}
 _OWN: dict[str, Own] = {}
-
-
-def _check(name: str) -> Callable[[Check], Check]:
-    """Register the check that entries of the table call by this name."""
-    return lambda check: _CHECKS.setdefault(name, check)
 
 
 def _own(*names: str) -> Callable[[Own], Own]:
@@ -55,7 +59,6 @@ def _own(*names: str) -> Callable[[Own], Own]:
 
 # ---- any command ----
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@+=:, -]*")
 _SAFE_VALUE = re.compile(r"(?![/:])(?!.*\.\.)[A-Za-z0-9_.,=+@/-]*")
 
 
@@ -63,13 +66,13 @@ def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
     """What a simple command does. Total: whatever is not known is opaque."""
     name = words[0].value
     if not name or not name.isascii() or name.startswith("-"):
-        return _opaque(words)
+        return opaque(words)
     if "/" in name:
-        return _opaque(words, 1, runs=words[:1])
+        return opaque(words, 1, runs=words[:1])
     if (own := _OWN.get(name)) is not None:
         return own(words, variables)
     program = PROGRAMS.get(name)
-    return _opaque(words, 1) if program is None else _table_effect(program, words, variables)
+    return opaque(words, 1) if program is None else table_effect(program, words, variables)
 
 
 def harmless_assignment(name: str, value: str | None) -> bool:
@@ -77,97 +80,6 @@ def harmless_assignment(name: str, value: str | None) -> bool:
     return (
         harmless_variable(name) and value is not None and (name == "PYTHONPATH" or bool(_SAFE_VALUE.fullmatch(value)))
     )
-
-
-def _literal(value: str) -> Word:
-    """A word that is spelled out and needs no quotes."""
-    return Word(value, value, value)
-
-
-def _opaque(words: Sequence[Word], naming: int | None = None, *, runs: Sequence[Word] = ()) -> Effect:
-    """What is not known beyond the first words, or at all."""
-    return Effect(len(words) if naming is None else min(naming, len(words)), runs=tuple(runs), runs_more=True)
-
-
-def _scripts_of(reading: Reading) -> list[Word]:
-    """The files that options tell the program to run."""
-    return [word for _, role, word in reading.options if role == "c" and word is not None]
-
-
-def _table_effect(program: Program, words: Sequence[Word], variables: Variables) -> Effect:
-    """The effect of a program, or of its subcommand, and what the check that its entry names makes of it."""
-    start, above = 1, list[tuple[str, str, Word | None]]()
-    startup = program.startup.split()
-    reading = read_options(program, words, variables)
-    while program.subs and reading.operands and reading.offending is None:
-        start = reading.places[0] + 1
-        chosen = program.subs.get(reading.operands[0].value or "")
-        if chosen is None:
-            return _opaque(words, start)
-        above += [(f"^{name}", role, word) for name, role, word in reading.options]
-        program = chosen
-        reading = read_options(program, words, variables, start)
-    if reading.offending is not None:
-        return _opaque(words, reading.offending + 1, runs=_scripts_of(reading))
-    reading.options[:0] = above
-    by_role = _by_role(program, words, reading)
-    if by_role is None or (reading.unsure and by_role.keys() & {"w", "m", "c", "d"}):
-        return _opaque(words)
-    names = [word for role, found in by_role.items() if role != "r" for word in found if word.value is None]
-    known = not reading.unsure and not any(may_be_option(word, variables) for word in names)
-    known = known and not any(role == "!" for _, role, _ in reading.options)
-    reads = [*by_role.get("r", ()), *by_role.get("c", ())]
-    if program.here and not by_role.get("r"):
-        reads.append(_literal("."))
-    found = Effect(
-        harmless=program.kind == "pure",
-        reads=tuple(reads) if known and program.kind in ("pure", "change") else None,
-        writes=tuple(by_role.get("w", ())),
-        makes=tuple(by_role.get("m", ())),
-        runs=tuple(by_role.get("c", ())),
-        runs_more=program.kind == "code",
-        folders=tuple(by_role.get("d", ())),
-        startup=tuple(Word(name, None, "", pieces=(Piece("tilde", "~"), Piece("text", name[1:]))) for name in startup),
-        commands=(tuple(by_role["rest"]),) if by_role.get("rest") else (),
-    )
-    return _CHECKS[program.check](words, reading, found) if program.check else found
-
-
-def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[str, list[Word]] | None:
-    """The operands and the values of options by their role; None where an operand has none, or may have another."""
-    first, middle, last = program.roles
-    if reading.values("-e", "-f", "--regexp", "--file", "--from-file") and first[:1] == ("x",):
-        first = first[1:]
-    operands = list(reading.operands)
-    found: dict[str, list[Word]] = {}
-    if program.rest:
-        found["rest"], operands = operands[len(first) :], operands[: len(first)]
-    if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
-        return None  # a file of further options, wherever it stands
-    roles = {*first, middle, *last} - {""}
-    handed_on = program.kind == "outside" and program.style == "gnu"  # in `gh repo clone X -- OPTIONS` to git
-    if len(roles) > 1 and not all(single(word) for word in operands):
-        if roles & {"c", "d"}:
-            return None
-        found |= {role: list(operands) for role in roles}
-        operands = []
-    for number, word in enumerate(operands):
-        left = len(operands) - number
-        is_last = left <= len(last) and number >= len(first)
-        role = first[number] if number < len(first) else last[-left] if is_last else middle
-        if not role or (role == "+" and not word.begins.startswith("+")):
-            return None
-        if role == "c" and "://" in word.text:
-            return None  # it is fetched
-        if handed_on and word.begins.startswith("-") and word.value != "-":
-            return None
-        found.setdefault(role, []).append(word)
-    for _, role, word in reading.options:
-        if role == "n" and (word is None or word.value is None or not _PLAIN_NAME.fullmatch(word.value)):
-            return None
-        if word is not None and role not in (":", "?", "flag", "n"):
-            found.setdefault(role, []).append(word)
-    return found
 
 
 # ---- scripts, settings, methods ----
@@ -238,7 +150,7 @@ _CMAKE_SETTING = re.compile(
 )
 
 
-@_check("sed")
+@check("sed")
 def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`sed`: its scripts have to be known, and `-i` writes what it reads."""
     operands = list(reading.operands)
@@ -248,7 +160,7 @@ def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
         operands = operands[1:]
     files = reading.values("-f", "--file")
     if files or not scripts or not all(word.value is not None and sed_is_plain(word.value) for word in scripts):
-        return _opaque(words, runs=files)
+        return opaque(words, runs=files)
     if reading.values("-i", "--in-place"):
         return replace(found, harmless=False, reads=None)
     if reading.has("-i", "--in-place"):
@@ -256,17 +168,17 @@ def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     return replace(found, reads=tuple(operands))
 
 
-@_check("awk")
+@check("awk")
 def _awk(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     files = reading.values("-f", "--file")
     program = reading.operands[0].value if reading.operands and not files else None
     if program is None or not awk_is_plain(program):
-        return _opaque(words, runs=files)
+        return opaque(words, runs=files)
     data = tuple(word for word in reading.operands[1:] if not _AWK_ASSIGNMENT.match(word.begins))
     return replace(found, reads=data)
 
 
-@_check("jq")
+@check("jq")
 def _jq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     script = reading.operands[0].value if reading.operands else ""
     if script is None or jq_reads_more(script) or reading.has("-f", "--from-file"):
@@ -274,30 +186,30 @@ def _jq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     return found
 
 
-@_check("yq")
+@check("yq")
 def _yq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     if not all(word.value is not None and yq_is_plain(word.value) for word in reading.operands[:2]):
-        return _opaque(words)
+        return opaque(words)
     return found
 
 
-@_check("git")
+@check("git")
 def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`git`: settings on the command line have to be inert; a format may not ask for signatures to be checked."""
     for name, _, word in reading.options:
         value = "" if word is None else word.value
         if name == "^-c" and (value is None or not INERT.fullmatch(value.partition("=")[0].lower())):
             named = (place + 1 for place, one in enumerate(words) if one.begins.startswith("-c"))
-            return _opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
+            return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
-            return _opaque(words)
+            return opaque(words)
         # Whether an option takes the next word differs by subcommand: what looks like an option may well be one.
         if word is not None and word in words and word.begins.startswith("-") and name not in ("-m", "--message"):
-            return _opaque(words)
+            return opaque(words)
     for place, word in zip(reading.places, reading.operands, strict=True):
         if _HELPER.match(word.begins):
-            return _opaque(words, place + 1)
-    reads = None if found.reads is None else (*found.reads, _literal("."))
+            return opaque(words, place + 1)
+    reads = None if found.reads is None else (*found.reads, literal("."))
     name = next((word.value or "" for word in words[1:] if word.value in PROGRAMS["git"].subs), "git")
     if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
         found, reads = replace(found, harmless=False), None
@@ -314,27 +226,27 @@ _CHANGES_BRANCHES = frozenset(
 )
 
 
-@_check("git-config")
+@check("git-config")
 def _git_setting(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`git config`: reading is harmless, setting is known for what runs nothing."""
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
         return _git(words, reading, replace(found, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
     if name is None or not INERT.fullmatch(name.lower()):
-        return _opaque(words, 2)
+        return opaque(words, 2)
     return _git(words, reading, found)
 
 
-@_check("grep")
+@check("grep")
 def _grep(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`grep -r` without a file searches the working directory."""
     recursive = reading.has("-r", "-R", "--recursive", "--dereference-recursive", "-d", "--directories")
     if recursive and found.reads is not None and len(reading.operands) < 2:
-        return replace(found, reads=(*found.reads, _literal(".")))
+        return replace(found, reads=(*found.reads, literal(".")))
     return found
 
 
-@_check("rg")
+@check("rg")
 def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`rg --files` has no pattern among its operands."""
     if not reading.has("--files") or found.reads is None:
@@ -342,89 +254,89 @@ def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     return replace(found, reads=(*found.reads, *reading.operands))
 
 
-@_check("strings")
+@check("strings")
 def _strings(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`strings @FILE` takes options from the file, also where the value of an option should be."""
     named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
     return found if named else replace(found, reads=None)
 
 
-@_check("tee")
+@check("tee")
 def _tee(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`tee -a FILE` leaves what the file holds beside what it adds."""
     return replace(found, reads=found.writes) if reading.has("-a", "--append") else found
 
 
-@_check("xxd")
+@check("xxd")
 def _xxd(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`xxd FILE -r` writes a file called `-r`; `xxd -r FILE OTHER` changes parts of the other."""
     if reading.places and reading.places != list(range(reading.places[0], len(words))):
-        return _opaque(words)
+        return opaque(words)
     return found if found.reads is None else replace(found, reads=(*found.reads, *found.writes))
 
 
-@_check("zcat")
+@check("zcat")
 def _zcat(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`zcat NAME` reads `NAME.gz` where there is no such file, unless the name ends like that."""
     named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
     return found if named else replace(found, reads=None)
 
 
-@_check("tar")
+@check("tar")
 def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`tar xzf FILE`: the first word is a cluster of options without a dash; `HOST:FILE` needs a remote shell."""
-    first = words[1] if len(words) > 1 else _literal("")
+    first = words[1] if len(words) > 1 else literal("")
     for place, word in enumerate(words):
         if not word.certain or _REMOTE.match(word.begins) or (word.value is None and "/" not in word.begins):
-            return _opaque(words, place + 1)
+            return opaque(words, place + 1)
     if not first.begins.startswith("-") and not (first.value and _TAR_LETTERS.fullmatch(first.value)):
-        return _opaque(words, 2)
+        return opaque(words, 2)
     return found
 
 
-@_check("reading-call")
+@check("reading-call")
 def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`gh api` and `curl`: known while the method is one that reads."""
     methods = reading.values("-X", "--method", "--request")
     sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
     if sends or any(word.value not in ("GET", "HEAD", "OPTIONS") for word in methods):
-        return _opaque(words)
+        return opaque(words)
     # `gopher://HOST:PORT/_TEXT` sends any text.
     addresses = [*reading.operands, *reading.values("--url")]
     if any("://" in word.text and not _WEB.match(word.begins) for word in addresses):
-        return _opaque(words)
+        return opaque(words)
     return found
 
 
-@_check("go-run")
+@check("go-run")
 def _go_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`go run NAME@VERSION` fetches what it runs."""
-    return _opaque(words) if any("@" in word.text for word in reading.operands) else found
+    return opaque(words) if any("@" in word.text for word in reading.operands) else found
 
 
-@_check("gs")
+@check("gs")
 def _ghostscript(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`gs %pipe%COMMAND` runs the command."""
     named = all(word.value is not None and not re.search(r"[%|]", word.value) for word in words)
-    return found if named else _opaque(words)
+    return found if named else opaque(words)
 
 
-@_check("cmake")
+@check("cmake")
 def _cmake(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`cmake -D NAME=VALUE`: known for what names no program."""
     if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
-        return _opaque(words)
-    return replace(found, runs=(*found.runs, _literal("CMakeLists.txt")))
+        return opaque(words)
+    return replace(found, runs=(*found.runs, literal("CMakeLists.txt")))
 
 
-@_check("make")
+@check("make")
 def _make(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`make`: an assignment among its words could replace the shell it uses."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or "=" in word.value:
-            return _opaque(words, place + 1)
+            return opaque(words, place + 1)
     if not found.runs:
-        names = [_literal(name) for name in ("GNUmakefile", "makefile", "Makefile")]
+        names = [literal(name) for name in ("GNUmakefile", "makefile", "Makefile")]
         return replace(found, runs=tuple(names))
     return found
 
@@ -470,16 +382,16 @@ _SCRIPTS = {
 
 def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """A program that runs what these files of the working directory say."""
-    return replace(found, runs=(*found.runs, *map(_literal, files)))
+    return replace(found, runs=(*found.runs, *map(literal, files)))
 
 
-_CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.items()})
+CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.items()})
 
 
-@_check("uniq")
+@check("uniq")
 def _uniq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`uniq +N` is an old option, so that what follows is read and not written."""
-    return _opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else found
+    return opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else found
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -505,9 +417,9 @@ def _python(words: Sequence[Word], variables: Variables) -> Effect:
     if place >= len(words) or not words[place].begins.startswith("-m"):
         return _interpreter(words, variables)
     if words[place].value != "-m" or read_options(PROGRAMS["python3"], words[:place], variables).offending is not None:
-        return _opaque(words, place + 1)
-    found = _table_effect(PROGRAMS["-m"], words[place:], variables)
-    return _opaque(words, place + 1) if found.naming is not None else found
+        return opaque(words, place + 1)
+    found = table_effect(PROGRAMS["-m"], words[place:], variables)
+    return opaque(words, place + 1) if found.naming is not None else found
 
 
 @_own("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl")
@@ -516,16 +428,16 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
     program = PROGRAMS[words[0].value or ""]
     reading = read_options(program, words, variables)
     if reading.offending is not None:
-        return _opaque(words, reading.offending + 1)
+        return opaque(words, reading.offending + 1)
     if reading.has("--version", "-V", "-v", "--help", "-h") and len(words) == 2:
         return HARMLESS if (words[0].value or "").startswith("python") else Effect(runs_more=True)
     if reading.has("--test") and all(word.value is not None for word in reading.operands):
         return Effect(runs=tuple(reading.operands), runs_more=True)
-    script = reading.operands[0] if reading.operands else _literal("-")
+    script = reading.operands[0] if reading.operands else literal("-")
     named = script.value is not None or bool(expand(script, variables)) or not script.splits
     if not named or not single(script) or script.value in ("inspect", "watch") or _NO_FILE.match(script.begins):
-        return _opaque(words, reading.places[0] + 1 if reading.places else 1)
-    return Effect(runs=(reading.operands[0], *_scripts_of(reading)), runs_more=True)
+        return opaque(words, reading.places[0] + 1 if reading.places else 1)
+    return Effect(runs=(reading.operands[0], *scripts_of(reading)), runs_more=True)
 
 
 @_own("bash", "sh")
@@ -534,10 +446,10 @@ def _shell(words: Sequence[Word], variables: Variables) -> Effect:
     if len(words) > 2 and words[1].value is not None and _CLUSTER_WITH_C.fullmatch(words[1].value):
         text = words[2].value
         if text is None or (words[0].value == "sh" and _SH_DIFFERS.search(text)) or "l" in words[1].value:
-            return _opaque(words, 1)
+            return opaque(words, 1)
         return Effect(harmless=True, reads=(), script=text)
     found = _interpreter(words, variables)
-    return found if found.naming is None else _opaque(words, 1, runs=found.runs)
+    return found if found.naming is None else opaque(words, 1, runs=found.runs)
 
 
 @_own(".", "source")
@@ -546,7 +458,7 @@ def _source(words: Sequence[Word], variables: Variables) -> Effect:
     file = words[1] if len(words) == 2 and single(words[1]) else None
     if file is not None and file.value is not None and re.fullmatch(r"([^-].*/)?bin/activate", file.value):
         return Effect(runs=(file,), runs_more=True)
-    return _opaque(words, 1, runs=words[1:2])
+    return opaque(words, 1, runs=words[1:2])
 
 
 @_own("env")
@@ -554,15 +466,15 @@ def _env(words: Sequence[Word], variables: Variables) -> Effect:
     """`env NAME=VALUE… COMMAND`: variables that change nothing but what the command shows."""
     reading = read_options(PROGRAMS["env"], words, variables)
     if reading.offending is not None:
-        return _opaque(words, 1)
+        return opaque(words, 1)
     for number, word in enumerate(reading.operands):
         name = _ASSIGNMENT.match(word.begins)
         if name is None:
             return Effect(harmless=True, reads=(), commands=(tuple(reading.operands[number:]),))
         if not harmless_assignment(name[1], None if word.value is None else word.value[name.end() :]):
-            return _opaque(words, 1)
+            return opaque(words, 1)
     unset = [word.value or "" for word in reading.values("-u", "--unset")]
-    return Effect() if all(harmless_variable(name) for name in unset) else _opaque(words, 1)
+    return Effect() if all(harmless_variable(name) for name in unset) else opaque(words, 1)
 
 
 @_own("xargs")
@@ -570,14 +482,14 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
     """`xargs COMMAND`: words that nobody knows are appended, or stand where `-I` says."""
     reading = read_options(PROGRAMS["xargs"], words, variables)
     if reading.offending is not None:
-        return _opaque(words, 1)
-    inner = reading.operands or [_literal("echo")]
+        return opaque(words, 1)
+    inner = reading.operands or [literal("echo")]
     marks = [word.value for word in reading.values("-I")]
     if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # the last of them counts
         inner = [*inner, ARGUMENTS]
     for mark in marks:
         if not mark:
-            return _opaque(words, 1)
+            return opaque(words, 1)
         inner = [_with_unknown(word, mark) for word in inner]
     return Effect(harmless=True, reads=(), commands=(tuple(inner),))
 
@@ -631,7 +543,7 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
         if value == "-exec":
             end = next((at for at in range(place, len(words)) if _ends_exec(words, at)), 0)
             if not end or any(_may_end_exec(word, variables) for word in words[place + 1 : end]):
-                return _opaque(words, place + 1)
+                return opaque(words, place + 1)
             # What find names may be a link, and the command opens what that leads to, unless only files are asked for.
             plain = only_files and not _FIND_OTHERS & {*values}
             named = words[place + 1 : end]
@@ -642,13 +554,13 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
         elif value in _FIND_WITH_VALUE:
             place += 1
             if place == len(words) or not single(words[place]):
-                return _opaque(words, place + 1)
+                return opaque(words, place + 1)
             only_files = only_files or (value == "-type" and words[place].value == "f")
         elif value not in _FIND_PLAIN:
-            return _opaque(words, place + 1)
+            return opaque(words, place + 1)
         harmless = harmless and value != "-delete"
         place += 1
-    reads = tuple(paths) or (_literal("."),)
+    reads = tuple(paths) or (literal("."),)
     return Effect(harmless=harmless, reads=reads if known else None, commands=tuple(commands))
 
 
@@ -692,7 +604,7 @@ def _test(words: Sequence[Word], variables: Variables) -> Effect:
     """`test` and `[`: `-v` and `-R` evaluate their operand, also where a variable's value takes an operator's place."""
     inner = list(words[1:])
     if words[0].value == "[" and (not inner or inner.pop().value != "]"):
-        return _opaque(words)
+        return opaque(words)
     while inner and inner[0].value == "!":
         inner.pop(0)
     values = [word.value for word in inner]
@@ -705,7 +617,7 @@ def _test(words: Sequence[Word], variables: Variables) -> Effect:
         fine = fine and values[1] is not None and _BINARY.fullmatch(values[1]) is not None
     elif len(inner) > 3:
         fine = fine and None not in values
-    return HARMLESS if fine else _opaque(words)
+    return HARMLESS if fine else opaque(words)
 
 
 @_own("printf")
@@ -716,7 +628,7 @@ def _printf(words: Sequence[Word], variables: Variables) -> Effect:
     for word in form:
         is_option = word is words[1] and word.value != "" and (not word.begins or word.begins.startswith("-"))
         if not single(word) or is_option or (more and (word.value is None or not _FORMAT.fullmatch(word.value))):
-            return _opaque(words)
+            return opaque(words)
     return HARMLESS
 
 
@@ -727,8 +639,8 @@ def _setter(words: Sequence[Word], variables: Variables) -> Effect:
     reading = read_options(PROGRAMS[name], words, variables)
     names = [word.value or "" for word in (reading.operands[1:2] if name == "getopts" else reading.operands)]
     if reading.offending is not None or not all(_NAME.fullmatch(one) for one in names):
-        return _opaque(words)
-    return _opaque(words) if any(special_variable(one) and one != "REPLY" for one in names) else HARMLESS
+        return opaque(words)
+    return opaque(words) if any(special_variable(one) and one != "REPLY" for one in names) else HARMLESS
 
 
 @_own("export")
@@ -738,12 +650,12 @@ def _export(words: Sequence[Word], variables: Variables) -> Effect:
         word.value is not None and harmless_assignment(word.value.partition("=")[0], word.value.partition("=")[2])
         for word in words[1:]
     )
-    return HARMLESS if fine and len(words) > 1 else _opaque(words)
+    return HARMLESS if fine and len(words) > 1 else opaque(words)
 
 
 @_own("set")
 def _set(words: Sequence[Word], variables: Variables) -> Effect:
-    return HARMLESS if all(_SET_OPTION.fullmatch(word.value or "") for word in words[1:]) else _opaque(words, 1)
+    return HARMLESS if all(_SET_OPTION.fullmatch(word.value or "") for word in words[1:]) else opaque(words, 1)
 
 
 @_own("command")
@@ -753,9 +665,9 @@ def _command(words: Sequence[Word], variables: Variables) -> Effect:
         return HARMLESS
     if len(words) > 1 and words[1].value is not None and not words[1].value.startswith("-"):
         return Effect(harmless=True, reads=(), commands=(tuple(words[1:]),))
-    return _opaque(words, 1)
+    return opaque(words, 1)
 
 
 @_own("wait")
 def _wait(words: Sequence[Word], variables: Variables) -> Effect:
-    return HARMLESS if not any(may_be_option(word, variables) for word in words[1:]) else _opaque(words)
+    return HARMLESS if not any(may_be_option(word, variables) for word in words[1:]) else opaque(words)

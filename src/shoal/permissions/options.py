@@ -14,7 +14,8 @@ Reading ends at the first word that is not on the list, or that may turn into an
 not matter (`free` programs) the reading is `unsure`: what is read is not known then.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -203,3 +204,107 @@ HARMLESS = Effect(harmless=True, reads=())
 UNKNOWN = Effect(naming=1, runs_more=True)
 ARGUMENTS = Word('"$@"', None, "", splits=True, pieces=(Piece("unknown"),))
 """Words that a program appends to a command it runs."""
+
+Check: TypeAlias = Callable[[Sequence[Word], Reading, Effect], Effect]
+"""What a program's words say beside their roles: from the words, how they were read, and the effect by roles."""
+
+CHECKS: dict[str, Check] = {}
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    """Register the check that entries of the table call by this name."""
+    return lambda found: CHECKS.setdefault(name, found)
+
+
+def literal(value: str) -> Word:
+    """A word that is spelled out and needs no quotes."""
+    return Word(value, value, value)
+
+
+def opaque(words: Sequence[Word], naming: int | None = None, *, runs: Sequence[Word] = ()) -> Effect:
+    """What is not known beyond the first words, or at all."""
+    return Effect(len(words) if naming is None else min(naming, len(words)), runs=tuple(runs), runs_more=True)
+
+
+def scripts_of(reading: Reading) -> list[Word]:
+    """The files that options tell the program to run."""
+    return [word for _, role, word in reading.options if role == "c" and word is not None]
+
+
+def table_effect(program: Program, words: Sequence[Word], variables: Variables) -> Effect:
+    """The effect of a program, or of its subcommand, and what the check that its entry names makes of it."""
+    start, above = 1, list[tuple[str, str, Word | None]]()
+    startup = program.startup.split()
+    reading = read_options(program, words, variables)
+    while program.subs and reading.operands and reading.offending is None:
+        start = reading.places[0] + 1
+        chosen = program.subs.get(reading.operands[0].value or "")
+        if chosen is None:
+            return opaque(words, start)
+        above += [(f"^{name}", role, word) for name, role, word in reading.options]
+        program = chosen
+        reading = read_options(program, words, variables, start)
+    if reading.offending is not None:
+        return opaque(words, reading.offending + 1, runs=scripts_of(reading))
+    reading.options[:0] = above
+    by_role = _by_role(program, words, reading)
+    if by_role is None or (reading.unsure and by_role.keys() & {"w", "m", "c", "d"}):
+        return opaque(words)
+    names = [word for role, found in by_role.items() if role != "r" for word in found if word.value is None]
+    known = not reading.unsure and not any(may_be_option(word, variables) for word in names)
+    known = known and not any(role == "!" for _, role, _ in reading.options)
+    reads = [*by_role.get("r", ()), *by_role.get("c", ())]
+    if program.here and not by_role.get("r"):
+        reads.append(literal("."))
+    found = Effect(
+        harmless=program.kind == "pure",
+        reads=tuple(reads) if known and program.kind in ("pure", "change") else None,
+        writes=tuple(by_role.get("w", ())),
+        makes=tuple(by_role.get("m", ())),
+        runs=tuple(by_role.get("c", ())),
+        runs_more=program.kind == "code",
+        folders=tuple(by_role.get("d", ())),
+        startup=tuple(Word(name, None, "", pieces=(Piece("tilde", "~"), Piece("text", name[1:]))) for name in startup),
+        commands=(tuple(by_role["rest"]),) if by_role.get("rest") else (),
+    )
+    return CHECKS[program.check](words, reading, found) if program.check else found
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@+=:, -]*")
+
+
+def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[str, list[Word]] | None:
+    """The operands and the values of options by their role; None where an operand has none, or may have another."""
+    first, middle, last = program.roles
+    if reading.values("-e", "-f", "--regexp", "--file", "--from-file") and first[:1] == ("x",):
+        first = first[1:]
+    operands = list(reading.operands)
+    found: dict[str, list[Word]] = {}
+    if program.rest:
+        found["rest"], operands = operands[len(first) :], operands[: len(first)]
+    if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
+        return None  # a file of further options, wherever it stands
+    roles = {*first, middle, *last} - {""}
+    handed_on = program.kind == "outside" and program.style == "gnu"  # in `gh repo clone X -- OPTIONS` to git
+    if len(roles) > 1 and not all(single(word) for word in operands):
+        if roles & {"c", "d"}:
+            return None
+        found |= {role: list(operands) for role in roles}
+        operands = []
+    for number, word in enumerate(operands):
+        left = len(operands) - number
+        is_last = left <= len(last) and number >= len(first)
+        role = first[number] if number < len(first) else last[-left] if is_last else middle
+        if not role or (role == "+" and not word.begins.startswith("+")):
+            return None
+        if role == "c" and "://" in word.text:
+            return None  # it is fetched
+        if handed_on and word.begins.startswith("-") and word.value != "-":
+            return None
+        found.setdefault(role, []).append(word)
+    for _, role, word in reading.options:
+        if role == "n" and (word is None or word.value is None or not _PLAIN_NAME.fullmatch(word.value)):
+            return None
+        if word is not None and role not in (":", "?", "flag", "n"):
+            found.setdefault(role, []).append(word)
+    return found
