@@ -133,8 +133,7 @@ class Previews:
                 while fell_behind:  # what was missed only makes a preview shorter
                     with self._hub.subscribe() as coming:
                         async for item in coming:
-                            if thread_address(item.thread).platform == self._adapter.platform:
-                                await self._look(item, tasks, pacer)
+                            await self._look(item, tasks, pacer)
                     fell_behind = coming.lost
 
     async def take(self, row: OutboxRow) -> str | None:
@@ -158,7 +157,9 @@ class Previews:
         return kept[0] or None if kept else ""
 
     async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
-        """Take an event of the platform in."""
+        """Take an event in, if it is of this platform."""
+        if thread_address(item.thread).platform != self._adapter.platform:
+            return
         thread, data, preview = item.thread, item.data, self._open.get(item.thread)
         match data:
             case UserSaid():
