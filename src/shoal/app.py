@@ -33,8 +33,7 @@ from shoal.config import Config, default_model
 from shoal.config.ollama import with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
-from shoal.delivery.previews import Previews
-from shoal.delivery.sender import Sender, Senders
+from shoal.delivery.sender import Senders
 from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.errors import ConfigError, InvalidInput
@@ -66,11 +65,9 @@ from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
 from shoal.store.files import open_files, open_folders
 from shoal.store.health import Health
-from shoal.store.projections import Projections
 from shoal.store.retention import RowRetention, bookkeeping_days
 from shoal.store.store import Store
 from shoal.tools.builtin.schedule import schedule_tool
-from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.builtin.subagent import subagent_tools
 from shoal.tools.executor import Executor, ExecutorSettings
 from shoal.tools.fetch import GuardedFetcher
@@ -89,7 +86,6 @@ from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
 from shoal.turn.prompt import PromptBuilder, PromptLimits
 from shoal.turn.spending import Spending
-from shoal.turn.text_files import FileCache
 
 State = Literal["starting", "running", "draining", "stopped"]
 
@@ -126,8 +122,7 @@ class ToolOutlets:
 
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox."""
-        await self.store.outbox.put(post)
-        self.senders.poke(post.thread)
+        await self.senders.post(post)
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
@@ -274,21 +269,10 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         tainted_files = MarkedFiles(store.settings, home, overrides.file_clock)
         prompt_files = PromptFiles(tainted_files, home)
         folders = open_folders(config.files, files, store.settings, home, tainted_files)
-        senders = Senders(
-            {
-                name: Sender(
-                    adapter,
-                    store.outbox,
-                    clock,
-                    Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else None,
-                    folders,
-                )
-                for name, adapter in adapters.items()
-            }
-        )
+        senders = Senders(adapters, hub, store.outbox, clock, folders)
         due_triggers = Alarm(clock)
         outlets = ToolOutlets(store=store, clock=clock, senders=senders, artifacts=artifacts, due_triggers=due_triggers)
-        notices = Notices(store, clock, adapters, config.agents.default_agent, outlets.post, notes)
+        notices = Notices(store, clock, adapters, config.agents.default_agent, senders.post, notes)
         backups = Backups(
             home,
             backup_place(config, home),
@@ -302,10 +286,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         # ---- tools ----
 
         web = GuardedFetcher()
-        bounds = ShellBounds(
-            timeout_seconds=config.sandbox.timeout_seconds, output_bytes_max=config.sandbox.output_bytes_max
-        )
-        tools = standard_tools(bounds, web, config.tools.brave_api_key.reveal, with_hardware=config.tools.hardware)
+        tools = standard_tools(config.sandbox, config.tools, web)
         for tool in (*lookup_tools(store, artifacts, adapters, admissions.judge), *extension_tools()):
             tools.add(tool)
         pins = Pins(store.settings, store.audit, clock, config.mcp)
@@ -328,7 +309,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         # ---- the turn ----
 
         spending = Spending(store.budget, store.ledger, models, clock, config.budget, outlets.post, agents.budget)
-        prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
+        prompts = PromptBuilder(home, clock, PromptLimits(notes_days=config.context.daily_notes_days))
         context = ContextBuilder(
             home,
             executor,
@@ -387,7 +368,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 people=links.people,
                 folders=folders,
                 timeout_seconds=limits.timeout_seconds,
-                project=ReadableFiles(Projections(home), store.journal).project,
+                project=ReadableFiles(home, store.journal).project,
                 stopping=stopping.is_set,
             ),
             backend.engine,

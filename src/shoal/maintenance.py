@@ -70,8 +70,8 @@ def collect_seldom(*, stays: bool) -> None:
 class ReadableFiles:
     """Writes finished turns into the threads' readable files."""
 
-    def __init__(self, projections: Projections, journal: Journal) -> None:
-        self._projections = projections
+    def __init__(self, home: Home, journal: Journal) -> None:
+        self._projections = Projections(home)
         self._journal = journal
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import jsonschema
 import pytest
 
+from shoal.domain.settings import SandboxSettings, ToolsSettings
 from shoal.domain.errors import ToolError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
@@ -24,7 +25,6 @@ from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
 from shoal.tools.builtin.schedule import schedule_tool
-from shoal.tools.builtin.shell import ShellBounds
 from shoal.tools.functions import tool as make_tool
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
@@ -79,7 +79,7 @@ def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its w
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """The built-in tools and a function, over one database."""
     folder = tmp_path_factory.mktemp("store")
-    registry = standard_tools(ShellBounds(), with_hardware=True)
+    registry = standard_tools(SandboxSettings(), ToolsSettings(hardware=True))
     clock = ManualClock()
     driver = SqliteDriver(folder / "shoal.db", synchronous="OFF")
     adapters = {"web": FakeChat("web")}

@@ -34,6 +34,7 @@ import anyio
 import anyio.abc
 import msgspec
 
+from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.pieces import pieces_of
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, post_once, withdraw
@@ -358,10 +359,21 @@ class Sender:
 
 
 class Senders:
-    """The senders of all platforms, by name."""
+    """The senders of all platforms."""
 
-    def __init__(self, senders: Mapping[str, Sender]) -> None:
-        self._senders = senders
+    def __init__(
+        self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders
+    ) -> None:
+        self._outbox = outbox
+        self._senders: dict[str, Sender] = {}
+        for name, adapter in adapters.items():
+            previews = Previews(adapter, hub, outbox, clock) if adapter.limits.has_preview else None
+            self._senders[name] = Sender(adapter, outbox, clock, previews, folders)
+
+    async def post(self, post: NewPost) -> None:
+        """Put a message or file into the outbox. Raises StoreError."""
+        await self._outbox.put(post)
+        self.poke(post.thread)
 
     def poke(self, thread: ThreadId) -> None:
         """The outbox has something for a thread."""

@@ -7,6 +7,7 @@ from shoal.domain.files import Files
 from shoal.domain.messages import Judge, ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Tool, ToolContext
+from shoal.domain.settings import SandboxSettings, ToolsSettings
 from shoal.domain.web import Fetcher
 from shoal.store.store import Store
 from shoal.tools.builtin.files import edit_tool, list_directory, read_tool, str_replace_tool, write_tool
@@ -14,7 +15,7 @@ from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool, 
 from shoal.tools.builtin.memory import note_today, remember
 from shoal.tools.builtin.message import message_tool, upload
 from shoal.tools.builtin.schedule import remind, time
-from shoal.tools.builtin.shell import ShellBounds, bash_tool
+from shoal.tools.builtin.shell import bash_tool
 from shoal.tools.builtin.web import read_url_tool, web_search_tool
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.functions import NAME
@@ -81,22 +82,18 @@ class Registry:
 
 
 def standard_tools(
-    bounds: ShellBounds,
-    fetcher: Fetcher | None = None,
-    brave_key: Callable[[], str] = lambda: "",
-    *,
-    with_hardware: bool = False,
+    sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None
 ) -> Registry:
     """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted.
 
-    `fetcher` opens what the web tools ask for, a guarded client unless told; `brave_key` is asked at each search.
-    `with_hardware` adds those for the machine's I2C and SPI buses.
+    `fetcher` opens what the web tools ask for, a guarded client unless told. With `tools.hardware`, those for the
+    machine's I2C and SPI buses are among them.
     """
     fetcher = fetcher or GuardedFetcher()
     registry = Registry()
     locks = PathLocks()
     tools: list[Tool] = [
-        bash_tool(command_actions, bounds),
+        bash_tool(command_actions, sandbox),
         read_tool(),
         write_tool(locks),
         edit_tool(locks),
@@ -107,9 +104,9 @@ def standard_tools(
         note_today,
         remind,
         read_url_tool(fetcher),
-        web_search_tool(fetcher, brave_key),
+        web_search_tool(fetcher, settings.brave_api_key.reveal),
     ]
-    if with_hardware:
+    if settings.hardware:
         from shoal.tools.builtin.hardware import hardware_tools
 
         tools += hardware_tools()

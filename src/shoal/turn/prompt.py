@@ -248,12 +248,14 @@ class _PromptInputs(NamedTuple):
 class PromptBuilder:
     """Builds system prompts from the files under a home directory."""
 
-    def __init__(self, home: Home, files: FileCache, limits: PromptLimits, clock: Clock) -> None:
+    def __init__(
+        self, home: Home, clock: Clock, limits: PromptLimits = PromptLimits(), files: FileCache | None = None
+    ) -> None:
         self._home = home
-        self._files = files
-        self._limits = limits
         self._clock = clock
-        self._skills = SkillReader(files)
+        self._limits = limits
+        self._files = files or FileCache()
+        self._skills = SkillReader(self._files)
         self._built: OrderedDict[tuple[str, str, str], tuple[_PromptPlace, _PromptInputs, SystemPrompt]] = OrderedDict()
 
     def system(

@@ -19,7 +19,8 @@ from shoal.testing.contracts.tool import THREAD, FakeSandbox, FakeServices, tool
 from shoal.tools.builtin.memory import note_today, remember
 from shoal.tools.builtin.message import upload
 from shoal.tools.builtin.schedule import remind, time
-from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, ShellBounds, bash_tool, command_environment
+from shoal.domain.settings import SandboxSettings
+from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, bash_tool, command_environment
 
 WRITERS = 30
 
@@ -204,7 +205,7 @@ def shell_actions(name: str, command: str, _: ToolContext) -> tuple[Action, ...]
 
 def bash(**bounds: float) -> Tool:
     """The tool with these bounds."""
-    return bash_tool(shell_actions, ShellBounds(**bounds))  # pyright: ignore[reportArgumentType]
+    return bash_tool(shell_actions, SandboxSettings(**bounds))  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Place:
         self.clock = ManualClock()
         self.files = FileCache()
         self.marked: dict[Path, str] = {}
-        self.builder = PromptBuilder(self.home, self.files, limits or PromptLimits(), self.clock)
+        self.builder = PromptBuilder(self.home, self.clock, limits or PromptLimits(), self.files)
         agent_home = self.home.agent("main")
         self.agent = AgentSpec("main", agent_home, agent_home / "workspace", "demo", "standard", "You help with ships.")
 

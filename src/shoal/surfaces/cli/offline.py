@@ -134,11 +134,10 @@ def agent_checks(config: Config, catalog: "Catalog") -> "Checks":
 def tool_names(config: Config) -> tuple[str, ...]:
     """The names of all tools of a Shoal with this configuration, without starting one; patterns for MCP servers'."""
     from shoal.extensions import extension_tools
-    from shoal.tools.builtin.shell import ShellBounds
     from shoal.tools.mcp.pins import any_tool_of
     from shoal.tools.registry import SERVICE_TOOLS, standard_tools
 
-    registry = standard_tools(ShellBounds(), with_hardware=config.tools.hardware)
+    registry = standard_tools(config.sandbox, config.tools)
     others = (*SERVICE_TOOLS, *(tool.spec.name for tool in extension_tools()))
     return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
-import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import ToolError
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, ToolContext, ToolOutput
+from shoal.domain.settings import SandboxSettings
 from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
 
@@ -43,15 +43,11 @@ def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
     return (*_ENVIRONMENT, *((f"GIT_{who}_{key}", value) for who in ("AUTHOR", "COMMITTER") for key, value in identity))
 
 
-class ShellBounds(msgspec.Struct, frozen=True):
-    """Limits of a command: its time when it sets none, the longest it can set, and the output kept of one stream."""
-
-    timeout_seconds: float = 120.0
-    timeout_seconds_max: float = 600.0
-    output_bytes_max: int = 10_485_760
+SECONDS_MAX = 600.0
+"""The longest run that a call can ask for."""
 
 
-def bash_tool(shell_actions: ShellActions, bounds: ShellBounds) -> FunctionTool[Invocation]:
+def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
     """`bash` runs a command and returns its output and exit code."""
 
     @tool(runs_commands=True)
@@ -65,8 +61,8 @@ def bash_tool(shell_actions: ShellActions, bounds: ShellBounds) -> FunctionTool[
         terminal and no standard input. Keep large results in /scratch."""
         text = checked_command(command)
         seconds = timeout_seconds or bounds.timeout_seconds
-        if timeout_seconds > bounds.timeout_seconds_max:
-            raise ToolError(f"timeout_seconds can be at most {bounds.timeout_seconds_max:g}.")
+        if timeout_seconds > SECONDS_MAX:
+            raise ToolError(f"timeout_seconds can be at most {SECONDS_MAX:g}.")
         run = Command(
             text=text,
             cwd=context.agent.workspace,
