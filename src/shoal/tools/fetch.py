@@ -86,7 +86,10 @@ class GuardedFetcher:
             location = answer.header("location")
             if answer.status not in REDIRECTS or not location:
                 return answer
-            following = parse_target(_joined(target.url, location.strip()).partition("#")[0])
+            try:
+                following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
+            except ValueError as error:
+                raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
             request = _redirected(request, answer.status, same_origin=following.origin == target.origin)
             target = following
         raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
@@ -117,8 +120,11 @@ class GuardedFetcher:
         if request.body or request.method not in ("GET", "HEAD"):
             headers.append(("Content-Length", str(len(request.body))))
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
+        if self._tls is None and target.scheme == "https":
+            self._tls = ssl.create_default_context()
+        tls = self._tls if target.scheme == "https" else None
         try:
-            pool = httpcore2.AsyncConnectionPool(ssl_context=self._context(target), network_backend=backend)
+            pool = httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=backend)
             async with pool, pool.stream(request.method, url, headers=headers, content=request.body) as answer:
                 return await _read(target, answer, request.bytes_max)
         except (
@@ -128,13 +134,6 @@ class GuardedFetcher:
             httpcore2.UnsupportedProtocol,
         ) as error:
             raise FetchError(f"{target.host} does not answer: {error or type(error).__name__}") from error
-
-    def _context(self, target: WebAddress) -> ssl.SSLContext | None:
-        if target.scheme != "https":
-            return None
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
 
 
 def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
@@ -161,13 +160,6 @@ def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
             raise failure or httpcore2.ConnectError("no address")
 
     return Pinned()
-
-
-def _joined(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location)
-    except ValueError as error:
-        raise FetchError(f"The address leads on to one that cannot be read: {error}.") from error
 
 
 def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> FetchRequest:
