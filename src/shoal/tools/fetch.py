@@ -13,7 +13,7 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urljoin
 
@@ -173,27 +173,18 @@ def _redirected(request: FetchRequest, status: int, *, same_origin: bool) -> Fet
 
 
 async def _read(target: WebAddress, answer: "httpcore2.Response", bytes_max: int) -> Fetched:
+    """The answer, its compression undone, never more than `bytes_max` at a time. Raises FetchError."""
     headers = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
     encoding = next((value for key, value in headers if key == "content-encoding"), "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
+    unpacker = zlib.decompressobj(47) if encoding not in ("", "identity") else None
     body = bytearray()
-    async for piece in _decoded(answer.aiter_stream(), encoding, bytes_max + 1):
-        body += piece
+    async for piece in answer.aiter_stream():
+        try:
+            body += piece if unpacker is None else unpacker.decompress(piece, bytes_max + 1)
+        except zlib.error as error:
+            raise FetchError("The answer is damaged: it cannot be unpacked.") from error
         if len(body) > bytes_max:
             break
     return Fetched(target.url, answer.status, headers, bytes(body[:bytes_max]), cut=len(body) > bytes_max)
-
-
-async def _decoded(pieces: AsyncIterator[bytes], encoding: str, bytes_max: int) -> AsyncIterator[bytes]:
-    """Undo the transfer's compression, never more than `bytes_max` at a time. Raises FetchError."""
-    if encoding in ("", "identity"):
-        async for piece in pieces:
-            yield piece
-        return
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
-    unpacker = zlib.decompressobj(47)
-    async for piece in pieces:
-        try:
-            yield unpacker.decompress(piece, bytes_max)
-        except zlib.error as error:
-            raise FetchError("The answer is damaged: it cannot be unpacked.") from error
