@@ -42,7 +42,6 @@ from shoal.chat.discord.wire import (
     DiscordMember,
     DiscordMessage,
     DiscordPlace,
-    DiscordRefusal,
     DiscordUser,
     Gateway,
     GatewaySession,
@@ -62,7 +61,7 @@ from shoal.chat.discord.wire import (
     text_of,
     thread_of,
 )
-from shoal.chat.http import Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import ChannelServers, Recent, parse_command, press
 from shoal.domain.clock import Clock, retry_delay
 from shoal.domain.commands import COMMANDS, CommandRequest
@@ -98,7 +97,7 @@ CHAIN_READ_MAX = 500
 """How far back a channel is read for the replies of one chain."""
 EDIT_WAIT_SECONDS_MAX = 30.0
 """Longest wait for a channel's budget of edits; beyond it the sender waits."""
-WHISPERED = "I have something to tell you alone, but you do not accept direct messages from here."
+WHISPERED = "I have a private answer for you, but you do not accept direct messages from this server."
 
 
 # ---- receiving ----
@@ -177,7 +176,7 @@ class DiscordAdapter(ChatAccount):
             gateway = await self._api.call("GET", "/gateway/bot", _GatewayAddress)
             url, start = gateway.url, gateway.session_start_limit
             if start.remaining < 1 and not self._state.session.id:
-                reason = "Discord lets this bot start no more sessions for now."
+                reason = "Discord does not let this bot start more sessions for now."
                 raise PlatformError(reason, retry_after_seconds=start.reset_after / 1000)
 
         async def take(name: str, data: bytes, seq: int | None) -> None:
@@ -222,7 +221,19 @@ class DiscordAdapter(ChatAccount):
                         self._state.mark = max(self._state.mark, int(message.id))
                     return taken
                 case "MESSAGE_UPDATE":
-                    return await self._take_edit(_decoded(data, DiscordMessage), inbox)
+                    # Discord also tells of changes that it makes to a message itself.
+                    edited = _decoded(data, DiscordMessage)
+                    if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
+                        return False
+                    text, known = text_of(edited, self._me), self._written.get(edited.id)
+                    thread = await self._prompt_thread(edited.channel_id, edited.guild_id, edited.id, inbox)
+                    if thread is None or not text or (known is not None and known[1] == text):
+                        return False
+                    author = author_of(edited.author, edited.member)
+                    self._written.put(edited.id, (author, text))
+                    tainted_by = forwarded_in(edited)
+                    await inbox.send(Edit(thread, edited.id, text, author, edited.id, tainted_by=tainted_by))
+                    return True
                 case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
                     deleted = _decoded(data, DeletedMessages)
                     for gone in (deleted.id, *deleted.ids):
@@ -233,12 +244,22 @@ class DiscordAdapter(ChatAccount):
                                 await inbox.send(Deletion(thread, gone, known[0], gone))
                     return True
                 case "MESSAGE_REACTION_ADD":
-                    return await self._take_reaction(_decoded(data, ReactionAdded), inbox)
+                    reaction = _decoded(data, ReactionAdded)
+                    member, emoji, reacted = reaction.member, reaction.emoji.name, reaction.message_id
+                    user = member.user if member is not None else None
+                    if reaction.user_id == self._me or not emoji or (user is not None and user.bot):
+                        return False
+                    place = await self._place(reaction.channel_id, reaction.guild_id)
+                    thread = await inbox.thread_of(self._prefix(place.channel), reacted)
+                    author = author_of(user, member) if user is not None else Author(reaction.user_id, trusted=False)
+                    if thread is not None:
+                        await inbox.send(Reaction(thread, emoji, author, reacted))
+                    return thread is not None
                 case "INTERACTION_CREATE" if self._tasks is not None:
                     self._tasks.start_soon(self._interact, _decoded(data, Interaction), inbox)
                 case _:
                     pass
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             log.warning("an event was dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
         return False
 
@@ -277,7 +298,7 @@ class DiscordAdapter(ChatAccount):
                     path = f"/guilds/{guild.id}/members/{message.author.id}"
                     try:
                         member = await self._api.call("GET", path, DiscordMember)
-                    except DiscordRefusal as error:
+                    except PlatformRefusal as error:
                         log.info("a member's roles are unknown", extra={"guild": guild.id, "why": str(error)})
                 await self._take_message(msgspec.structs.replace(message, guild_id=guild.id, member=member), inbox)
         self._expected.discard(guild.id)
@@ -286,7 +307,7 @@ class DiscordAdapter(ChatAccount):
     async def _read_missed(self, channel: str) -> list[DiscordMessage]:
         try:
             return await self._api.messages(channel, self._missed_since, MISSED_A_CHANNEL_MAX)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             log.info("a channel could not be read back", extra={"channel": channel, "why": str(error)})
             return []
 
@@ -365,33 +386,6 @@ class DiscordAdapter(ChatAccount):
         place = await self._place(channel, guild)
         return await inbox.thread_of(self._prefix(place.channel), "", message_id)
 
-    async def _take_edit(self, message: DiscordMessage, inbox: InboxPort) -> bool:
-        """Take an edit in; Discord also tells of changes that it makes to a message itself."""
-        if message.edited_timestamp is None or not is_said(message, self._me) or message.author is None:
-            return False
-        text = text_of(message, self._me)
-        known = self._written.get(message.id)
-        thread = await self._prompt_thread(message.channel_id, message.guild_id, message.id, inbox)
-        if thread is None or not text or (known is not None and known[1] == text):
-            return False
-        author = author_of(message.author, message.member)
-        self._written.put(message.id, (author, text))
-        await inbox.send(Edit(thread, message.id, text, author, message.id, tainted_by=forwarded_in(message)))
-        return True
-
-    async def _take_reaction(self, reaction: ReactionAdded, inbox: InboxPort) -> bool:
-        """Take in an emoji that somebody put to one of the bot's messages."""
-        member, user = reaction.member, reaction.member.user if reaction.member is not None else None
-        if reaction.user_id == self._me or not reaction.emoji.name or (user is not None and user.bot):
-            return False
-        place = await self._place(reaction.channel_id, reaction.guild_id)
-        thread = await inbox.thread_of(self._prefix(place.channel), reaction.message_id)
-        if thread is None:
-            return False
-        author = author_of(user, member) if user is not None else Author(reaction.user_id, trusted=False)
-        await inbox.send(Reaction(thread, reaction.emoji.name, author, reaction.message_id))
-        return True
-
     # ---- slash commands and buttons ----
 
     async def _interact(self, interaction: Interaction, inbox: InboxPort) -> None:
@@ -401,37 +395,37 @@ class DiscordAdapter(ChatAccount):
         try:
             acknowledged: Fields = {"type": 5, "data": {"flags": EPHEMERAL}}
             await self._api.call("POST", callback, msgspec.Raw, acknowledged)
-            first, *rest = cut(await self._do(interaction, inbox) or DONE, self.limits)
+            user = interaction.user or (interaction.member.user if interaction.member is not None else None)
+            name = interaction.data.name
+            if user is None or user.bot or interaction.channel is None:
+                answer = "I cannot do that here."
+            else:
+                place = place_of(interaction.channel, interaction.guild_id)
+                await self._servers.note(place.channel, place.guild.removeprefix("?"))
+                thread, author = place.thread(self.platform), author_of(user, interaction.member)
+                argument = " ".join(str(option.value) for option in interaction.data.options).strip()
+                if interaction.type == 3:
+                    answer = await press(interaction.data.custom_id, thread, author, inbox)
+                elif name not in COMMANDS:
+                    answer = f"There is no command /{name}."
+                else:
+                    now = self._clock.now()
+                    answer = await inbox.command(
+                        CommandRequest(
+                            thread, author, name, argument, interaction.id, now, direct=place.direct, private=True
+                        )
+                    )
+            first, *rest = cut(answer or DONE, self.limits)
             await self._api.call("PATCH", f"{base}/messages/@original", msgspec.Raw, message_body(first))
             for piece in rest:
                 await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
         except (PlatformError, StoreError) as error:
             log.warning("a command or click was not answered: %s", error, extra={"platform": self.platform})
 
-    async def _do(self, interaction: Interaction, inbox: InboxPort) -> str:
-        """Do what was asked; returns what to say."""
-        user = interaction.user or (interaction.member.user if interaction.member is not None else None)
-        if user is None or user.bot or interaction.channel is None:
-            return "I cannot do that here."
-        place = place_of(interaction.channel, interaction.guild_id)
-        await self._servers.note(place.channel, place.guild.removeprefix("?"))
-        author = author_of(user, interaction.member)
-        thread = place.thread(self.platform)
-        if interaction.type == 3:
-            return await press(interaction.data.custom_id, thread, author, inbox)
-        name = interaction.data.name
-        if name not in COMMANDS:
-            return f"There is no command /{name}."
-        argument = " ".join(str(option.value) for option in interaction.data.options).strip()
-        now = self._clock.now()
-        return await inbox.command(
-            CommandRequest(thread, author, name, argument, interaction.id, now, direct=place.direct, private=True)
-        )
+    # ---- posts ----
 
     async def close(self) -> None:
         await self._api.close()
-
-    # ---- posts ----
 
     async def post(self, post: OutboundPost) -> str:
         """Post and return the message's id; a repeat of a post returns the same. Raises PlatformError."""
@@ -443,7 +437,7 @@ class DiscordAdapter(ChatAccount):
             try:
                 direct = await self._open_direct(post.user)
                 message_id = await self._create(post, DiscordTarget(direct.id))
-            except DiscordRefusal as error:
+            except PlatformRefusal as error:
                 if error.code != CANNOT_MESSAGE_USER:
                     raise
                 post = msgspec.structs.replace(post, markdown=WHISPERED, file=None)
@@ -451,7 +445,7 @@ class DiscordAdapter(ChatAccount):
             target = self._target(post.thread)
             try:
                 message_id = await self._create(post, target)
-            except DiscordRefusal as error:
+            except PlatformRefusal as error:
                 if error.code != UNKNOWN_CHANNEL or not target.parent:
                     raise
                 message_id = await self._create(post, await self._open(target))  # the first post opens its thread
@@ -471,7 +465,7 @@ class DiscordAdapter(ChatAccount):
         try:
             me = self._me or (await self._api.call("GET", "/users/@me", DiscordUser)).id
             read = await self._read(target.channel, snowflake_at(self._clock.now() - LOOK_BACK), LOOK_BACK_MAX)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
             return []
         mine = (one for one in read if one.author is not None and one.author.id == me)
@@ -491,7 +485,7 @@ class DiscordAdapter(ChatAccount):
         target = self._target(thread)
         try:
             await self._api.call("POST", f"/channels/{target.channel}/typing", msgspec.Raw, {})
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != UNKNOWN_CHANNEL or not target.parent:
                 raise
             target = await self._open(target)
@@ -501,7 +495,7 @@ class DiscordAdapter(ChatAccount):
         """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         try:
             place = await self._place(channel)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != UNKNOWN_CHANNEL:
                 raise
             place = await self._place((await self._open_direct(channel)).id)
@@ -548,7 +542,7 @@ class DiscordAdapter(ChatAccount):
             servers = await self._api.call("GET", "/users/@me/guilds", list[_DiscordServer])
             guild = servers[0].id if len(servers) == 1 else ""
         if not guild:
-            reason = "Discord makes channels in servers: name a channel of the server to make it in."
+            reason = "A Discord channel belongs to a server: name an existing channel of that server."
             raise PlatformError(reason, permanent=True)
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
@@ -556,7 +550,7 @@ class DiscordAdapter(ChatAccount):
         """Whether the channel is there, holds text and may be seen. Raises PlatformError when that is not known."""
         try:
             return holds_text(await self._api.call("GET", f"/channels/{channel}", DiscordChannel))
-        except DiscordRefusal:
+        except PlatformRefusal:
             return False
 
     # ---- calls ----
@@ -580,7 +574,7 @@ class DiscordAdapter(ChatAccount):
         target = self._target(thread)
         try:
             await self._change_in(method, target.channel, message_id, body)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code not in (UNKNOWN_CHANNEL, UNKNOWN_MESSAGE) or not target.parent:
                 raise
             await self._change_in(method, target.parent, message_id, body)
@@ -600,7 +594,7 @@ class DiscordAdapter(ChatAccount):
         try:
             starter = await self._api.call("GET", path, DiscordMessage)
             await self._api.call("POST", f"{path}/threads", DiscordChannel, thread_body(text_of(starter, self._me)))
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != THREAD_EXISTS:
                 log.info("a thread could not be opened", extra={"platform": self.platform, "why": str(error)})
                 target = DiscordTarget(target.parent, answers=target.channel)
@@ -611,15 +605,15 @@ class DiscordAdapter(ChatAccount):
         """A channel's messages; none where a thread was not opened yet."""
         try:
             return await self._api.messages(channel, after, limit)
-        except DiscordRefusal as error:
+        except PlatformRefusal as error:
             if error.code != UNKNOWN_CHANNEL:
                 raise
             return []
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:
-    """The event. Raises DiscordRefusal for one of an unknown form, which is dropped."""
+    """The event. Raises PlatformRefusal for one of an unknown form, which is dropped."""
     try:
         return msgspec.json.decode(data, type=kind)
     except UNREADABLE as error:
-        raise DiscordRefusal(0, f"an event of an unknown form: {error}") from error
+        raise PlatformRefusal(f"an event of an unknown form: {error}", 0) from error

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from shoal.chat.account import ChatAccount, IncomingFile, cut
-from shoal.chat.http import Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import DECIDED, Recent, parse_command, press, read_file
 from shoal.chat.matrix.send import (
     LIMITS,
@@ -34,7 +34,6 @@ from shoal.chat.matrix.wire import (
     MatrixBot,
     MatrixEvent,
     MatrixPlace,
-    MatrixRefusal,
     SyncResult,
     answered_id,
     can_encrypt,
@@ -108,11 +107,6 @@ UPLOAD_BYTES_MAX = 104_857_600
 # ---- receiving ----
 
 
-class _TimelinePage(msgspec.Struct, frozen=True):
-    chunk: tuple[MatrixEvent, ...] = ()
-    end: str = ""
-
-
 class _MatrixProfile(msgspec.Struct, frozen=True):
     displayname: str | None = None
 
@@ -171,7 +165,7 @@ class MatrixAdapter(ChatAccount):
         user = (await self._api.login()).user_id
         try:
             shown = (await self._api.call("GET", path_of("profile", user), _MatrixProfile)).displayname or ""
-        except MatrixRefusal:  # an account without a profile
+        except PlatformRefusal:  # an account without a profile
             shown = ""
         self._me = MatrixBot(user, shown)
         since = await self._store.get(self._scope, "since") or ""
@@ -192,7 +186,7 @@ class MatrixAdapter(ChatAccount):
                 poll_seconds = POLL_SECONDS
                 try:
                     await self._encryption.take(raw)
-                except MatrixRefusal as error:  # plain rooms go on all the same
+                except PlatformRefusal as error:  # plain rooms go on all the same
                     log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
                 for room, invited in synced.rooms.invite.items():
                     await self._take_invitation(room, invited.invite_state.events, inbox)
@@ -212,7 +206,17 @@ class MatrixAdapter(ChatAccount):
         events = joined.timeline.events
         is_new = room in self._joined or len(unseen(events, me)) < len(events)
         if joined.timeline.limited and joined.timeline.prev_batch:
-            events = (*await self._left_out(room, joined.timeline.prev_batch, "" if is_new else since), *events)
+            # What came after `since` and before this, no further back than the bot's own invitation.
+            found: list[MatrixEvent] = []
+            start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
+            while start and len(found) < MISSED_A_ROOM_MAX:
+                query = {"dir": "b", "from": start, "limit": str(PAGE), **until}
+                page = await self._api.call("GET", path_of("rooms", room, "messages"), _EventPage, query=query)
+                found += page.chunk
+                if not page.chunk or len(unseen(page.chunk[::-1], me)) < len(page.chunk):
+                    break
+                start = page.end
+            events = (*found[::-1], *events)
         for event in events:
             self._note(room, event)
         for event in unseen(events, me):
@@ -221,22 +225,10 @@ class MatrixAdapter(ChatAccount):
                 continue
             try:
                 await self._take_event(room, event, inbox)
-            except (MatrixRefusal, InvalidId) as error:
+            except InvalidId as error:
                 extra = {"platform": self.platform, "kind": event.type, "why": str(error)}
                 log.warning("an event was dropped", extra=extra)
         self._joined.discard(room)
-
-    async def _left_out(self, room: str, start: str, since: str) -> tuple[MatrixEvent, ...]:
-        """What came after `since` and before `start`, oldest first; no further back than the bot's own invitation."""
-        found: list[MatrixEvent] = []
-        while start and len(found) < MISSED_A_ROOM_MAX:
-            query = {"dir": "b", "from": start, "limit": str(PAGE), **({"to": since} if since else {})}
-            page = await self._api.call("GET", path_of("rooms", room, "messages"), _TimelinePage, query=query)
-            found += page.chunk
-            if not page.chunk or len(unseen(page.chunk[::-1], self._me.user_id)) < len(page.chunk):
-                break
-            start = page.end
-        return tuple(found[::-1])
 
     async def _take_invitation(self, room: str, events: tuple[MatrixEvent, ...], inbox: InboxPort) -> None:
         """Join where somebody asks who may speak there, by the rules for messages; decline elsewhere."""
@@ -252,7 +244,7 @@ class MatrixAdapter(ChatAccount):
             if accepted:
                 self._joined.add(room)  # all since the invitation is for us, also what came before the last sync
             log.info("an invitation was %s", "accepted" if accepted else "declined", extra=extra)
-        except MatrixRefusal as error:
+        except PlatformRefusal as error:
             log.warning("an invitation could not be answered: %s", error, extra=extra)
 
     # ---- rooms ----
@@ -287,7 +279,7 @@ class MatrixAdapter(ChatAccount):
             path = path_of("rooms", room, "state", "m.room.encryption")
             try:
                 self._encrypted[room] = bool((await self._api.call("GET", path, _RoomEncryption)).algorithm)
-            except MatrixRefusal as error:
+            except PlatformRefusal as error:
                 if error.code != "M_NOT_FOUND":
                     raise
                 self._encrypted[room] = False
@@ -300,7 +292,7 @@ class MatrixAdapter(ChatAccount):
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
     async def _take_event(self, room: str, event: MatrixEvent, inbox: InboxPort) -> None:
-        """Take an event in. Raises MatrixRefusal and InvalidId to drop it, PlatformError and StoreError to retry."""
+        """Take an event in. Raises PlatformRefusal and InvalidId to drop it, PlatformError and StoreError to retry."""
         decrypted = self._decrypted(room, event)
         if decrypted is None:
             await self._refuse_unreadable(room, event)
@@ -326,12 +318,25 @@ class MatrixAdapter(ChatAccount):
             await self._take_message(room, event, content, inbox)
 
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
-        place = await self._place(room)
-        thread, joins = await self._thread(place, event, content, inbox)
-        if thread is None:
-            return
+        """Meant are direct messages, what mentions the bot, answers to what it or others said here, and the threads
+        where it was mentioned or spoke."""
+        place, prefix = await self._place(room), self._prefix(room)
+        root, answered = root_of(content), answered_id(content)
+        ours = await inbox.thread_of(prefix, answered) if answered else None
+        joins, thread = ours is not None, thread_of(self.platform, place, event, content)
+        known = ours or (await inbox.thread_of(prefix, "", answered) if answered and not root else None)
+        begun = make_thread_id(self.platform, room, answered) if answered and not root and known is None else None
+        if known is not None and not root:
+            thread = known
+        elif begun is not None and await self._is_subscribed(begun):
+            thread, joins = begun, True  # one of the bot's own opened a conversation
+        elif not place.direct:
+            if is_addressed(content, self._me):
+                await self._subscribe(thread)
+            elif not root or not (await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None):
+                return
         prompt = prompt_of(thread, event, content, await self._author(room, event.sender), self._me)
-        if parse_command(prompt.text) and not root_of(content) and not answered_id(content):
+        if parse_command(prompt.text) and not root and not answered:
             prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
         prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=place.direct, joins=joins)
         if await inbox.admits(prompt):
@@ -348,29 +353,6 @@ class MatrixAdapter(ChatAccount):
         name = content.filename or content.body or "file"
         return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size), fetch
 
-    async def _thread(
-        self, place: MatrixPlace, event: MatrixEvent, content: EventContent, inbox: InboxPort
-    ) -> tuple[ThreadId | None, bool]:
-        """The thread a message is for, None when it is not meant for the bot; and whether it answers one of ours."""
-        prefix, root, answered = self._prefix(place.room), root_of(content), answered_id(content)
-        ours = await inbox.thread_of(prefix, answered) if answered else None
-        thread = thread_of(self.platform, place, event, content)
-        if not root:
-            known = ours or (await inbox.thread_of(prefix, "", answered) if answered else None)
-            if known is not None:
-                return known, ours is not None
-            begun = make_thread_id(self.platform, place.room, answered) if answered else None
-            if begun is not None and await self._is_subscribed(begun):
-                return begun, True  # one of the bot's own opened a conversation
-        if place.direct:
-            return thread, ours is not None
-        if is_addressed(content, self._me):
-            await self._subscribe(thread)
-            return thread, ours is not None
-        if root and (await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None):
-            return thread, ours is not None
-        return None, False
-
     async def _take_reaction(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
         """✅ and ❌ on an approval's card decide it; other emojis, and those on other messages, are passed on."""
         emoji, target = content.relation.key, content.relation.event_id
@@ -381,7 +363,7 @@ class MatrixAdapter(ChatAccount):
         if emoji in YES | NO:
             try:
                 card = await self._api.call("GET", path_of("rooms", room, "event", target), MatrixEvent)
-            except MatrixRefusal:
+            except PlatformRefusal:
                 card = MatrixEvent("")
             decrypted = self._decrypted(room, card) if card.sender == self._me.user_id else None
             asked = content_of(decrypted) if decrypted is not None else None
@@ -452,7 +434,7 @@ class MatrixAdapter(ChatAccount):
                 content = content_of(event)
                 if content is not None and content.post == transaction and event.sender == me:
                     return [event.event_id]
-        except MatrixRefusal as error:
+        except PlatformRefusal as error:
             log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
         return []
 
@@ -545,7 +527,7 @@ class MatrixAdapter(ChatAccount):
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._owner] if self._owner else [])
         if not invited:
-            reason = "Nobody would be in the room: name a room beside it, or set platforms.matrix.owner."
+            reason = "The new room would be empty: name an existing room, or set platforms.matrix.owner."
             raise PlatformError(reason, permanent=True)
         return await self._create(name, invited)
 
@@ -553,7 +535,7 @@ class MatrixAdapter(ChatAccount):
         """Whether the bot is in the room. Raises PlatformError when that is not known."""
         try:
             return bool(await self._members_of(channel))
-        except MatrixRefusal:
+        except PlatformRefusal:
             return False
 
     async def _create(self, name: str, invited: list[str], *, direct: bool = False) -> str:
@@ -572,14 +554,14 @@ class MatrixAdapter(ChatAccount):
         path = path_of("user", me, "account_data", "m.direct")
         try:
             known = await self._api.call("GET", path, dict[str, list[str]])
-        except MatrixRefusal as error:
+        except PlatformRefusal as error:
             if error.code != "M_NOT_FOUND":
                 raise
             known = {}
         for room in reversed(known.get(user, [])):
             try:
                 members = await self._members_of(room)
-            except MatrixRefusal:
+            except PlatformRefusal:
                 continue
             if user in members and len(members) == DIRECT_MEMBERS:
                 return room

@@ -8,9 +8,9 @@ import re
 
 import msgspec
 
-from shoal.chat.http import Fields, Json
+from shoal.chat.http import Fields, Json, PlatformRefusal
 from shoal.chat.inbox import Recent
-from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, SlackRefusal, is_direct
+from shoal.chat.slack.wire import NO_THREAD, Ok, SlackApi, is_direct
 from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
@@ -149,14 +149,11 @@ class _StreamStarted(msgspec.Struct, frozen=True):
     ts: str
 
 
-class _OpenStream:
-    __slots__ = ("at", "channel", "sent", "whole")
-
-    def __init__(self, channel: str, sent: str, whole: str, at: float) -> None:
-        self.channel = channel
-        self.sent = sent
-        self.whole = whole
-        self.at = at
+class _OpenStream(msgspec.Struct):
+    channel: str
+    sent: str
+    whole: str
+    at: float
 
 
 class SlackStreams:
@@ -190,7 +187,7 @@ class SlackStreams:
         except PlatformError as error:
             if error.outcome_unknown:
                 raise
-            if isinstance(error, SlackRefusal) and error.code in NOT_OFFERED:
+            if isinstance(error, PlatformRefusal) and error.code in NOT_OFFERED:
                 self._offered = False
                 log.info("Slack does not stream here; previews are edited", extra={"why": error.code})
             return ""
