@@ -1,13 +1,13 @@
 """Simple commands: their one spelling, what they do, and what deny patterns see of them besides."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from shoal.permissions.known_commands import effect_of, harmless_assignment
 from shoal.permissions.options import ARGUMENTS, HARMLESS, UNKNOWN, Effect
-from shoal.permissions.shell_words import RESERVED, Variables, Word, expanded_braces, quote
+from shoal.permissions.shell_words import RESERVED, Value, Variables, Word, expanded_braces, quote
 
 SUFFIXES_MAX = 32
 INNER_MAX = 4
@@ -48,6 +48,15 @@ class Part(msgspec.Struct, frozen=True):
     sure: tuple[int, ...] = ()
     command: str = ""
     effect: Effect = HARMLESS
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A command taken apart: its parts, the directories it changes to in turn (None: no telling where), and what its
+    variables may hold."""
+
+    parts: tuple[Part, ...]
+    moves: tuple[Word | None, ...] = ()
+    variables: Mapping[str, tuple[Value, ...] | None] = {}
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -137,3 +146,14 @@ def inner_commands(words: Sequence[Word]) -> list[str]:
     if base_name(words[0].value or "") in _RUNNERS and len(values) > 1:
         texts.append(" ".join(values))
     return texts
+
+
+def unique(parts: list[Part]) -> list[Part]:
+    """The parts without those that say the same in the same place."""
+    found: dict[tuple[object, ...], Part] = {}
+    for part in parts:
+        target = "" if part.target is None else part.target.text
+        found.setdefault(
+            (part.text, part.opaque, part.view, part.operator, target, part.naming, part.moves, part.sure), part
+        )
+    return list(found.values())
