@@ -9,13 +9,13 @@ from typing import Annotated
 import jsonschema
 import pytest
 
-from shoal.domain.settings import SandboxSettings, ToolsSettings
 from shoal.domain.errors import ToolError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount, Tool, ToolContext
+from shoal.domain.settings import SandboxSettings, ToolsSettings
 from shoal.domain.triggers import first_time
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles

@@ -81,9 +81,7 @@ class Registry:
         return found
 
 
-def standard_tools(
-    sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None
-) -> Registry:
+def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> Registry:
     """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`) unlisted.
 
     `fetcher` opens what the web tools ask for, a guarded client unless told. With `tools.hardware`, those for the

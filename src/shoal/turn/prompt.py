@@ -249,11 +249,11 @@ class PromptBuilder:
     """Builds system prompts from the files under a home directory."""
 
     def __init__(
-        self, home: Home, clock: Clock, limits: PromptLimits = PromptLimits(), files: FileCache | None = None
+        self, home: Home, clock: Clock, limits: PromptLimits | None = None, files: FileCache | None = None
     ) -> None:
         self._home = home
         self._clock = clock
-        self._limits = limits
+        self._limits = limits or PromptLimits()
         self._files = files or FileCache()
         self._skills = SkillReader(self._files)
         self._built: OrderedDict[tuple[str, str, str], tuple[_PromptPlace, _PromptInputs, SystemPrompt]] = OrderedDict()

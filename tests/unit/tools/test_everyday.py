@@ -13,13 +13,13 @@ from shoal.domain.home import memory_path, note_path
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
 from shoal.domain.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
+from shoal.domain.settings import SandboxSettings
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.testing.clock import START
 from shoal.testing.contracts.tool import THREAD, FakeSandbox, FakeServices, tool_context
 from shoal.tools.builtin.memory import note_today, remember
 from shoal.tools.builtin.message import upload
 from shoal.tools.builtin.schedule import remind, time
-from shoal.domain.settings import SandboxSettings
 from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, bash_tool, command_environment
 
 WRITERS = 30
