@@ -45,7 +45,7 @@ from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.budget import ESTIMATES, Meter, encoding_of, exact
 
 if TYPE_CHECKING:
-    from shoal.store.files import S3Settings
+    from shoal.store.s3 import S3Settings
 
 OLLAMA_SECONDS = 0.3
 """How long a running Ollama may take to accept a connection."""
@@ -89,7 +89,7 @@ async def make_files(config: Config, home: Home) -> Files:
     wanted = config.files
     if not wanted.url:
         return LocalFiles(home.data)
-    from shoal.store.files import S3Files
+    from shoal.store.s3 import S3Files
 
     files = S3Files(await asyncio.to_thread(s3_settings, wanted, wanted.url))
     try:
@@ -101,7 +101,7 @@ async def make_files(config: Config, home: Home) -> Files:
 
 def s3_settings(files: FilesSettings, url: str) -> "S3Settings":
     """A part of a bucket, s3://BUCKET/PREFIX, in the store of [files]. Blocks where keys have to be looked up."""
-    from shoal.store.files import S3Settings
+    from shoal.store.s3 import S3Settings
 
     where = urlsplit(url)
     return S3Settings(
@@ -118,7 +118,7 @@ def backup_place(config: Config, home: Home) -> BackupPlace | None:
     """[backup] to; None where it is empty. Raises ConfigError for a directory that backups themselves contain."""
     where = config.backup.to
     if where.startswith("s3://"):
-        from shoal.store.files import S3Place
+        from shoal.store.s3 import S3Place
 
         return S3Place(s3_settings(config.files, where))
     folder = (home.root / Path(where).expanduser()).resolve()
