@@ -173,7 +173,6 @@ class PostgresEngine:
 
     @property
     def running(self) -> int:
-        """How many threads are being advanced here."""
         return len(self._running)
 
     @property
@@ -183,7 +182,6 @@ class PostgresEngine:
         return self._serving.is_set() and not self._draining and is_alive
 
     async def started(self) -> None:
-        """Wait until it is registered."""
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
