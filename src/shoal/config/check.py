@@ -4,12 +4,20 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS, SANDBOX_KINDS
+from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
 from shoal.domain.agents import SUBAGENTS
 from shoal.domain.errors import ConfigError
 from shoal.domain.ids import OWN_PLATFORMS
 from shoal.domain.secret import Secret
-from shoal.domain.settings import MCP_NAME, AccountSettings, Config, MatrixSettings, SlackSettings, TelegramSettings
+from shoal.domain.settings import (
+    MCP_NAME,
+    SANDBOX_KINDS,
+    AccountSettings,
+    Config,
+    MatrixSettings,
+    SlackSettings,
+    TelegramSettings,
+)
 
 Found: TypeAlias = tuple[tuple[str, ...], str]
 """A key and what is wrong with it, as a phrase that goes on after the key's name."""
@@ -145,9 +153,9 @@ def _refused(path: tuple[str, ...], patterns: tuple[str, ...], *, dotall: bool) 
 
 
 def _circles(config: Config) -> Iterator[Found]:
-    from shoal.permissions.profiles import ProfileSource, layers_of
+    from shoal.permissions.profiles import layers_of
 
-    sources = {name: ProfileSource(extends=profile.extends) for name, profile in config.permissions.profiles.items()}
+    sources = config.permissions.profiles
     for name, source in sources.items():
         try:
             layers_of(name, source, sources)

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
 from shoal.domain.errors import ConfigError
 from shoal.domain.files import digest_of, digest_of_file
+from shoal.domain.settings import FilesSettings
 from shoal.store.files import GRACE_SECONDS, check_digest, damaged, new_file
 
 try:
@@ -44,6 +46,19 @@ class S3Settings(msgspec.Struct, frozen=True):
     region: str = ""
     access_key: str = ""
     secret_key: str = ""
+
+    @classmethod
+    def of(cls, files: FilesSettings, url: str) -> Self:
+        """A part of a bucket, s3://BUCKET/PREFIX, in the store of [files]. Blocks where keys have to be looked up."""
+        where = urlsplit(url)
+        return cls(
+            bucket=where.netloc,
+            prefix=where.path.strip("/"),
+            endpoint=files.endpoint,
+            region=files.region,
+            access_key=files.access_key.reveal(),
+            secret_key=files.secret_key.reveal(),
+        )
 
 
 class S3Files:

@@ -82,11 +82,12 @@ def create(
     context: CommandContext, name: str, model: str | None, profile: str | None, system_prompt: str | None
 ) -> None:
     """Make an agent from template/."""
-    from shoal.factories import make_profiles
+    from shoal.permissions.profiles import Profiles
 
     folder = context.home.agent(checked_name(name))
     if profile == "":
-        make_profiles(context.config()).get(profile)  # says which there are
+        permissions = context.config().permissions
+        Profiles(permissions.profiles, permissions.overrides).get(profile)  # says which there are
     if folder.exists():
         raise Conflict(f"There is an agent {name} already. `shoal agents config {name} KEY VALUE` changes it.")
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}

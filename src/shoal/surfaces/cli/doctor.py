@@ -164,9 +164,8 @@ async def _postgres(url: Secret) -> DoctorFinding:
 
 
 async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, listed_in
+    from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
     from shoal.domain.clock import SystemClock
-    from shoal.factories import backup_place
 
     where = backup_place(config, context.home)
     if where is None:
@@ -248,10 +247,11 @@ def _model(catalog: "Catalog", name: str) -> tuple[Literal["warn", "fail"], str]
 
 
 async def _sandbox(_: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.factories import make_sandbox
+    from shoal.extensions import extension_sandbox
+    from shoal.sandbox.choose import open_sandbox
 
     try:
-        chosen = await make_sandbox(config)
+        chosen = await open_sandbox(config.sandbox, extension_sandbox)
     except ShoalError as error:
         yield DoctorFinding("sandbox", "fail", str(error), 'Set sandbox.kind = "auto", or install what it needs.')
         return
@@ -359,13 +359,10 @@ async def _agents(context: CommandContext, config: "Config") -> AsyncGenerator[D
 def _agent(
     context: CommandContext, config: "Config", catalog: "Catalog", registry: "AgentRegistry", name: str
 ) -> DoctorFinding:
-    from functools import partial
-
-    from shoal.factories import make_profiles, tool_names
-    from shoal.office import make_checks
+    from shoal.surfaces.cli.offline import agent_checks
 
     check, todo = f"agent {name}", f"Correct {context.home.agent(name)}/agent.toml."
-    checks = make_checks(catalog, make_profiles(config), partial(tool_names, config))
+    checks = agent_checks(config, catalog)
     try:
         agent = registry.spec(name)
         checks.profile(agent.profile)

@@ -218,7 +218,7 @@ async def store_upload(
     finally:
         part.close()
     if not by.trusted:
-        await app.marked.note(path.parent, [path], f"a file of {by.name or by.id}")
+        await app.tainted_files.note(path.parent, [path], f"a file of {by.name or by.id}")
     return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
 
 
