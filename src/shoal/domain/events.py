@@ -317,7 +317,6 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """The type's name in JSON."""
         return self.data.type
 
 

@@ -110,15 +110,12 @@ class StillFolders:
     """Implements Folders where every machine sees the same files."""
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Nothing has to come."""
         return ()
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Nothing has to go."""
         return ()
 
     def here(self, thread: ThreadId, path: str) -> str:
-        """It is there."""
         return path
 
 

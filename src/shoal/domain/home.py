@@ -36,8 +36,7 @@ class Home:
         return self.data / thread.split(":")[0]
 
     def channel(self, thread: ThreadId) -> Path:
-        platform, channel, _ = thread.split(":")
-        return self.data / platform / channel
+        return self.data.joinpath(*thread.split(":")[:2])
 
     def thread(self, thread: ThreadId) -> Path:
         """`data/{platform}/{channel}/{thread}/`; the id's parts are safe as file names as they stand."""

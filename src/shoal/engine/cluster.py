@@ -58,7 +58,6 @@ class Listener:
         self._subscribers.append(_Subscriber(channel, heard, connected))
 
     async def run(self) -> None:
-        """Listen until cancelled."""
         while True:
             try:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
@@ -101,7 +100,6 @@ class Holder:
 
     @property
     def held(self) -> frozenset[str]:
-        """The names served here."""
         return frozenset(self._held)
 
     def want(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:

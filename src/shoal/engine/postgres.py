@@ -329,7 +329,6 @@ class PostgresEngine:
     # ---- being alive ----
 
     async def _register(self) -> None:
-        """Become a (new) worker."""
         began = time.clock_gettime(_CLOCK)
         await self._connector.open_async(self._pool)
         self._worker = await self._workers.register_worker()

@@ -167,9 +167,7 @@ class ProcessStore(StorePart):
         return [_process(row) for row in await self._read("processes_untold", limit=limit)]
 
     async def get(self, process: str) -> Process | None:
-        """One, or None."""
-        rows = await self._read("process_one", id=process)
-        return _process(rows[0]) if rows else None
+        return await self._one(_process, "process_one", id=process)
 
     async def search(
         self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""

@@ -44,9 +44,7 @@ class Approvals(StorePart):
     """Questions to people."""
 
     async def get(self, approval: ApprovalId) -> Approval | None:
-        """One approval, or None."""
-        rows = await self._read("approval_one", id=approval)
-        return _approval(rows[0]) if rows else None
+        return await self._one(_approval, "approval_one", id=approval)
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
         """Approvals, newest first."""
@@ -129,7 +127,6 @@ class AuditLog(StorePart):
 
     @writes_at
     def record(self, at: datetime, chain_name: str, entries: Sequence[AuditEntry]) -> Script[None]:
-        """Append entries to a chain."""
         return chain(chain_name, entries, at)
 
     async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
@@ -144,7 +141,6 @@ class AuditLog(StorePart):
         return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
 
     async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
-        """Entries of a chain by number."""
         return [_audit_row(row) for row in await self._read("audit_rows", chain=chain_name, after=after, limit=limit)]
 
     @reads

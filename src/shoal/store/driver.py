@@ -97,6 +97,11 @@ class StorePart:
     def _read(self, name: str, /, **params: Param | datetime) -> Coroutine[object, None, list[Row]]:
         return self._driver.read(query(name, **params))
 
+    async def _one(self, read: Callable[[Row], T], name: str, /, **params: Param | datetime) -> T | None:
+        """The one row of a query, read; None when there is none."""
+        rows = await self._read(name, **params)
+        return read(rows[0]) if rows else None
+
     def _write(self, name: str, /, **params: Param | datetime) -> Coroutine[object, None, list[Row]]:
         return self._driver.write(query(name, **params))
 

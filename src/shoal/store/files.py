@@ -98,7 +98,6 @@ class LocalFiles:
         return sum(self.remove(digest) for digest in found if digest not in used)
 
     def path(self, digest: str) -> Path:
-        """Where it lies."""
         return self._folder / digest[:2] / digest
 
     def _touch(self, digest: str) -> bool:

@@ -72,7 +72,6 @@ class Health:
         return StoreCorrupt(self.damage)
 
     def check(self) -> None:
-        """Raise StoreCorrupt if something is wrong."""
         if self.damage:
             raise StoreCorrupt(self.damage)
 
@@ -330,7 +329,6 @@ class _Check:
         self._is_expired = False
 
     def expire(self) -> None:
-        """Leave the rest."""
         self._is_expired = True
         with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
             self._connection.interrupt()

@@ -251,9 +251,7 @@ class Journal(StorePart):
         return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
-        """One thread, or None."""
-        rows = await self._read("thread_one", thread=thread)
-        return _thread_info(rows[0]) if rows else None
+        return await self._one(_thread_info, "thread_one", thread=thread)
 
     async def prompt(self, digest: str) -> bytes | None:
         """A system prompt stored by a turn's first commit, or None."""
@@ -270,7 +268,6 @@ class SnapshotStore(StorePart):
     """Saved conversations, and the threads that may be saved or begun anew."""
 
     async def add(self, snapshot: Snapshot) -> None:
-        """Store a row."""
         await self._write("snapshot_insert", **msgspec.structs.asdict(snapshot))
 
     async def of_channel(self, agent: str, channel: str, limit: int = 100) -> list[Snapshot]:
@@ -279,14 +276,11 @@ class SnapshotStore(StorePart):
         return [_snapshot(row) for row in rows]
 
     async def get(self, snapshot: str) -> Snapshot | None:
-        """One, or None."""
-        rows = await self._read("snapshot_one", id=snapshot)
-        return _snapshot(rows[0]) if rows else None
+        return await self._one(_snapshot, "snapshot_one", id=snapshot)
 
     async def stretch(self, thread: ThreadId) -> ContextWindow | None:
         """Where the thread's window is; None for an unknown thread."""
-        rows = await self._read("stretch_one", thread=thread)
-        return _stretch(rows[0]) if rows else None
+        return await self._one(_stretch, "stretch_one", thread=thread)
 
     async def stretches(self, agents: Sequence[str]) -> list[ContextWindow]:
         """The threads of these agents whose window is not empty, the last active first; at most 10,000."""

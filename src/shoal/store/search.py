@@ -64,8 +64,7 @@ class ArtifactStore(StorePart):
         """The thread's newest one whose digest begins with `name`, or None."""
         if not name or not _HEX.issuperset(name):
             return None
-        rows = await self._read("artifact_find", thread=thread, low=name, high=name + "g")
-        return _artifact(rows[0]) if rows else None
+        return await self._one(_artifact, "artifact_find", thread=thread, low=name, high=name + "g")
 
     @writes
     def expire(self, before: datetime) -> Script[list[str]]:

@@ -43,14 +43,10 @@ class TokenStore(StorePart):
         yield from chain(CHAIN, (entry,), at)
 
     async def by_digest(self, digest: str) -> AccessToken | None:
-        """The one with this digest, or None."""
-        rows = await self._read("token_by_digest", digest=digest)
-        return _token(rows[0]) if rows else None
+        return await self._one(_token, "token_by_digest", digest=digest)
 
     async def by_name(self, name: str) -> AccessToken | None:
-        """The one of this name, or None."""
-        rows = await self._read("token_by_name", name=name)
-        return _token(rows[0]) if rows else None
+        return await self._one(_token, "token_by_name", name=name)
 
     async def all(self) -> list[AccessToken]:
         """All of them by name, the expired ones too."""

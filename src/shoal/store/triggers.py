@@ -50,11 +50,9 @@ class TriggerStore(StorePart):
         return bool((yield from query("trigger_delete", id=trigger)))
 
     async def next_due_at(self) -> datetime | None:
-        """When the next one is due."""
         return moment((await self._read("triggers_next"))[0][0])
 
     async def due(self, limit: int = 100) -> list[Trigger]:
-        """Active triggers whose time has come."""
         return [_trigger(row) for row in await self._read("triggers_due", now=self._clock.now(), limit=limit)]
 
     @writes_at
@@ -76,7 +74,6 @@ class TriggerStore(StorePart):
         return occurrence if taken else None
 
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
-        """Note how the occurrence went."""
         await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 
     async def pause(self, trigger: str) -> bool:

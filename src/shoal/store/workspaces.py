@@ -519,7 +519,6 @@ class SyncedFolders:
         return tuple(notices)
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Give others what changed in them."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
