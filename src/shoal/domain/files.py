@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -72,37 +71,6 @@ class Folders(Protocol):
 
     def here(self, thread: ThreadId, path: str) -> str:
         """A file of the thread, wherever it was stored, as a path of this machine."""
-        ...
-
-
-class FolderMarks(Protocol):
-    """Which files of some folders untrusted content had a hand in; what it was is called their source."""
-
-    async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[Path], str]:
-        """What tells the source of a file below these folders, empty when there is none, by what is known now.
-
-        With a person, of what they may see of it; an empty one may see what everybody may.
-
-        Raises StoreError.
-        """
-        ...
-
-    async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
-        """The sources of a file, by the person whose private lines alone they are of; empty: of lines for everybody.
-
-        Raises StoreError.
-        """
-        ...
-
-    def during(
-        self, folders: Collection[Path], source: str, seconds_max: float, person: str = ""
-    ) -> AbstractAsyncContextManager[None]:
-        """Mark what changes below the folders while the block runs, at most this long; nothing without a source.
-
-        With a person, only lines that are for them alone are written.
-
-        Noted before, so that a crash loses no mark. Raises StoreError.
-        """
         ...
 
 

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.domain.errors import StoreUnavailable
-from shoal.domain.files import DIGEST_CHARS, STILL_FOLDERS, Files, FolderMarks, Folders, digest_of, digest_of_file
+from shoal.domain.files import DIGEST_CHARS, Files, digest_of, digest_of_file
 from shoal.domain.home import Home
-from shoal.domain.ports import Settings
 from shoal.domain.settings import FilesSettings
 
 GRACE_SECONDS = 3600.0
@@ -34,15 +33,6 @@ async def open_files(settings: FilesSettings, home: Home) -> Files:
     except OSError as error:
         raise StoreUnavailable(f"{settings.url} cannot be used: {error}") from error
     return files
-
-
-def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: Home, marks: FolderMarks) -> Folders:
-    """Whether directories follow their work through the store, or are the same on every machine."""
-    if not wanted.url or not wanted.workspace_sync:
-        return STILL_FOLDERS
-    from shoal.store.workspaces import SyncedFolders
-
-    return SyncedFolders(files.below("folders"), settings, home, marks)
 
 
 class LocalFiles:

@@ -46,12 +46,14 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
-from shoal.domain.files import Files, FolderMarks, digest_of_file
+from shoal.domain.files import STILL_FOLDERS, Files, Folders, digest_of_file
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.ports import Settings
+from shoal.domain.settings import FilesSettings
 from shoal.domain.untrusted import is_text
 from shoal.store.projections import CONTEXT, LOG
+from shoal.tools.tainted_files import MarkedFiles
 
 log = logging.getLogger(__name__)
 
@@ -306,7 +308,7 @@ class WorkspaceSync:
     the directory whose files can be marked.
     """
 
-    def __init__(self, files: Files, settings: Settings, memory: Path, marks: FolderMarks) -> None:
+    def __init__(self, files: Files, settings: Settings, memory: Path, marks: MarkedFiles) -> None:
         self._files = files
         self._settings = settings
         self._memory = memory
@@ -496,10 +498,17 @@ class _FollowedFolder(NamedTuple):
     marked: tuple[Path, ...] = ()
 
 
+def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> Folders:
+    """Whether directories follow their work through the store, or are the same on every machine."""
+    if not wanted.url or not wanted.workspace_sync:
+        return STILL_FOLDERS
+    return SyncedFolders(files.below("folders"), settings, home, marks)
+
+
 class SyncedFolders:
     """Implements `domain.files.Folders`. What is in common with others is remembered below the home's `sync/`."""
 
-    def __init__(self, files: Files, settings: Settings, home: Home, marks: FolderMarks) -> None:
+    def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
         self._memory = home.root / "sync"
         self._sync = WorkspaceSync(files, settings, self._memory, marks)
         self._home = home
@@ -557,7 +566,7 @@ class SyncedFolders:
         own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has one of its own
         name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
         yield _FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
-        in_prompts = (home.root,)  # see tools/prompt_files.py
+        in_prompts = (home.root,)  # see tools/tainted_files.py
         yield _FollowedFolder("notes", home.data / "memory", everything, in_prompts)
         for scope in MEMORY_SCOPES:
             root = memory_path(home, scope, thread).parent
