@@ -188,7 +188,8 @@ async def migrate(address: str) -> None:
             await connection.execute(f"set search_path to {SCHEMA}".encode())
             if not await _has_list(connection):
                 await connection.execute(_MIGRATIONS)
-            steps, todo = _job_steps(), await _jobs_to_do(connection)
+            steps = _job_steps()
+            todo = await _lacking(connection, "procrastinate", steps)
             if len(todo) == len(steps):  # the whole of procrastinate's schema at first, later what a newer version adds
                 schema = files("procrastinate") / "sql" / "schema.sql"
                 await _do(connection, "procrastinate", todo, schema.read_text("utf-8"))
@@ -198,8 +199,9 @@ async def migrate(address: str) -> None:
             row = await (await connection.execute("select to_regclass(%s)", [f"{SCHEMA}.{EARLY_TABLE}"])).fetchone()
             if await _done(connection, "store") and row == (None,):
                 await _do(connection, "store", [], completion("postgres"))
-            for number, script in await _steps_to_do(connection):
-                await _do(connection, "store", [f"{number:04}"], script)
+            steps = _store_steps()
+            for name in await _lacking(connection, "store", steps):
+                await _do(connection, "store", [name], steps[name])
         finally:
             if not connection.closed:
                 await connection.execute("select pg_advisory_unlock(%s)", [_LOCK])
@@ -208,10 +210,10 @@ async def migrate(address: str) -> None:
 async def missing(connection: AsyncConnection) -> list[str]:
     """The migrations that `migrate` would do; changes nothing. Raises what `migrate` raises."""
     if not await _has_schema(connection) or not await _has_list(connection):
-        return [*_job_steps(), *(f"{number:04}" for number, _ in migrations("postgres"))]
+        return [*_job_steps(), *_store_steps()]
     await connection.execute(f"set search_path to {SCHEMA}".encode())
-    jobs = await _jobs_to_do(connection)
-    return [*jobs, *(f"{number:04}" for number, _ in await _steps_to_do(connection))]
+    jobs = await _lacking(connection, "procrastinate", _job_steps())
+    return jobs + await _lacking(connection, "store", _store_steps())
 
 
 async def _has_schema(connection: AsyncConnection) -> bool:
@@ -258,23 +260,18 @@ def _job_steps() -> dict[str, str]:
     return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
 
 
-async def _jobs_to_do(connection: AsyncConnection) -> list[str]:
-    steps, done = _job_steps(), await _done(connection, "procrastinate")
-    _refuse(sorted(done - steps.keys()))
-    return sorted(steps.keys() - done)
+def _store_steps() -> dict[str, str]:
+    return {f"{number:04}": script for number, script in migrations("postgres")}
 
 
-async def _steps_to_do(connection: AsyncConnection) -> list[tuple[int, str]]:
-    steps, done = migrations("postgres"), await _done(connection, "store")
-    _refuse(sorted(done - {f"{number:04}" for number, _ in steps}))
-    return [(number, script) for number, script in steps if f"{number:04}" not in done]
-
-
-def _refuse(ahead: list[str]) -> None:
-    if ahead:
+async def _lacking(connection: AsyncConnection, part: str, steps: Mapping[str, str]) -> list[str]:
+    """The migrations of a part that were not done yet, in order."""
+    done = await _done(connection, part)
+    if ahead := sorted(done - steps.keys()):
         raise StoreNewer(
             f"The database was written by a newer Shoal (migration {ahead[-1]}). Install that version to use it."
         )
+    return sorted(steps.keys() - done)
 
 
 async def tables(connection: AsyncConnection) -> list[str]:
