@@ -65,7 +65,6 @@ from shoal.sandbox import processes as machine
 from shoal.sandbox.choose import open_sandbox
 from shoal.servers import make_mcp, make_pins, settled
 from shoal.store.driver import Driver
-from shoal.store.files import open_files
 from shoal.store.health import Health
 from shoal.store.projections import Projections
 from shoal.store.retention import RowRetention, bookkeeping_days
@@ -82,7 +81,7 @@ from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.retention import Retention
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
-from shoal.tools.workspaces import open_folders
+from shoal.tools.workspaces import open_files, open_folders
 from shoal.triggers.files import EventFiles
 from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
 from shoal.turn.budget import meter_of

@@ -1,4 +1,4 @@
-"""The ports of what is too large for rows: content kept once by its digest, and directories that follow the work."""
+"""What is too large for rows: content kept once by its digest, and directories that follow the work."""
 
 import hashlib
 from collections.abc import Callable, Collection
@@ -52,10 +52,10 @@ class Files(Protocol):
         ...
 
 
-class Folders(Protocol):
+class Folders:
     """The directories that work changes: a thread's files, and the workspace of the agent where one is given.
 
-    Where every machine sees the same files, nothing is done. The notices are sentences for the model.
+    Here every machine sees the same files, and nothing is done. The notices are sentences for the model.
     """
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
@@ -63,31 +63,18 @@ class Folders(Protocol):
 
         Raises StoreUnavailable when what others did cannot be had now; trying again is right.
         """
-        ...
+        return ()
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
         """Give others what changed; returns notices about what met theirs, or could not be stored this time."""
-        ...
+        return ()
 
     def here(self, thread: ThreadId, path: str) -> str:
         """A file of the thread, wherever it was stored, as a path of this machine."""
-        ...
-
-
-class StillFolders:
-    """Implements Folders where every machine sees the same files."""
-
-    async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        return ()
-
-    async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        return ()
-
-    def here(self, thread: ThreadId, path: str) -> str:
         return path
 
 
-STILL_FOLDERS = StillFolders()
+STILL_FOLDERS = Folders()
 
 
 def relocated(data: EventData, here: Callable[[str], str]) -> EventData:

@@ -1,6 +1,5 @@
 """Content by digest in a local folder, which may be a shared volume; `s3.py` keeps it in an S3-compatible store."""
 
-import asyncio
 import os
 import secrets
 import shutil
@@ -9,30 +8,10 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.domain.errors import StoreUnavailable
-from shoal.domain.files import DIGEST_CHARS, Files, digest_of, digest_of_file
-from shoal.domain.home import Home
-from shoal.domain.settings import FilesSettings
+from shoal.domain.files import DIGEST_CHARS, digest_of, digest_of_file
 
 GRACE_SECONDS = 3600.0
 """A content stored or asked for again this lately is not removed: the row that names it may still be on its way."""
-
-
-async def open_files(settings: FilesSettings, home: Home) -> Files:
-    """[files]: content by digest, in the home directory or an S3-compatible store.
-
-    Raises StoreUnavailable when that store does not take anything.
-    """
-    if not settings.url:
-        return LocalFiles(home.data)
-    from shoal.store.s3 import S3Files, S3Settings
-
-    files = S3Files(await asyncio.to_thread(S3Settings.of, settings, settings.url))
-    try:
-        await asyncio.to_thread(files.keep, b"")
-    except OSError as error:
-        raise StoreUnavailable(f"{settings.url} cannot be used: {error}") from error
-    return files
 
 
 class LocalFiles:

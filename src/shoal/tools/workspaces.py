@@ -52,6 +52,7 @@ from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.ports import Settings
 from shoal.domain.settings import FilesSettings
 from shoal.domain.untrusted import is_text
+from shoal.store.files import LocalFiles
 from shoal.store.projections import CONTEXT, LOG
 from shoal.tools.tainted_files import MarkedFiles
 
@@ -498,6 +499,23 @@ class _FollowedFolder(NamedTuple):
     marked: tuple[Path, ...] = ()
 
 
+async def open_files(settings: FilesSettings, home: Home) -> Files:
+    """[files]: content by digest, in the home directory or an S3-compatible store.
+
+    Raises StoreUnavailable when that store does not take anything.
+    """
+    if not settings.url:
+        return LocalFiles(home.data)
+    from shoal.store.s3 import S3Files, S3Settings
+
+    files = S3Files(await asyncio.to_thread(S3Settings.of, settings, settings.url))
+    try:
+        await asyncio.to_thread(files.keep, b"")
+    except OSError as error:
+        raise StoreUnavailable(f"{settings.url} cannot be used: {error}") from error
+    return files
+
+
 def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> Folders:
     """Whether directories follow their work through the store, or are the same on every machine."""
     if not wanted.url or not wanted.workspace_sync:
@@ -505,8 +523,8 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
     return SyncedFolders(files.below("folders"), settings, home, marks)
 
 
-class SyncedFolders:
-    """Implements `domain.files.Folders`. What is in common with others is remembered below the home's `sync/`."""
+class SyncedFolders(Folders):
+    """Follow the work from machine to machine. What is in common with others is remembered below the home's `sync/`."""
 
     def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
         self._memory = home.root / "sync"
@@ -528,6 +546,7 @@ class SyncedFolders:
         return tuple(notices)
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Give others what changed in them."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
