@@ -380,6 +380,6 @@ def _short(pin: "Pin") -> str:
 
 def _pins(context: CommandContext, store: "Store") -> "Pins":
     from shoal.domain.clock import SystemClock
-    from shoal.servers import make_pins
+    from shoal.tools.mcp.pins import Pins
 
-    return make_pins(context.config(), context.home, store, SystemClock())
+    return Pins(store.settings, store.audit, SystemClock(), context.config().mcp)
