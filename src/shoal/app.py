@@ -79,8 +79,8 @@ from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.retention import Retention
+from shoal.tools.storage import open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
-from shoal.tools.workspaces import open_files, open_folders
 from shoal.triggers.files import EventFiles
 from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
 from shoal.turn.budget import meter_of
