@@ -143,11 +143,11 @@ def _patterns(config: Config) -> Iterator[Found]:
 
 
 def _refused(path: tuple[str, ...], patterns: tuple[str, ...], *, dotall: bool) -> Iterator[Found]:
-    from shoal.permissions.patterns import PatternRefused, Program
+    from shoal.permissions.patterns import Automaton, PatternRefused
 
     for pattern in patterns:
         try:
-            Program().add(pattern, dotall=dotall)
+            Automaton().add(pattern, dotall=dotall)
         except PatternRefused as refused:
             yield path, f'has the pattern "{pattern}": {refused}'
 

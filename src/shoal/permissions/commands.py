@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shoal.permissions.known_commands import effect_of, harmless_assignment
-from shoal.permissions.options import ARGUMENTS, Effect
+from shoal.permissions.options import ARGUMENTS, HARMLESS, UNKNOWN, Effect
 from shoal.permissions.shell_words import RESERVED, Variables, Word, expanded_braces, quote
 
 SUFFIXES_MAX = 32
@@ -47,7 +47,7 @@ class Part(msgspec.Struct, frozen=True):
     moves: int = 0
     sure: tuple[int, ...] = ()
     command: str = ""
-    effect: Effect = Effect(harmless=True, reads=())
+    effect: Effect = HARMLESS
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -84,11 +84,11 @@ def command_parts(
     """The action of a simple command, the views of it, and the same of each command that it runs in its turn."""
     before = "".join(f"{item.text} " for item in assignments)
     text = before + spell(words)
-    effect = effect_of(words, variables) if words[0].value not in RESERVED else Effect(naming=1, runs_more=True)
+    effect = effect_of(words, variables) if words[0].value not in RESERVED else UNKNOWN
     if effect.naming is None and not all(harmless_assignment(item.name, item.value) for item in assignments):
         effect = Effect(naming=1, runs=effect.runs, runs_more=True)
     if effect.commands and depth >= INNER_MAX:
-        effect = Effect(naming=1, runs_more=True)
+        effect = UNKNOWN
     until = effect.naming
     naming = before + spell(words[:until]) if until is not None and words[0].value is not None else ""
     name = words[0].value or ""

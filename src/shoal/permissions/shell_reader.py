@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.permissions.commands import INNER_MAX, Assignment, Part, command_parts, inner_commands
-from shoal.permissions.options import Effect
+from shoal.permissions.options import HARMLESS, UNKNOWN
 from shoal.permissions.shell_words import (
     RESERVED,
     SETTERS,
@@ -228,7 +228,7 @@ class Reader(ABC):
             raise Unreadable("a part of it was not reached")
         for place, part in enumerate(self.parts):
             if part.command in self._functions:
-                unknown = Effect(naming=1, runs_more=True)
+                unknown = UNKNOWN
                 naming = part.naming or part.command
                 self.parts[place] = msgspec.structs.replace(part, opaque=True, naming=naming, effect=unknown)
         for raw, names in self._sums:
@@ -316,7 +316,7 @@ class Reader(ABC):
 
     def add_opaque(self, text: str) -> None:
         """Something that only a rule that spells it out may allow."""
-        self.parts.append(Part(" ".join(text.split()), opaque=True, effect=Effect(naming=1, runs_more=True)))
+        self.parts.append(Part(" ".join(text.split()), opaque=True, effect=UNKNOWN))
 
     def add_sum(self, raw: str, inside: str) -> None:
         """Arithmetic: opaque unless its variables can only be numbers, which is known at the end."""
@@ -387,7 +387,6 @@ _DUPLICATES = re.compile(r"[0-9]+-?|-")
 _EXPANDED_TWICE = re.compile(r"[A-Za-z0-9_./-]+")  # bash expands the target of >& again after it was expanded
 _BEFORE_DESCRIPTOR = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _UNQUOTED_ONLY = RESERVED - {"coproc"}
-_NOTHING = Effect(harmless=True, reads=())
 _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 
@@ -440,7 +439,7 @@ class SimpleReader(Reader):
     def _add_assignments(self, assignments: Sequence[Assignment]) -> None:
         for item in assignments:
             special = special_variable(item.name)
-            effect = Effect(naming=1, runs_more=True) if special else _NOTHING
+            effect = UNKNOWN if special else HARMLESS
             self.parts.append(Part(item.text, special, f"{item.name}=", moves=self.moves, effect=effect))
 
     def _add_command(self, node: "Node | None", assignments: list[Assignment], words: list[Word]) -> None:
@@ -466,7 +465,7 @@ class SimpleReader(Reader):
         """The parts with those of a script in a command's words; the command is opaque where that cannot be read."""
         taken = self.script(part.effect.script or "") if self.inner < INNER_MAX else None
         if taken is None:
-            unknown = Effect(naming=1, runs_more=True)
+            unknown = UNKNOWN
             hidden = msgspec.structs.replace(part, opaque=True, naming=part.naming or part.command, effect=unknown)
             return [hidden if one is part else one for one in parts]
         known = {one: None for one in taken.variables}
@@ -518,7 +517,7 @@ class SimpleReader(Reader):
         opaque = any(
             word.value in _EVALUATES and not _compares_numbers(words, place) for place, word in enumerate(words)
         )
-        effect = Effect(naming=1, runs_more=True) if opaque else _NOTHING
+        effect = UNKNOWN if opaque else HARMLESS
         self.parts.append(Part(text, opaque=opaque, moves=self.moves, effect=effect))
 
     def _leaves(self, node: "Node", *, own: bool) -> list["Node"]:

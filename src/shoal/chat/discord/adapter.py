@@ -222,7 +222,19 @@ class DiscordAdapter(ChatAccount):
                         self._state.mark = max(self._state.mark, int(message.id))
                     return taken
                 case "MESSAGE_UPDATE":
-                    return await self._take_edit(_decoded(data, DiscordMessage), inbox)
+                    # Discord also tells of changes that it makes to a message itself.
+                    edited = _decoded(data, DiscordMessage)
+                    if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
+                        return False
+                    text, known = text_of(edited, self._me), self._written.get(edited.id)
+                    thread = await self._prompt_thread(edited.channel_id, edited.guild_id, edited.id, inbox)
+                    if thread is None or not text or (known is not None and known[1] == text):
+                        return False
+                    author = author_of(edited.author, edited.member)
+                    self._written.put(edited.id, (author, text))
+                    tainted_by = forwarded_in(edited)
+                    await inbox.send(Edit(thread, edited.id, text, author, edited.id, tainted_by=tainted_by))
+                    return True
                 case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
                     deleted = _decoded(data, DeletedMessages)
                     for gone in (deleted.id, *deleted.ids):
@@ -233,7 +245,17 @@ class DiscordAdapter(ChatAccount):
                                 await inbox.send(Deletion(thread, gone, known[0], gone))
                     return True
                 case "MESSAGE_REACTION_ADD":
-                    return await self._take_reaction(_decoded(data, ReactionAdded), inbox)
+                    reaction = _decoded(data, ReactionAdded)
+                    member, emoji, reacted = reaction.member, reaction.emoji.name, reaction.message_id
+                    user = member.user if member is not None else None
+                    if reaction.user_id == self._me or not emoji or (user is not None and user.bot):
+                        return False
+                    place = await self._place(reaction.channel_id, reaction.guild_id)
+                    thread = await inbox.thread_of(self._prefix(place.channel), reacted)
+                    author = author_of(user, member) if user is not None else Author(reaction.user_id, trusted=False)
+                    if thread is not None:
+                        await inbox.send(Reaction(thread, emoji, author, reacted))
+                    return thread is not None
                 case "INTERACTION_CREATE" if self._tasks is not None:
                     self._tasks.start_soon(self._interact, _decoded(data, Interaction), inbox)
                 case _:
@@ -365,33 +387,6 @@ class DiscordAdapter(ChatAccount):
         place = await self._place(channel, guild)
         return await inbox.thread_of(self._prefix(place.channel), "", message_id)
 
-    async def _take_edit(self, message: DiscordMessage, inbox: InboxPort) -> bool:
-        """Take an edit in; Discord also tells of changes that it makes to a message itself."""
-        if message.edited_timestamp is None or not is_said(message, self._me) or message.author is None:
-            return False
-        text = text_of(message, self._me)
-        known = self._written.get(message.id)
-        thread = await self._prompt_thread(message.channel_id, message.guild_id, message.id, inbox)
-        if thread is None or not text or (known is not None and known[1] == text):
-            return False
-        author = author_of(message.author, message.member)
-        self._written.put(message.id, (author, text))
-        await inbox.send(Edit(thread, message.id, text, author, message.id, tainted_by=forwarded_in(message)))
-        return True
-
-    async def _take_reaction(self, reaction: ReactionAdded, inbox: InboxPort) -> bool:
-        """Take in an emoji that somebody put to one of the bot's messages."""
-        member, user = reaction.member, reaction.member.user if reaction.member is not None else None
-        if reaction.user_id == self._me or not reaction.emoji.name or (user is not None and user.bot):
-            return False
-        place = await self._place(reaction.channel_id, reaction.guild_id)
-        thread = await inbox.thread_of(self._prefix(place.channel), reaction.message_id)
-        if thread is None:
-            return False
-        author = author_of(user, member) if user is not None else Author(reaction.user_id, trusted=False)
-        await inbox.send(Reaction(thread, reaction.emoji.name, author, reaction.message_id))
-        return True
-
     # ---- slash commands and buttons ----
 
     async def _interact(self, interaction: Interaction, inbox: InboxPort) -> None:
@@ -401,37 +396,37 @@ class DiscordAdapter(ChatAccount):
         try:
             acknowledged: Fields = {"type": 5, "data": {"flags": EPHEMERAL}}
             await self._api.call("POST", callback, msgspec.Raw, acknowledged)
-            first, *rest = cut(await self._do(interaction, inbox) or DONE, self.limits)
+            user = interaction.user or (interaction.member.user if interaction.member is not None else None)
+            name = interaction.data.name
+            if user is None or user.bot or interaction.channel is None:
+                answer = "I cannot do that here."
+            else:
+                place = place_of(interaction.channel, interaction.guild_id)
+                await self._servers.note(place.channel, place.guild.removeprefix("?"))
+                thread, author = place.thread(self.platform), author_of(user, interaction.member)
+                argument = " ".join(str(option.value) for option in interaction.data.options).strip()
+                if interaction.type == 3:
+                    answer = await press(interaction.data.custom_id, thread, author, inbox)
+                elif name not in COMMANDS:
+                    answer = f"There is no command /{name}."
+                else:
+                    now = self._clock.now()
+                    answer = await inbox.command(
+                        CommandRequest(
+                            thread, author, name, argument, interaction.id, now, direct=place.direct, private=True
+                        )
+                    )
+            first, *rest = cut(answer or DONE, self.limits)
             await self._api.call("PATCH", f"{base}/messages/@original", msgspec.Raw, message_body(first))
             for piece in rest:
                 await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
         except (PlatformError, StoreError) as error:
             log.warning("a command or click was not answered: %s", error, extra={"platform": self.platform})
 
-    async def _do(self, interaction: Interaction, inbox: InboxPort) -> str:
-        """Do what was asked; returns what to say."""
-        user = interaction.user or (interaction.member.user if interaction.member is not None else None)
-        if user is None or user.bot or interaction.channel is None:
-            return "I cannot do that here."
-        place = place_of(interaction.channel, interaction.guild_id)
-        await self._servers.note(place.channel, place.guild.removeprefix("?"))
-        author = author_of(user, interaction.member)
-        thread = place.thread(self.platform)
-        if interaction.type == 3:
-            return await press(interaction.data.custom_id, thread, author, inbox)
-        name = interaction.data.name
-        if name not in COMMANDS:
-            return f"There is no command /{name}."
-        argument = " ".join(str(option.value) for option in interaction.data.options).strip()
-        now = self._clock.now()
-        return await inbox.command(
-            CommandRequest(thread, author, name, argument, interaction.id, now, direct=place.direct, private=True)
-        )
+    # ---- posts ----
 
     async def close(self) -> None:
         await self._api.close()
-
-    # ---- posts ----
 
     async def post(self, post: OutboundPost) -> str:
         """Post and return the message's id; a repeat of a post returns the same. Raises PlatformError."""

@@ -108,11 +108,6 @@ UPLOAD_BYTES_MAX = 104_857_600
 # ---- receiving ----
 
 
-class _TimelinePage(msgspec.Struct, frozen=True):
-    chunk: tuple[MatrixEvent, ...] = ()
-    end: str = ""
-
-
 class _MatrixProfile(msgspec.Struct, frozen=True):
     displayname: str | None = None
 
@@ -212,7 +207,17 @@ class MatrixAdapter(ChatAccount):
         events = joined.timeline.events
         is_new = room in self._joined or len(unseen(events, me)) < len(events)
         if joined.timeline.limited and joined.timeline.prev_batch:
-            events = (*await self._left_out(room, joined.timeline.prev_batch, "" if is_new else since), *events)
+            # What came after `since` and before this, no further back than the bot's own invitation.
+            found: list[MatrixEvent] = []
+            start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
+            while start and len(found) < MISSED_A_ROOM_MAX:
+                query = {"dir": "b", "from": start, "limit": str(PAGE), **until}
+                page = await self._api.call("GET", path_of("rooms", room, "messages"), _EventPage, query=query)
+                found += page.chunk
+                if not page.chunk or len(unseen(page.chunk[::-1], me)) < len(page.chunk):
+                    break
+                start = page.end
+            events = (*found[::-1], *events)
         for event in events:
             self._note(room, event)
         for event in unseen(events, me):
@@ -225,18 +230,6 @@ class MatrixAdapter(ChatAccount):
                 extra = {"platform": self.platform, "kind": event.type, "why": str(error)}
                 log.warning("an event was dropped", extra=extra)
         self._joined.discard(room)
-
-    async def _left_out(self, room: str, start: str, since: str) -> tuple[MatrixEvent, ...]:
-        """What came after `since` and before `start`, oldest first; no further back than the bot's own invitation."""
-        found: list[MatrixEvent] = []
-        while start and len(found) < MISSED_A_ROOM_MAX:
-            query = {"dir": "b", "from": start, "limit": str(PAGE), **({"to": since} if since else {})}
-            page = await self._api.call("GET", path_of("rooms", room, "messages"), _TimelinePage, query=query)
-            found += page.chunk
-            if not page.chunk or len(unseen(page.chunk[::-1], self._me.user_id)) < len(page.chunk):
-                break
-            start = page.end
-        return tuple(found[::-1])
 
     async def _take_invitation(self, room: str, events: tuple[MatrixEvent, ...], inbox: InboxPort) -> None:
         """Join where somebody asks who may speak there, by the rules for messages; decline elsewhere."""
@@ -326,12 +319,25 @@ class MatrixAdapter(ChatAccount):
             await self._take_message(room, event, content, inbox)
 
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
-        place = await self._place(room)
-        thread, joins = await self._thread(place, event, content, inbox)
-        if thread is None:
-            return
+        """Meant are direct messages, what mentions the bot, answers to what it or others said here, and the threads
+        where it was mentioned or spoke."""
+        place, prefix = await self._place(room), self._prefix(room)
+        root, answered = root_of(content), answered_id(content)
+        ours = await inbox.thread_of(prefix, answered) if answered else None
+        joins, thread = ours is not None, thread_of(self.platform, place, event, content)
+        known = ours or (await inbox.thread_of(prefix, "", answered) if answered and not root else None)
+        begun = make_thread_id(self.platform, room, answered) if answered and not root and known is None else None
+        if known is not None and not root:
+            thread = known
+        elif begun is not None and await self._is_subscribed(begun):
+            thread, joins = begun, True  # one of the bot's own opened a conversation
+        elif not place.direct:
+            if is_addressed(content, self._me):
+                await self._subscribe(thread)
+            elif not root or not (await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None):
+                return
         prompt = prompt_of(thread, event, content, await self._author(room, event.sender), self._me)
-        if parse_command(prompt.text) and not root_of(content) and not answered_id(content):
+        if parse_command(prompt.text) and not root and not answered:
             prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
         prompt = msgspec.structs.replace(prompt, agent=self._agent, direct=place.direct, joins=joins)
         if await inbox.admits(prompt):
@@ -347,29 +353,6 @@ class MatrixAdapter(ChatAccount):
 
         name = content.filename or content.body or "file"
         return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size), fetch
-
-    async def _thread(
-        self, place: MatrixPlace, event: MatrixEvent, content: EventContent, inbox: InboxPort
-    ) -> tuple[ThreadId | None, bool]:
-        """The thread a message is for, None when it is not meant for the bot; and whether it answers one of ours."""
-        prefix, root, answered = self._prefix(place.room), root_of(content), answered_id(content)
-        ours = await inbox.thread_of(prefix, answered) if answered else None
-        thread = thread_of(self.platform, place, event, content)
-        if not root:
-            known = ours or (await inbox.thread_of(prefix, "", answered) if answered else None)
-            if known is not None:
-                return known, ours is not None
-            begun = make_thread_id(self.platform, place.room, answered) if answered else None
-            if begun is not None and await self._is_subscribed(begun):
-                return begun, True  # one of the bot's own opened a conversation
-        if place.direct:
-            return thread, ours is not None
-        if is_addressed(content, self._me):
-            await self._subscribe(thread)
-            return thread, ours is not None
-        if root and (await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None):
-            return thread, ours is not None
-        return None, False
 
     async def _take_reaction(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
         """✅ and ❌ on an approval's card decide it; other emojis, and those on other messages, are passed on."""

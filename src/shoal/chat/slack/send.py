@@ -149,14 +149,11 @@ class _StreamStarted(msgspec.Struct, frozen=True):
     ts: str
 
 
-class _OpenStream:
-    __slots__ = ("at", "channel", "sent", "whole")
-
-    def __init__(self, channel: str, sent: str, whole: str, at: float) -> None:
-        self.channel = channel
-        self.sent = sent
-        self.whole = whole
-        self.at = at
+class _OpenStream(msgspec.Struct):
+    channel: str
+    sent: str
+    whole: str
+    at: float
 
 
 class SlackStreams:
