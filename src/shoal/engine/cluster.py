@@ -61,23 +61,26 @@ class Listener:
         while True:
             try:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
-                    for channel in {subscriber.channel for subscriber in self._subscribers}:
-                        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-                    self.is_connected = True
-                    for subscriber in self._subscribers:
-                        subscriber.connected()
-                    while True:
-                        async for notification in connection.notifies(timeout=CHECK_SECONDS):
-                            for subscriber in self._subscribers:
-                                if subscriber.channel == notification.channel:
-                                    subscriber.heard(notification.payload)
-                        await connection.execute("select 1")
+                    await self._listen(connection)
             except psycopg.OperationalError as error:
                 if self.is_connected:
                     log.warning("the database's notifications stopped; reconnecting", extra={"why": why(error)})
             finally:
                 self.is_connected = False
             await anyio.sleep(self._reconnect_seconds)
+
+    async def _listen(self, connection: AsyncConnection) -> None:
+        for channel in {subscriber.channel for subscriber in self._subscribers}:
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        self.is_connected = True
+        for subscriber in self._subscribers:
+            subscriber.connected()
+        while True:
+            async for notification in connection.notifies(timeout=CHECK_SECONDS):
+                for subscriber in self._subscribers:
+                    if subscriber.channel == notification.channel:
+                        subscriber.heard(notification.payload)
+            await connection.execute("select 1")
 
 
 _LIMITS = b"""

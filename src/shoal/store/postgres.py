@@ -367,15 +367,18 @@ class PostgresDriver:
                     self.health.check()  # the connection may be one to another database
                     return await self._drive(connection, script, first, begin)
                 finally:
-                    with anyio.CancelScope(shield=True):
-                        if connection.pgconn.transaction_status != TransactionStatus.IDLE:
-                            with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool makes another
-                                await self._pipeline.run(connection, [ROLLBACK])
-                        await self.pool.putconn(connection)
+                    await self._give_back(connection)
         except StoreCorrupt as error:
             if isinstance(error.__cause__, _DAMAGE):
                 raise self.health.report(str(error)) from error
             raise
+
+    async def _give_back(self, connection: AsyncConnection) -> None:
+        with anyio.CancelScope(shield=True):
+            if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+                with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool makes another
+                    await self._pipeline.run(connection, [ROLLBACK])
+            await self.pool.putconn(connection)
 
     async def _drive(self, connection: AsyncConnection, script: Script[T], batch: Batch, begin: Call) -> T:
         """Send what has no rows with what has, or with the end; what is all of a script needs no `begin`."""
