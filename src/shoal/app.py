@@ -63,7 +63,6 @@ from shoal.providers.catalog import Catalog, existing_model, key_lines, model_na
 from shoal.sandbox import processes as machine
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
-from shoal.store.files import open_files, open_folders
 from shoal.store.health import Health
 from shoal.store.retention import RowRetention, bookkeeping_days
 from shoal.store.store import Store
@@ -77,6 +76,7 @@ from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.retention import Retention
+from shoal.tools.storage import open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
 from shoal.triggers.files import EventFiles
 from shoal.triggers.service import Alarm, TriggerService, tell_switched_off

@@ -139,7 +139,7 @@ def backup_place(config: Config, home: Home) -> BackupPlace | None:
     """[backup] to; None where it is empty. Raises ConfigError for a directory that backups themselves contain."""
     where = config.backup.to
     if where.startswith("s3://"):
-        from shoal.store.files import S3Place, S3Settings
+        from shoal.store.s3 import S3Place, S3Settings
 
         return S3Place(S3Settings.of(config.files, where))
     folder = (home.root / Path(where).expanduser()).resolve()

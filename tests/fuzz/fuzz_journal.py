@@ -99,7 +99,7 @@ def attempt(source: random.Random) -> None:
         transcript.add(events[-1])
         _check_pairs(transcript.messages())
         transcript.expired(AT + timedelta(seconds=source.randint(0, EVENTS_MAX)))
-        state = TurnState(TurnId("t1"), events)
+        state = TurnState.after(TurnId("t1"), events)
         assert (next_move(state, LIMITS) is None) == (state.finished is not None)
     assert taint_of(events) == taint_of(events[-1:], taint_of(events[:-1]))
     _check_row(source, events[-1])

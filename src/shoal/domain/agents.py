@@ -139,7 +139,6 @@ class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def chat(self) -> ThreadId:
-        """The conversation that it runs for."""
         return self.told_in or self.thread
 
     @property

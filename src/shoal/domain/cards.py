@@ -10,18 +10,9 @@ from shoal.domain.posts import Button
 from shoal.domain.records import NewApproval, NewPost
 
 CardState: TypeAlias = Literal[
-    "allow",
-    "thread",
-    "deny",
-    "expired",
-    "cancelled",
-    "ran",
-    "failed",
-    "changed",
-    "asked_anew",
-    "stopped",
-    "interrupted",
-]
+    "allow", "thread", "deny", "expired", "cancelled",
+    "ran", "failed", "changed", "asked_anew", "stopped", "interrupted",
+]  # fmt: skip
 
 TRUTHS: dict[CardState, str] = {
     "allow": "✅ Allowed{by}.",

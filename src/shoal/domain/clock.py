@@ -43,25 +43,20 @@ class SystemClock:
     """The machine's own time."""
 
     def now(self) -> datetime:
-        """The present, aware, UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; cancellable."""
         await asyncio.sleep(seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait until the event is set, at most this long; cancellable."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await event.wait()
 
     def new_id(self) -> str:
-        """A fresh ULID."""
         return format_ulid(time.time_ns() // 1_000_000, os.urandom(10))
 
 

@@ -11,7 +11,7 @@ a trigger's author       the owner for an event file; else not known, so that th
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias, TypeVar, Union
+from typing import ClassVar, Literal, TypeAlias, TypeVar, Union, get_args
 
 import msgspec
 
@@ -36,9 +36,18 @@ _Json: TypeAlias = Union[dict[str, "_Json"], list["_Json"], str, int, float, boo
 _Fields: TypeAlias = dict[str, _Json]
 
 
-def decode_stored(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
+def decode_stored(
+    decoder: "msgspec.json.Decoder[_Record]", body: str | bytes, complete: Callable[[_Fields], None] | None = None
+) -> _Record:
     """Decode a record of any version. Raises msgspec.MsgspecError for a damaged one."""
-    return _decoded(decoder, body, lambda _: None)
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        found: _Json = msgspec.json.decode(body)
+        if isinstance(found, dict) and complete is not None:
+            complete(found)
+        _complete_authors(found)
+        return msgspec.convert(found, decoder.type)
 
 
 def decode_trigger(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
@@ -49,7 +58,7 @@ def decode_trigger(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) 
         record.setdefault("author", {"id": "shoal"} if is_event_file else None)
         record.setdefault("tainted_by", "")
 
-    return _decoded(decoder, body, complete)
+    return decode_stored(decoder, body, complete)
 
 
 def decode_process(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
@@ -59,20 +68,7 @@ def decode_process(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) 
         record.setdefault("tainted_by", "")
         record.setdefault("author", {"id": record.get("user") or "shoal", "trusted": not record["tainted_by"]})
 
-    return _decoded(decoder, body, complete)
-
-
-def _decoded(
-    decoder: "msgspec.json.Decoder[_Record]", body: str | bytes, complete: Callable[[_Fields], None]
-) -> _Record:
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError:
-        found: _Json = msgspec.json.decode(body)
-        if isinstance(found, dict):
-            complete(found)
-        _complete_authors(found)
-        return msgspec.convert(found, decoder.type)
+    return decode_stored(decoder, body, complete)
 
 
 def _complete_authors(value: _Json) -> None:
@@ -307,13 +303,7 @@ EventData: TypeAlias = (
     | ApprovalSettled | Compacted | Cleared | LimitReached | Failed | RetryScheduled | RetryRequested | TurnFinished
 )  # fmt: skip
 
-EVENT_CLASSES: dict[str, type[EventData]] = {
-    kind.type: kind
-    for kind in (
-        UserSaid, TurnStarted, AssistantSaid, ToolStarted, ToolFinished, Steered, Revised, ApprovalRequested,
-        ApprovalSettled, Compacted, Cleared, LimitReached, Failed, RetryScheduled, RetryRequested, TurnFinished,
-    )
-}  # fmt: skip
+EVENT_CLASSES: dict[str, type[EventData]] = {kind.type: kind for kind in get_args(EventData)}
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -327,7 +317,6 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """The type's name in JSON."""
         return self.data.type
 
 
@@ -337,7 +326,7 @@ class _EventJson(msgspec.Struct):
     turn: str
     type: str
     at: str
-    data: EventData
+    data: msgspec.Struct
 
 
 _encoder = msgspec.json.Encoder()
@@ -400,15 +389,6 @@ class LiveEvent(msgspec.Struct, frozen=True):
     data: LiveData
 
 
-class _LiveJson(msgspec.Struct):
-    seq: int
-    thread: str
-    turn: str
-    type: str
-    at: str
-    data: LiveData
-
-
 def encode_live(event: LiveEvent, at: datetime) -> bytes:
     """The live event, shown `at` this time, as the API shows it: fields as any event, with 0 for its number."""
-    return _encoder.encode(_LiveJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))
+    return _encoder.encode(_EventJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))

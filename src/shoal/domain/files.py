@@ -1,8 +1,7 @@
-"""The ports of what is too large for rows: content kept once by its digest, and directories that follow the work."""
+"""What is too large for rows: content kept once by its digest, and directories that follow the work."""
 
 import hashlib
 from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -53,10 +52,10 @@ class Files(Protocol):
         ...
 
 
-class Folders(Protocol):
+class Folders:
     """The directories that work changes: a thread's files, and the workspace of the agent where one is given.
 
-    Where every machine sees the same files, nothing is done. The notices are sentences for the model.
+    Here every machine sees the same files, and nothing is done. The notices are sentences for the model.
     """
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
@@ -64,65 +63,18 @@ class Folders(Protocol):
 
         Raises StoreUnavailable when what others did cannot be had now; trying again is right.
         """
-        ...
+        return ()
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
         """Give others what changed; returns notices about what met theirs, or could not be stored this time."""
-        ...
+        return ()
 
     def here(self, thread: ThreadId, path: str) -> str:
         """A file of the thread, wherever it was stored, as a path of this machine."""
-        ...
-
-
-class FolderMarks(Protocol):
-    """Which files of some folders untrusted content had a hand in; what it was is called their source."""
-
-    async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[Path], str]:
-        """What tells the source of a file below these folders, empty when there is none, by what is known now.
-
-        With a person, of what they may see of it; an empty one may see what everybody may.
-
-        Raises StoreError.
-        """
-        ...
-
-    async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
-        """The sources of a file, by the person whose private lines alone they are of; empty: of lines for everybody.
-
-        Raises StoreError.
-        """
-        ...
-
-    def during(
-        self, folders: Collection[Path], source: str, seconds_max: float, person: str = ""
-    ) -> AbstractAsyncContextManager[None]:
-        """Mark what changes below the folders while the block runs, at most this long; nothing without a source.
-
-        With a person, only lines that are for them alone are written.
-
-        Noted before, so that a crash loses no mark. Raises StoreError.
-        """
-        ...
-
-
-class StillFolders:
-    """Implements Folders where every machine sees the same files."""
-
-    async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Nothing has to come."""
-        return ()
-
-    async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Nothing has to go."""
-        return ()
-
-    def here(self, thread: ThreadId, path: str) -> str:
-        """It is there."""
         return path
 
 
-STILL_FOLDERS = StillFolders()
+STILL_FOLDERS = Folders()
 
 
 def relocated(data: EventData, here: Callable[[str], str]) -> EventData:

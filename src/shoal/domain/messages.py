@@ -91,12 +91,10 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def thread(self) -> ThreadId:
-        """The thread that called."""
         return self.line[-1][0]
 
     @property
     def turn(self) -> TurnId:
-        """The turn that called."""
         return self.line[-1][1]
 
     @property
@@ -106,7 +104,6 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def depth(self) -> int:
-        """How many turns stand above."""
         return len(self.line)
 
 

@@ -286,14 +286,6 @@ class InboxPort(Protocol):
         ...
 
 
-class CommandDesk(Protocol):
-    """Whoever does what slash commands ask."""
-
-    async def command(self, asked: CommandRequest) -> str:
-        """Do it; returns what to tell the person. Raises StoreError."""
-        ...
-
-
 @runtime_checkable
 class ChannelHost(Protocol):
     """What an adapter can do besides, where the platform lets a bot make rooms."""

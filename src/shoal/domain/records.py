@@ -354,33 +354,20 @@ class Backlog(msgspec.Struct, frozen=True):
 # ---- approvals ----
 
 
-class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
+class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     """A question to a person and what became of it. `used` approvals have run.
 
     `decided_trust` is how far who decided is trusted; `covers` is the content that the decision is about.
     """
 
-    id: ApprovalId
     thread: ThreadId
     turn: TurnId
-    call_id: CallId
-    tool: str
-    actions: tuple[str, ...]
-    digest: str
-    shown: str
-    asked_by: str
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
     created_at: datetime
-    expires_at: datetime
     scope: Scope = "once"
     decided_by: str = ""
     decided_at: datetime | None = None
-    reason: str = ""
-    shown_in: ThreadId = ThreadId("")
-    call_digest: str = ""
-    covers: Coverage = NO_COVERAGE
     decided_trust: Trust | None = None
-    needs_trust: bool = False
 
     @property
     def asked_in(self) -> ThreadId:

@@ -1,7 +1,7 @@
 """A secret setting: written out, or the environment variable, file or command it is asked from; never shown."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -52,7 +52,19 @@ class Secret:
 
         Raises ConfigError when the variable is not set, the file cannot be read or the command fails.
         """
-        value = self._look_up()
+        match self.source:
+            case "value":
+                value = str(self._detail)
+            case "env":
+                value = self._environ.get(self.name, "")
+                if not value:
+                    raise ConfigError(
+                        [f"The environment variable {self.name} is not set. Set it, or change the key that asks."]
+                    )
+            case "file":
+                value = _from_file(Path(self.name))
+            case "command":
+                value = _from_command(self.name, [self._detail] if isinstance(self._detail, str) else self._detail)
         self.told(value)
         return value
 
@@ -65,54 +77,6 @@ class Secret:
         """Tell the observers a value that was looked up, by whoever did so in its own way."""
         for learn in self._observers if value else ():
             learn(value)
-
-    def _look_up(self) -> str:
-        match self.source:
-            case "value":
-                return str(self._detail)
-            case "env":
-                return self._from_environment()
-            case "file":
-                return self._from_file()
-            case "command":
-                return self._from_command()
-
-    def _from_environment(self) -> str:
-        value = self._environ.get(self.name, "")
-        if not value:
-            raise ConfigError(
-                [f"The environment variable {self.name} is not set. Set it, or change the key that asks."]
-            )
-        return value
-
-    def _from_file(self) -> str:
-        path = Path(self.name)
-        try:
-            with path.open("rb") as file:
-                value = file.read(SECRET_BYTES_MAX).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ConfigError([f"The secret's file {path} cannot be read: {reason}."]) from error
-        if not value:
-            raise ConfigError([f"The secret's file {path} is empty. Put the secret into it."])
-        return value
-
-    def _from_command(self) -> str:
-        import subprocess
-
-        command = list(self._detail) if isinstance(self._detail, tuple) else [self._detail]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS_MAX, check=True, text=True)
-        except subprocess.TimeoutExpired as error:
-            raise ConfigError([f"`{self.name}` gave no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
-        except subprocess.CalledProcessError as error:
-            raise ConfigError([f"`{self.name}` gave no secret: it ended with {error.returncode}."]) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError([f"`{self.name}` gave no secret: it could not be run or read."]) from error
-        value = done.stdout.strip()
-        if not value:
-            raise ConfigError([f"`{self.name}` gave no secret: it printed nothing."])
-        return value
 
     def __bool__(self) -> bool:
         return self.source != "value" or bool(self._detail)
@@ -135,3 +99,32 @@ class Secret:
 
 
 NO_SECRET = Secret()
+
+
+def _from_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            value = file.read(SECRET_BYTES_MAX).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError([f"The secret's file {path} cannot be read: {reason}."]) from error
+    if not value:
+        raise ConfigError([f"The secret's file {path} is empty. Put the secret into it."])
+    return value
+
+
+def _from_command(name: str, command: Sequence[str]) -> str:
+    import subprocess
+
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS_MAX, check=True, text=True)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError([f"`{name}` gave no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
+    except subprocess.CalledProcessError as error:
+        raise ConfigError([f"`{name}` gave no secret: it ended with {error.returncode}."]) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"`{name}` gave no secret: it could not be run or read."]) from error
+    value = done.stdout.strip()
+    if not value:
+        raise ConfigError([f"`{name}` gave no secret: it printed nothing."])
+    return value

@@ -518,7 +518,6 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
     """What differs in single servers, by their ids."""
 
     def threading_in(self, server: str) -> Literal["native", "reply", "channel"]:
-        """What is a thread in a server."""
         return self.servers.get(server, DiscordServerSettings()).threading or self.threading
 
     @property
@@ -527,7 +526,6 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
         return self.threading == "native" and all(one.threading in ("", "native") for one in self.servers.values())
 
     def agent_in(self, server: str) -> str:
-        """Who answers in a server."""
         return self.servers.get(server, DiscordServerSettings()).agent or self.agent
 
 

@@ -84,7 +84,13 @@ class Transcript:
             case TurnStarted(context=context):
                 self._context = context
             case UserSaid(origin="system") as note if not event.turn:
-                self._add_note(event.seq, note)
+                # what came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run
+                said = _by(note.author, note.text)
+                if note.tainted_by and note.author.trusted:
+                    said = untrusted_block(note.tainted_by, said)
+                self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(said)))
+                if self._open is None:
+                    self._put_notes()
             case UserSaid() as said:
                 if not said.backfill:
                     self._asked_by = "" if said.author.trusted else said.author.id
@@ -96,7 +102,12 @@ class Transcript:
                 self._asked_by = self._asked_by or ("" if author.trusted else author.id)
                 self._put(event, UserMessage(_by(author, text)))
             case AssistantSaid() as said:
-                self._add_assistant(event, said)
+                self._put(event, message := AssistantMessage(said.text, said.tool_calls, said.opaque))
+                if said.tool_calls:
+                    self._open, self._calls_at = message, event.seq
+                elif said.stop == "max_tokens":
+                    asked = CUT_OFF if said.text.strip() else CUT_OFF_BLANK
+                    self.entries.append(TranscriptEntry(event.seq, event.turn, UserMessage(asked)))
             case ToolFinished() as result:
                 self._add_result(result)
             case Cleared():
@@ -144,15 +155,6 @@ class Transcript:
             self.turn = event.turn  # else one string serves all of its messages
         self.entries.append(TranscriptEntry(event.seq, self.turn, message, opens, event.at if opens else None))
 
-    def _add_assistant(self, event: Event, said: AssistantSaid) -> None:
-        message = AssistantMessage(said.text, said.tool_calls, said.opaque)
-        self._put(event, message)
-        if said.tool_calls:
-            self._open, self._calls_at = message, event.seq
-        elif said.stop == "max_tokens":
-            asked = CUT_OFF if said.text.strip() else CUT_OFF_BLANK
-            self.entries.append(TranscriptEntry(event.seq, event.turn, UserMessage(asked)))
-
     def _add_result(self, result: ToolFinished) -> None:
         if self._open is None or result.call_id in self._results:
             return
@@ -166,15 +168,6 @@ class Transcript:
         )
         if len(self._results) == len(self._open.tool_calls):
             self.settle()
-
-    def _add_note(self, seq: int, note: UserSaid) -> None:
-        """What came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run."""
-        said = _by(note.author, note.text)
-        if note.tainted_by and note.author.trusted:
-            said = untrusted_block(note.tainted_by, said)
-        self._notes.append(TranscriptEntry(seq, self.turn, UserMessage(said)))
-        if self._open is None:
-            self._put_notes()
 
     def _put_notes(self) -> None:
         notes, self._notes = self._notes, []

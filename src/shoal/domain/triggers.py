@@ -16,6 +16,11 @@ from shoal.domain.errors import InvalidId, InvalidInput
 from shoal.domain.ids import ThreadId, unopened
 from shoal.domain.messages import Author, Origin
 
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from cronsim import CronSim
+
 
 class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
@@ -76,11 +81,6 @@ def switched_off(trigger: Trigger, problem: str) -> str:
     """What is said of a trigger that has failed for good."""
     return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
 
-
-if TYPE_CHECKING:
-    from zoneinfo import ZoneInfo
-
-    from cronsim import CronSim
 
 TEXT_CHARS_MAX = 20_000
 """Longest text a trigger sends."""

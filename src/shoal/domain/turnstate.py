@@ -19,7 +19,7 @@ for a steer, denied or left unanswered by a person, cut off, interrupted by a cr
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import msgspec
 
@@ -80,7 +80,7 @@ class Finish(msgspec.Struct, frozen=True):
 Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
 
 
-class TurnState:
+class TurnState(msgspec.Struct):
     """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
 
     A request that was made anew for the same call takes the place of the earlier one, with its answer.
@@ -90,70 +90,46 @@ class TurnState:
     `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call.
     """
 
-    __slots__ = (
-        "agent",
-        "answered",
-        "approvals",
-        "asked",
-        "author",
-        "call_ids",
-        "caller",
-        "calls",
-        "cut_off_in_a_row",
-        "direct",
-        "error",
-        "errors_in_a_row",
-        "finished",
-        "history",
-        "instead",
-        "limit",
-        "message_id",
-        "model",
-        "origin",
-        "outages",
-        "reply",
-        "results",
-        "retry",
-        "retry_set_at",
-        "started",
-        "steps",
-        "stop",
-        "tainted_by",
-        "told",
-        "turn",
-        "usage",
-        "verdicts",
-    )
+    turn: TurnId
+    agent: str = ""
+    model: str = ""
+    history: bool = True
+    author: Author = Author("", trusted=False)
+    message_id: str = ""
+    asked: str = ""
+    tainted_by: str = ""
+    origin: Origin = "person"
+    caller: Caller | None = None
+    told: bool = False
+    direct: bool = False
+    steps: int = 0
+    errors_in_a_row: int = 0
+    cut_off_in_a_row: int = 0
+    usage: Usage = Usage()
+    calls: tuple[ToolCall, ...] = ()
+    call_ids: set[CallId] = set()
+    started: set[CallId] = set()
+    results: set[CallId] = set()
+    approvals: dict[CallId, ApprovalRequested] = {}
+    verdicts: dict[CallId, ApprovalSettled] = {}
+    reply: str = ""
+    stop: StopReason = "end"
+    answered: bool = False
+    limit: str = ""
+    error: Failed | None = None
+    retry: RetryScheduled | None = None
+    retry_set_at: datetime | None = None
+    outages: int = 0
+    instead: str = ""
+    finished: TurnFinished | None = None
 
-    def __init__(self, turn: TurnId, events: Iterable[Event] = ()) -> None:
-        self.turn = turn
-        self.agent = self.model = ""
-        self.history = True
-        self.author = Author("", trusted=False)
-        self.message_id = self.asked = self.tainted_by = ""
-        self.origin: Origin = "person"
-        self.caller: Caller | None = None
-        self.told = self.direct = False
-        self.steps = self.errors_in_a_row = self.cut_off_in_a_row = 0
-        self.usage = Usage()
-        self.calls: tuple[ToolCall, ...] = ()
-        self.call_ids: set[CallId] = set()
-        self.started: set[CallId] = set()
-        self.results: set[CallId] = set()
-        self.approvals: dict[CallId, ApprovalRequested] = {}
-        self.verdicts: dict[CallId, ApprovalSettled] = {}
-        self.reply = ""
-        self.stop: StopReason = "end"
-        self.answered = False
-        self.limit = ""
-        self.error: Failed | None = None
-        self.retry: RetryScheduled | None = None
-        self.retry_set_at: datetime | None = None
-        self.outages = 0
-        self.instead = ""
-        self.finished: TurnFinished | None = None
+    @classmethod
+    def after(cls, turn: TurnId, events: Iterable[Event]) -> Self:
+        """The state of a turn after these events."""
+        state = cls(turn)
         for event in events:
-            self.apply(event)
+            state.apply(event)
+        return state
 
     def apply(self, event: Event) -> None:
         """Take the next event of this turn in; events of other turns change nothing."""
@@ -167,7 +143,16 @@ class TurnState:
                 self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
                 self.tainted_by = asked.tainted_by
             case AssistantSaid() as said:
-                self._apply_assistant(said)
+                self.steps += 1
+                self.retry = None
+                self.usage = self.usage + said.usage
+                continues = self.stop == "max_tokens" and not self.calls and self.answered
+                brought_nothing = said.stop == "max_tokens" and (said.tool_calls or not said.text.strip())
+                self.cut_off_in_a_row = self.cut_off_in_a_row + 1 if brought_nothing else 0
+                self.calls, self.stop = said.tool_calls, said.stop
+                self.call_ids.update(call.id for call in said.tool_calls)
+                self.answered = not said.tool_calls
+                self.reply = self.reply + said.text if continues else said.text
             case Steered():
                 self.answered = self.told = False
                 self.errors_in_a_row = self.cut_off_in_a_row = 0
@@ -187,13 +172,6 @@ class TurnState:
                     self.retry = msgspec.structs.replace(self.retry, next_at=event.at)
             case TurnFinished() as finished:
                 self.finished = finished
-            case ToolStarted() | ToolFinished() | ApprovalRequested() | ApprovalSettled():
-                self._apply_call(event.data)
-            case _:
-                pass
-
-    def _apply_call(self, data: ToolStarted | ToolFinished | ApprovalRequested | ApprovalSettled) -> None:
-        match data:
             case ToolStarted(call_id=call_id):
                 self.started.add(call_id)
             case ToolFinished(call_id=call_id, is_error=is_error, answers=answers, counts=counts):
@@ -206,21 +184,11 @@ class TurnState:
                 self.verdicts.pop(request.call_id, None)
                 self.started.discard(request.call_id)
             case ApprovalSettled() as settled:
-                asked = self.approvals.get(settled.call_id)
-                if asked is None or asked.approval_id == settled.approval_id:
+                request = self.approvals.get(settled.call_id)
+                if request is None or request.approval_id == settled.approval_id:
                     self.verdicts[settled.call_id] = settled
-
-    def _apply_assistant(self, said: AssistantSaid) -> None:
-        self.steps += 1
-        self.retry = None
-        self.usage = self.usage + said.usage
-        continues = self.stop == "max_tokens" and not self.calls and self.answered
-        brought_nothing = said.stop == "max_tokens" and (said.tool_calls or not said.text.strip())
-        self.cut_off_in_a_row = self.cut_off_in_a_row + 1 if brought_nothing else 0
-        self.calls, self.stop = said.tool_calls, said.stop
-        self.call_ids.update(call.id for call in said.tool_calls)
-        self.answered = not said.tool_calls
-        self.reply = self.reply + said.text if continues else said.text
+            case _:
+                pass
 
     def waits(self, now: datetime) -> bool:
         """Whether the model is not to be asked yet. A clock that was set back does not make the wait longer."""

@@ -45,7 +45,8 @@ def closed(text: str) -> str:
             text = inside.rstrip()
             continue
         begun = _MARKS.search(text)
-        if begun is not None and not _ends_fence(text):
+        before, _, last = text.rpartition("\n")
+        if begun is not None and not (_FENCE.match(last) and _open_fence(before)):  # the last line ends no fence
             text = text[: begun.start()].rstrip()
             continue
         start = _last_block(text)
@@ -106,12 +107,6 @@ def _within_fence(text: str, fence: "re.Match[str]") -> str:
         return text[: fence.start()].rstrip()
     before, _, last = text.rpartition("\n")
     return before if last.strip(" >") and not last.strip(" >").strip(fence[2][0]) else text
-
-
-def _ends_fence(text: str) -> bool:
-    """Whether the last line closes a fence."""
-    before, _, last = text.rpartition("\n")
-    return _open_fence(before) is not None and _FENCE.match(last) is not None
 
 
 def _last_block(text: str) -> int:

@@ -60,7 +60,6 @@ class WebAddress(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The address written out."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
 

@@ -35,7 +35,7 @@ def why(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-class _Ear(NamedTuple):
+class _Subscriber(NamedTuple):
     channel: str
     heard: Callable[[str], None]
     connected: Callable[[], None]
@@ -47,7 +47,7 @@ class Listener:
     def __init__(self, address: str, *, reconnect_seconds: float = RECONNECT_SECONDS) -> None:
         self._address = address
         self._reconnect_seconds = reconnect_seconds
-        self._ears: list[_Ear] = []
+        self._subscribers: list[_Subscriber] = []
         self.is_connected = False
 
     def listen(self, channel: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
@@ -55,10 +55,9 @@ class Listener:
 
         Call it before `run`.
         """
-        self._ears.append(_Ear(channel, heard, connected))
+        self._subscribers.append(_Subscriber(channel, heard, connected))
 
     async def run(self) -> None:
-        """Listen until cancelled."""
         while True:
             try:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
@@ -71,16 +70,16 @@ class Listener:
             await anyio.sleep(self._reconnect_seconds)
 
     async def _listen(self, connection: AsyncConnection) -> None:
-        for channel in {ear.channel for ear in self._ears}:
+        for channel in {subscriber.channel for subscriber in self._subscribers}:
             await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         self.is_connected = True
-        for ear in self._ears:
-            ear.connected()
+        for subscriber in self._subscribers:
+            subscriber.connected()
         while True:
             async for notification in connection.notifies(timeout=CHECK_SECONDS):
-                for ear in self._ears:
-                    if ear.channel == notification.channel:
-                        ear.heard(notification.payload)
+                for subscriber in self._subscribers:
+                    if subscriber.channel == notification.channel:
+                        subscriber.heard(notification.payload)
             await connection.execute("select 1")
 
 
@@ -104,7 +103,6 @@ class Holder:
 
     @property
     def held(self) -> frozenset[str]:
-        """The names served here."""
         return frozenset(self._held)
 
     def want(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:

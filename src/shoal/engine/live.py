@@ -98,7 +98,6 @@ class LiveBridge:
         listener.listen(CHANNEL, self._hear, hub.lose)
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Journal events that are now durable."""
         self._hub.publish(events)
         for event in events:
             last = self._outgoing[-1] if self._outgoing else None
@@ -108,7 +107,6 @@ class LiveBridge:
                 self._put(_Journaled(event.thread, event.seq, event.seq))
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
-        """A live event."""
         self._hub.show(thread, turn, data)
         match data:
             case TextStreamed(text=text, step=step, offset=offset):
@@ -199,21 +197,17 @@ class LiveBridge:
         while True:
             self._stir = anyio.Event()
             while self._incoming:
-                await self._show(self._incoming.popleft())
+                item = self._incoming.popleft()
+                thread = ThreadId(item.thread)
+                match item:
+                    case _Text(turn=turn, step=step, text=text, offset=offset):
+                        self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
+                    case _Status(turn=turn, state=state, text=text):
+                        self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
+                    case _Journaled(first=first, last=last):
+                        try:
+                            events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
+                            self._hub.publish(events)
+                        except StoreError:  # watchers read the journal when the database is back
+                            self._hub.lose()
             await self._stir.wait()
-
-    async def _show(self, item: _Item) -> None:
-        thread = ThreadId(item.thread)
-        match item:
-            case _Text(turn=turn, step=step, text=text, offset=offset):
-                self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset))
-            case _Status(turn=turn, state=state, text=text):
-                self._hub.show(thread, TurnId(turn), StatusChanged(state, text))
-            case _Journaled(first=first, last=last):
-                await self._read(thread, first, last)
-
-    async def _read(self, thread: ThreadId, first: int, last: int) -> None:
-        try:
-            self._hub.publish(await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1))
-        except StoreError:  # watchers read the journal when the database is back
-            self._hub.lose()

@@ -28,23 +28,19 @@ class LocalEngine:
 
     @property
     def running(self) -> int:
-        """How many threads are being advanced."""
         return len(self._running)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it runs and is not draining."""
         return self._serving.is_set() and not self._draining.is_set()
 
     async def started(self) -> None:
-        """Wait until it runs."""
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
         """There is no other process."""
 
     async def wake(self, thread: ThreadId) -> None:
-        """See to it that the thread is advanced soon."""
         if self._draining.is_set():
             return
         if thread in self._running:
@@ -64,7 +60,6 @@ class LocalEngine:
             self._handler.signal(thread, kind, turn)
 
     async def run(self, handler: ThreadHandler) -> None:
-        """Serve until drained or cancelled."""
         self._handler = handler
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
@@ -77,7 +72,6 @@ class LocalEngine:
                 await asyncio.wait(list(self._running.values()))
 
     async def drain(self, seconds: float) -> None:
-        """Take no new work, wait for what runs, then cancel the rest."""
         self._draining.set()
         running = list(self._running.values())
         if running:

@@ -19,17 +19,17 @@ drain                                   fetches no more, waits, cancels the rest
    ------------------------------------------------------   ---------------------------------------------------------
    todo      at most one a thread (queueing_lock)            shoal_wake, in the store's transactions, or `wake` here
    doing     at most one a thread (lock), has a worker       procrastinate's fetch
-   gone      its thread was advanced                         `finish` or `hand_over`, only by the worker that has it
-   gone, and a new one todo                                  `return_it`, by a worker that stops
-   gone, and a new one todo                                  `revive`, when its worker gave no sign of life for long
+   gone      its thread was advanced                         _FINISH or _HAND_OVER, only by the worker that has it
+   gone, and a new one todo                                  _RETURN, by a worker that stops
+   gone, and a new one todo                                  _REVIVE, when its worker gave no sign of life for long
 
-A worker that was taken for dead and is not finds its row gone at the next sign of life (`beat` says so), and what it
+A worker that was taken for dead and is not finds its row gone at the next sign of life (_BEAT says so), and what it
 still finishes is no longer its own.
 """
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -63,17 +63,18 @@ GIVE_BACK_SECONDS = 3.0
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Goes on while the process is frozen and while the machine sleeps."""
 
-JobError = ConnectorException
-_AWAY = (psycopg.Error, JobError)
+_AWAY = (psycopg.Error, ConnectorException)
 
 
 # procrastinate's `JobManager` registers workers and fetches jobs. What it cannot do is done by statements of our own on
 # its tables; tests/unit/engine/test_postgres.py fails when its schema is another one than they were written for.
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
-"""Its `finish_job` ends a job whoever has it, and fails for one that is gone."""
+"""The job is done, and this worker looks for the next itself. Its `finish_job` ends a job whoever has it, and fails for
+one that is gone."""
 _RETURN = b"with done as (" + _FINISH + b") select shoal_wake(lock) from done"
-"""Its `retry_job` puts a job back as it is, which fails where the next one of the thread is todo already."""
+"""The job is todo again, for whoever comes first. Its `retry_job` puts a job back as it is, which fails where the next
+one of the thread is todo already."""
 _HAND_OVER = (
     b"with done as ("
     + _FINISH
@@ -84,13 +85,14 @@ select pg_notify('"""
 where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
 """
 )
-"""It does not tell other workers that a job's end has made the next one of its lock ready."""
+"""The job is done, and others are told when there is a next one of its thread, which procrastinate does not do."""
 _STRAYS = b"""
 with strays as (
     delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
 select shoal_wake(lock) from strays
 """
-"""It does not list a worker's own jobs."""
+"""Jobs that are ours without our knowing, since the answer to a fetch was lost, are todo again. It does not list a
+worker's own jobs."""
 _HAS = b"select 1 from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing'"
 """Its `get_job_status` does not say whose a job is."""
 _BEAT = b"update procrastinate_workers set last_heartbeat = now() where id = %s returning id"
@@ -107,8 +109,9 @@ stalled as (
     returning lock)
 select lock, shoal_wake(lock) from stalled
 """
-"""Its `get_stalled_jobs` and `prune_stalled_workers` are two looks, between which a worker may come back, and neither
-waits for workers to return after a restart of the server."""
+"""The jobs of workers that were silent for so long are todo again. Its `get_stalled_jobs` and `prune_stalled_workers`
+are two looks, between which a worker may come back, and neither waits for workers to return after a restart of the
+server."""
 _SWEEP = b"""
 select shoal_wake(waiting.thread) from (
     select thread from threads where open_turn <> '' and not exists (select 1 from approvals
@@ -118,94 +121,13 @@ select shoal_wake(waiting.thread) from (
 where not exists (select 1 from procrastinate_jobs
     where procrastinate_jobs.lock = waiting.thread and procrastinate_jobs.status in ('todo', 'doing'))
 """
-"""It looks at our tables too."""
+"""Jobs for threads that have work and none, which waiting for a person is not. It looks at our tables too."""
 _ASKED = b"""
 select thread, open_turn, aborting = open_turn, exists (select 1 from inbox
     where inbox.thread = threads.thread and state = 'pending' and lane = 'steer')
 from threads where thread = any(%s) and open_turn <> ''
 """
-
-
-class Jobs:
-    """The jobs as one worker sees them. Every method raises psycopg.Error or JobError when the database is away."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._connector = PsycopgConnector()
-        self._manager = JobManager(self._connector)
-        self.worker = 0
-
-    async def register(self) -> None:
-        """Become a (new) worker."""
-        await self._connector.open_async(self._pool)
-        self.worker = await self._manager.register_worker()
-
-    async def unregister(self) -> None:
-        """Be none any more; jobs it still has go to others at once."""
-        await self._manager.unregister_worker(self.worker)
-
-    async def fetch(self) -> tuple[int, ThreadId] | None:
-        """Take the oldest job that may run, as (its id, its thread)."""
-        try:
-            job = await self._manager.fetch_job([QUEUE], self.worker)
-        except UniqueViolation:  # another worker took a job of the same thread in this moment
-            return None
-        return None if job is None or job.id is None else (job.id, ThreadId(job.lock or ""))
-
-    async def finish(self, job: int) -> None:
-        """The job is done, and this worker looks for the next itself. Nothing when it is no longer ours."""
-        await self._execute(_FINISH, [job, self.worker])
-
-    async def hand_over(self, job: int) -> None:
-        """The job is done, and others are told when there is a next one of its thread."""
-        await self._execute(_HAND_OVER, [job, self.worker])
-
-    async def return_it(self, job: int) -> None:
-        """The job is not done: make it todo again for whoever comes first."""
-        await self._execute(_RETURN, [job, self.worker])
-
-    async def give_back_strays(self, known: list[int]) -> None:
-        """Make jobs todo again that are ours without our knowing: the answer to a fetch was lost."""
-        await self._execute(_STRAYS, [self.worker, known])
-
-    async def has(self, job: int) -> bool:
-        """Whether the job is still ours."""
-        return bool(await self._execute(_HAS, [job, self.worker]))
-
-    async def beat(self) -> bool:
-        """Give a sign of life; False when this worker was taken for dead before."""
-        return bool(await self._execute(_BEAT, [self.worker]))
-
-    async def revive(self, stalled_seconds: float) -> list[ThreadId]:
-        """Make the jobs of workers that were silent for so long todo again; returns their threads.
-
-        After a start of the server everybody is given that time to come back.
-        """
-        values = {"worker": self.worker, "seconds": float(stalled_seconds), "queue": QUEUE}
-        return [ThreadId(str(row[0])) for row in await self._execute(_REVIVE, values)]
-
-    async def sweep(self) -> None:
-        """Make jobs for threads that have work and none; those that wait for a person have no work."""
-        await self._execute(_SWEEP)
-
-    async def wake(self, thread: ThreadId) -> None:
-        """Make a job, unless one is todo."""
-        await self._execute(b"select shoal_wake(%s)", [thread])
-
-    async def notify(self, channel: str, payload: str) -> None:
-        """Tell every process that listens."""
-        await self._execute(b"select pg_notify(%s, %s)", [channel, payload])
-
-    async def asked_of(self, threads: list[ThreadId]) -> list[tuple[ThreadId, str, bool, bool]]:
-        """Of threads with an open turn: the turn, whether it is to be aborted, and whether messages wait for it."""
-        rows = await self._execute(_ASKED, [threads])
-        return [(ThreadId(str(row[0])), str(row[1]), bool(row[2]), bool(row[3])) for row in rows]
-
-    async def _execute(
-        self, query: bytes, values: Sequence[object] | Mapping[str, object] = ()
-    ) -> list[tuple[object, ...]]:
-        async with self._pool.connection() as connection:
-            return await (await connection.execute(query, values)).fetchall()
+"""Of threads with an open turn: the turn, whether it is to be aborted, and whether messages wait for it."""
 
 
 class _Signal(msgspec.Struct, array_like=True):
@@ -233,7 +155,10 @@ class PostgresEngine:
     """
 
     def __init__(self, pool: Pool, listener: Listener, settings: EngineSettings) -> None:
-        self._jobs = Jobs(pool)
+        self._pool = pool
+        self._connector = PsycopgConnector()
+        self._workers = JobManager(self._connector)
+        self._worker = 0
         self._settings = settings
         self._handler: ThreadHandler | None = None
         self._running: dict[ThreadId, _Advance] = {}
@@ -243,12 +168,11 @@ class PostgresEngine:
         self._serving = anyio.Event()
         self._alive_until = 0.0
         if settings.concurrency:
-            listener.listen(CHANNEL, lambda _: self._stir_up(), self._stir_up)
+            listener.listen(CHANNEL, self._stir_up, self._stir_up)
             listener.listen(SIGNALS, lambda payload: self._pass_on(_signal.decode(payload)), self._hear_again)
 
     @property
     def running(self) -> int:
-        """How many threads are being advanced here."""
         return len(self._running)
 
     @property
@@ -258,7 +182,6 @@ class PostgresEngine:
         return self._serving.is_set() and not self._draining and is_alive
 
     async def started(self) -> None:
-        """Wait until it is registered."""
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
@@ -267,16 +190,16 @@ class PostgresEngine:
         Raises StaleEpoch when it was given to another worker, StoreUnavailable when that cannot be known.
         """
         running = self._running.get(thread)
-        if running is not None and running.worker == self._jobs.worker and self._is_alive():
+        if running is not None and running.worker == self._worker and self._is_alive():
             return
         with _translated():
-            if running is None or not await self._jobs.has(running.job):
+            if running is None or not await self._execute(_HAS, [running.job, self._worker]):
                 raise StaleEpoch(f"Thread {thread}: this worker was silent, and the thread was given to another.")
 
     async def wake(self, thread: ThreadId) -> None:
         """See to it that the thread is advanced soon, somewhere. Raises StoreError when the database is away."""
         with _translated():
-            await self._jobs.wake(thread)
+            await self._execute(b"select shoal_wake(%s)", [thread])
 
     async def woken(self, thread: ThreadId) -> None:
         """The store's transaction made the job already."""
@@ -286,13 +209,19 @@ class PostgresEngine:
         signal = _Signal(thread, kind, turn)
         self._pass_on(signal)
         with _translated():
-            await self._jobs.notify(SIGNALS, msgspec.json.encode(signal).decode())
+            await self._execute(b"select pg_notify(%s, %s)", [SIGNALS, msgspec.json.encode(signal).decode()])
 
     async def run(self, handler: ThreadHandler) -> None:
         """Serve until drained or cancelled; a cancelled one gives back what it runs."""
         self._handler = handler
         try:
-            await self._register()
+            while self._settings.concurrency:
+                try:
+                    await self._register()
+                    break
+                except _AWAY as error:
+                    log.warning("this worker cannot register; trying again", extra={"why": why(error)})
+                    await anyio.sleep(RETRY_SECONDS)
             self._serving.set()
             async with anyio.create_task_group() as tasks:
                 if self._settings.concurrency:
@@ -306,7 +235,7 @@ class PostgresEngine:
             if self._settings.concurrency:
                 with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
                     try:
-                        await self._jobs.unregister()
+                        await self._workers.unregister_worker(self._worker)  # jobs it still has go to others at once
                     except _AWAY as error:
                         log.warning("could not unregister this worker", extra={"why": why(error)})
 
@@ -326,7 +255,7 @@ class PostgresEngine:
             self._stir = anyio.Event()
             try:
                 await self._catch_up()
-                job = await self._jobs.fetch() if len(self._taken) < self._settings.concurrency else None
+                job = await self._fetch() if len(self._taken) < self._settings.concurrency else None
             except _AWAY as error:
                 if not self._unsure:
                     log.warning("no work can be fetched while the database is away", extra={"why": why(error)})
@@ -337,9 +266,9 @@ class PostgresEngine:
                 with anyio.move_on_after(POLL_SECONDS):
                     await self._stir.wait()
             elif self._draining:
-                await self._end(self._jobs.return_it, job[0])
+                await self._end(_RETURN, job[0])
             else:
-                mine = self._taken[job[0]] = _Advance(job[0], self._jobs.worker, anyio.CancelScope(), anyio.Event())
+                mine = self._taken[job[0]] = _Advance(job[0], self._worker, anyio.CancelScope(), anyio.Event())
                 tasks.start_soon(self._advance, handler, job[1], mine)
 
     async def _advance(self, handler: ThreadHandler, thread: ThreadId, mine: _Advance) -> None:
@@ -360,27 +289,33 @@ class PostgresEngine:
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                if again:
-                    await self._end(self._jobs.return_it, mine.job)
-                elif self._draining or len(self._taken) >= self._settings.concurrency:
-                    await self._end(self._jobs.hand_over, mine.job)  # no slot is free for the thread's next one
-                else:
-                    await self._end(self._jobs.finish, mine.job)
+                no_slot = self._draining or len(self._taken) >= self._settings.concurrency
+                await self._end(_RETURN if again else _HAND_OVER if no_slot else _FINISH, mine.job)
             if self._running.get(thread) is mine:
                 del self._running[thread]
             del self._taken[mine.job]
             mine.over.set()
             self._stir.set()
 
-    async def _end(self, end: Callable[[int], Awaitable[None]], job: int) -> None:
+    async def _fetch(self) -> tuple[int, ThreadId] | None:
+        """Take the oldest job that may run, as (its id, its thread)."""
+        try:
+            job = await self._workers.fetch_job([QUEUE], self._worker)
+        except UniqueViolation:  # another worker took a job of the same thread in this moment
+            return None
+        return None if job is None or job.id is None else (job.id, ThreadId(job.lock or ""))
+
+    async def _end(self, statement: bytes, job: int) -> None:
+        """End a job by `_FINISH`, `_HAND_OVER` or `_RETURN`, none of which does anything when it is no longer ours."""
         while True:
             try:
                 with anyio.fail_after(GIVE_BACK_SECONDS):
-                    return await end(job)
+                    await self._execute(statement, [job, self._worker])
+                    return
             except (*_AWAY, TimeoutError) as error:
                 log.warning("a finished job cannot be noted", extra={"job": job, "why": why(error)})
                 if self._draining:
-                    return None
+                    return
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _all_over(self) -> None:
@@ -394,17 +329,9 @@ class PostgresEngine:
     # ---- being alive ----
 
     async def _register(self) -> None:
-        while self._settings.concurrency:
-            try:
-                await self._enter()
-                return
-            except _AWAY as error:
-                log.warning("this worker cannot register; trying again", extra={"why": why(error)})
-                await anyio.sleep(RETRY_SECONDS)
-
-    async def _enter(self) -> None:
         began = time.clock_gettime(_CLOCK)
-        await self._jobs.register()
+        await self._connector.open_async(self._pool)
+        self._worker = await self._workers.register_worker()
         self._alive_until = began + self._settings.stalled_seconds
 
     def _is_alive(self) -> bool:
@@ -416,11 +343,11 @@ class PostgresEngine:
         while True:
             try:
                 if anyio.current_time() >= sweep_at:
-                    await self._jobs.sweep()
+                    await self._execute(_SWEEP)
                     sweep_at = anyio.current_time() + SWEEP_SECONDS
                 await anyio.sleep(self._settings.heartbeat_seconds)
                 began = time.clock_gettime(_CLOCK)
-                if await self._jobs.beat():
+                if await self._execute(_BEAT, [self._worker]):
                     self._alive_until = began + self._settings.stalled_seconds
                 else:
                     log.warning(
@@ -428,9 +355,10 @@ class PostgresEngine:
                     )
                     self._alive_until = 0.0
                     self._cancel_all()
-                    await self._enter()
+                    await self._register()
                     self._stir.set()
-                for thread in await self._jobs.revive(self._settings.stalled_seconds):
+                stalled = {"worker": self._worker, "seconds": float(self._settings.stalled_seconds), "queue": QUEUE}
+                for thread, *_ in await self._execute(_REVIVE, stalled):
                     log.warning("a worker fell silent; its thread is taken over", extra={"thread_id": thread})
                     self._stir.set()
             except _AWAY as error:
@@ -453,7 +381,7 @@ class PostgresEngine:
 
     # ---- what is heard ----
 
-    def _stir_up(self) -> None:
+    def _stir_up(self, _: str = "") -> None:
         self._stir.set()
 
     def _hear_again(self) -> None:
@@ -468,16 +396,22 @@ class PostgresEngine:
     async def _catch_up(self) -> None:
         """After an outage: give back what was fetched unnoticed, and read from the rows what signals were missed."""
         if self._unsure:
-            await self._jobs.give_back_strays(list(self._taken))
+            await self._execute(_STRAYS, [self._worker, list(self._taken)])
             self._unsure = False
         if not self._missed:
             return
         self._missed = False
-        for thread, turn, is_aborting, has_steers in await self._jobs.asked_of(list(self._running)):
+        for thread, turn, is_aborting, has_steers in await self._execute(_ASKED, [list(self._running)]):
             if has_steers:
-                self._pass_on(_Signal(thread, "steer", turn))
+                self._pass_on(_Signal(str(thread), "steer", str(turn)))
             if is_aborting:
-                self._pass_on(_Signal(thread, "abort", turn))
+                self._pass_on(_Signal(str(thread), "abort", str(turn)))
+
+    async def _execute(
+        self, query: bytes, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[tuple[object, ...]]:
+        async with self._pool.connection() as connection:
+            return await (await connection.execute(query, values)).fetchall()
 
 
 @contextmanager

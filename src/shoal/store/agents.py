@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -16,7 +17,6 @@ from shoal.domain.agents import (
     Workload,
     servers_scope,
 )
-from shoal.domain.clock import to_micros
 from shoal.domain.events import UserSaid, decode_data, decode_process
 from shoal.domain.ids import ThreadId, TurnId, channel_of
 from shoal.domain.untrusted import UNREADABLE
@@ -29,9 +29,9 @@ from shoal.store.driver import (
     moment,
     number,
     query,
+    reader,
     reads,
     text,
-    time,
     writes,
     writes_at,
 )
@@ -42,7 +42,13 @@ CHOICES = "place"
 """The scope of the settings that hold what was chosen for places."""
 CHOICES_MAX = 10_000
 
-_spec = msgspec.json.Decoder(ProcessSpec)
+_agent = reader(AgentRow, "name state digest created_at changed_at")
+_binding = reader(Binding, "platform channel agent bound_by made created_at")
+_process = reader(
+    Process,
+    "id spec state owner identity started_at seen_at ended_at exit_code reason killed_by told",
+    spec=partial(decode_process, msgspec.json.Decoder(ProcessSpec)),
+)
 
 
 class AgentStore(StorePart):
@@ -52,35 +58,24 @@ class AgentStore(StorePart):
     def put(self, at: datetime, name: str, digest: str) -> Script[bool]:
         """Note that an agent is there, with this configuration; True when it was unknown or destroyed before."""
         found = yield from query("agent_lock", agent=name)
-        yield from query("agent_put", agent=name, digest=digest, now=to_micros(at))
+        yield from query("agent_put", agent=name, digest=digest, now=at)
         return not found or text(found[0][0]) != "active"
 
     @writes_at
     def retire(self, at: datetime, name: str) -> Script[list[Binding]]:
         """Note that an agent is destroyed and remove its bindings, which are returned, in one transaction."""
         yield from query("agent_lock", agent=name)
-        yield from query("agent_retire", agent=name, now=to_micros(at))
+        yield from query("agent_retire", agent=name, now=at)
         rows = yield from query("bindings_drop", agent=name)
         return sorted((_binding(row) for row in rows), key=lambda one: one.place)
 
     async def all(self) -> list[AgentRow]:
         """Every agent there ever was, by name."""
-        return [
-            AgentRow(text(name), text(state), text(digest), time(created_at), time(changed_at))  # pyright: ignore[reportArgumentType]  the column holds only these words
-            for name, state, digest, created_at, changed_at in await self._read("agents_all")
-        ]
+        return [_agent(row) for row in await self._read("agents_all")]
 
     async def bind(self, binding: Binding) -> None:
         """Bind a channel; an earlier binding of it is replaced."""
-        await self._write(
-            "binding_put",
-            platform=binding.platform,
-            channel=binding.channel,
-            agent=binding.agent,
-            bound_by=binding.bound_by,
-            made=int(binding.made),
-            now=to_micros(binding.created_at),
-        )
+        await self._write("binding_put", **msgspec.structs.asdict(binding))
 
     async def unbind(self, platform: str, channel: str) -> bool:
         """Remove a channel's binding; False when there is none."""
@@ -136,15 +131,8 @@ class ProcessStore(StorePart):
         found = yield from query("processes_count", agent=spec.agent, low=within, high=first_after(within))
         if number(found[0][0]) >= running_max:
             return False
-        yield from query(
-            "process_insert",
-            id=process.id,
-            agent=spec.agent,
-            thread=spec.chat,
-            spec=dump(spec),
-            owner=process.owner,
-            now=to_micros(process.started_at),
-        )
+        row = {"id": process.id, "agent": spec.agent, "thread": spec.chat, "spec": dump(spec), "owner": process.owner}
+        yield from query("process_insert", **row, now=process.started_at)
         return True
 
     async def identify(self, process: str, identity: str) -> None:
@@ -157,15 +145,8 @@ class ProcessStore(StorePart):
 
     async def end(self, process: str, ending: ProcessEnd) -> Process | None:
         """Note how it ended, once; None when it was not running any more."""
-        rows = await self._write(
-            "process_end",
-            id=process,
-            state=ending.state,
-            exit_code=ending.exit_code,
-            reason=ending.reason,
-            told=int(ending.told),
-            now=to_micros(self._clock.now()),
-        )
+        ended = msgspec.structs.asdict(ending)
+        rows = await self._write("process_end", id=process, **ended, now=self._clock.now())
         return _process(rows[0]) if rows else None
 
     async def kill(self, process: str, by: str) -> bool:
@@ -174,7 +155,7 @@ class ProcessStore(StorePart):
 
     async def beat(self, owner: str) -> list[Process]:
         """Note that `owner` lives, and return what it is taken to run."""
-        rows = await self._write("processes_beat", owner=owner, now=to_micros(self._clock.now()))
+        rows = await self._write("processes_beat", owner=owner, now=self._clock.now())
         return [_process(row) for row in rows]
 
     async def tell(self, process: str) -> None:
@@ -186,9 +167,7 @@ class ProcessStore(StorePart):
         return [_process(row) for row in await self._read("processes_untold", limit=limit)]
 
     async def get(self, process: str) -> Process | None:
-        """One, or None."""
-        rows = await self._read("process_one", id=process)
-        return _process(rows[0]) if rows else None
+        return await self._one(_process, "process_one", id=process)
 
     async def search(
         self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
@@ -210,12 +189,7 @@ class ProcessStore(StorePart):
 
     async def forget(self, before: datetime) -> Sequence[Process]:
         """Drop the rows of those that ended before, and return them."""
-        return [_process(row) for row in await self._write("processes_forget", before=to_micros(before))]
-
-
-def _binding(row: Row) -> Binding:
-    platform, channel, agent, bound_by, made, created_at = row
-    return Binding(text(platform), text(channel), text(agent), text(bound_by), time(created_at), bool(made))
+        return [_process(row) for row in await self._write("processes_forget", before=before)]
 
 
 def _work(row: Row) -> Work:
@@ -247,21 +221,3 @@ def _user_said(said: Value) -> UserSaid | None:
     except (*UNREADABLE, KeyError):
         return None
     return data if isinstance(data, UserSaid) else None
-
-
-def _process(row: Row) -> Process:
-    """The columns of `process_one`."""
-    return Process(
-        id=text(row[0]),
-        spec=decode_process(_spec, text(row[1])),
-        state=text(row[2]),  # pyright: ignore[reportArgumentType]  the column holds only these words
-        owner=text(row[3]),
-        identity=text(row[4]),
-        started_at=time(row[5]),
-        seen_at=time(row[6]),
-        ended_at=moment(row[7]),
-        exit_code=None if row[8] is None else number(row[8]),
-        reason=text(row[9]),
-        killed_by=text(row[10]),
-        told=bool(row[11]),
-    )

@@ -102,12 +102,11 @@ def append_outside(
     return stored.events
 
 
-def put_post(post: NewPost, now: int) -> Script[bool]:
+def put_post(post: NewPost, at: datetime) -> Script[bool]:
     """Enqueue a post; False when its id is known."""
     platform = platform_of(post.thread)
-    rows = yield from query(
-        "outbox_insert", id=post.id, platform=platform, thread=post.thread, payload=dump(post), now=now
-    )
+    row = {"id": post.id, "platform": platform, "thread": post.thread, "payload": dump(post), "now": at}
+    rows = yield from query("outbox_insert", **row)
     if rows:
         yield from query("due", what=platform)
     return bool(rows)
@@ -126,7 +125,7 @@ def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None
             "audit_insert",
             chain=name,
             number=count,
-            now=to_micros(at),
+            now=at,
             entry=canonical_entry(entry).decode(),
             previous=head,
             hash=digest,

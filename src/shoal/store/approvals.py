@@ -6,10 +6,9 @@ from datetime import datetime
 import msgspec
 
 from shoal.domain.cards import CardState, card_edit
-from shoal.domain.clock import to_micros
 from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound
 from shoal.domain.events import ApprovalSettled, Scope, Verdict
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.permissions import NO_COVERAGE, Coverage, Trust
 from shoal.domain.records import (
     GENESIS,
@@ -22,25 +21,30 @@ from shoal.domain.records import (
     entry_hash,
 )
 from shoal.store.appends import append_outside, chain, put_post
-from shoal.store.driver import Row, Script, StorePart, moment, number, query, reads, text, time, writes_at
+from shoal.store.driver import Script, StorePart, number, query, reader, reads, text, writes_at
 
 VERIFIED_ROWS = 2000
 """Entries of the audit log in memory at once while it is verified."""
 GRANTS_MAX = 8
 """Grants of one call in one thread that are looked at, the newest; each holds for other content."""
 
-_actions = msgspec.json.Decoder(tuple[str, ...])
 _covers = msgspec.json.Decoder(Coverage)
-_entry = msgspec.json.Decoder(AuditEntry)
+_approval = reader(
+    Approval,
+    "id thread turn call_id tool actions digest shown asked_by state created_at expires_at scope decided_by decided_at"
+    " reason shown_in call_digest covers decided_trust needs_trust",
+    actions=msgspec.json.Decoder(tuple[str, ...]).decode,
+    covers=lambda covers: _covers.decode(covers) if covers else NO_COVERAGE,
+    decided_trust=lambda trust: trust or None,
+)
+_audit_row = reader(AuditRow, "chain number at entry previous hash", entry=msgspec.json.Decoder(AuditEntry).decode)
 
 
 class Approvals(StorePart):
     """Questions to people."""
 
     async def get(self, approval: ApprovalId) -> Approval | None:
-        """One approval, or None."""
-        rows = await self._read("approval_one", id=approval)
-        return _approval(rows[0]) if rows else None
+        return await self._one(_approval, "approval_one", id=approval)
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
         """Approvals, newest first."""
@@ -82,7 +86,7 @@ class Approvals(StorePart):
             scope=scope,
             decided_by=by,
             decided_trust=trust,
-            now=to_micros(at),
+            now=at,
         )
         rows = yield from query("approval_one", id=approval)
         found = _approval((rows or asked)[0])
@@ -98,7 +102,7 @@ class Approvals(StorePart):
         yield from chain(found.thread, (entry,), at)
         state: CardState = "thread" if verdict == "allow" and scope == "thread" else verdict
         person = by if verdict in ("allow", "deny") else ""
-        yield from put_post(card_edit(found.asked_in, found.id, found.shown, state, person), to_micros(at))
+        yield from put_post(card_edit(found.asked_in, found.id, found.shown, state, person), at)
         yield from query("wake", thread=found.thread)
         return Settlement(found, verdict, events[0])
 
@@ -110,7 +114,7 @@ class Approvals(StorePart):
     async def expire(self) -> list[Settlement]:
         """Settle every pending approval whose time is up."""
         found: list[Settlement] = []
-        for row in await self._read("approvals_expired", now=to_micros(self._clock.now())):
+        for row in await self._read("approvals_expired", now=self._clock.now()):
             try:
                 found.append(await self.settle(ApprovalId(text(row[0])), "expired", "once", "clock", "untrusted"))
             except Conflict:  # decided in this very moment
@@ -123,7 +127,6 @@ class AuditLog(StorePart):
 
     @writes_at
     def record(self, at: datetime, chain_name: str, entries: Sequence[AuditEntry]) -> Script[None]:
-        """Append entries to a chain."""
         return chain(chain_name, entries, at)
 
     async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
@@ -138,7 +141,6 @@ class AuditLog(StorePart):
         return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
 
     async def rows(self, chain_name: str, after: int = 0, limit: int = 1000) -> list[AuditRow]:
-        """Entries of a chain by number."""
         return [_audit_row(row) for row in await self._read("audit_rows", chain=chain_name, after=after, limit=limit)]
 
     @reads
@@ -166,42 +168,3 @@ class AuditLog(StorePart):
             if chain_name not in broken and whole[chain_name] != head:
                 broken[chain_name] = BrokenChain(chain_name, whole[chain_name][0], "end", head[0])
         return Verification(len(heads), sum(count for count, _ in whole.values()), tuple(broken.values()))
-
-
-def _approval(row: Row) -> Approval:
-    """The columns of `approval_one`."""
-    return Approval(
-        id=ApprovalId(text(row[0])),
-        thread=ThreadId(text(row[1])),
-        turn=TurnId(text(row[2])),
-        call_id=CallId(text(row[3])),
-        tool=text(row[4]),
-        actions=_actions.decode(text(row[5])),
-        digest=text(row[6]),
-        shown=text(row[7]),
-        asked_by=text(row[8]),
-        state=text(row[9]),  # pyright: ignore[reportArgumentType]  the column holds only these words
-        created_at=time(row[10]),
-        expires_at=time(row[11]),
-        scope=text(row[12]),  # pyright: ignore[reportArgumentType]
-        decided_by=text(row[13]),
-        decided_at=moment(row[14]),
-        reason=text(row[15]),
-        shown_in=ThreadId(text(row[16])),
-        call_digest=text(row[17]),
-        covers=_covers.decode(text(row[18])) if row[18] else NO_COVERAGE,
-        decided_trust=text(row[19]) or None,  # pyright: ignore[reportArgumentType]
-        needs_trust=bool(row[20]),
-    )
-
-
-def _audit_row(row: Row) -> AuditRow:
-    """`chain, number, at, entry, previous, hash`."""
-    return AuditRow(
-        chain=text(row[0]),
-        number=number(row[1]),
-        at=time(row[2]),
-        entry=_entry.decode(text(row[3])),
-        previous=text(row[4]),
-        hash=text(row[5]),
-    )

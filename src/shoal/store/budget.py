@@ -8,24 +8,17 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.clock import to_micros
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Usage
-from shoal.domain.records import (
-    BudgetStatus,
-    Ceiling,
-    Reservation,
-    Reserved,
-    Spend,
-    UsageRow,
-)
-from shoal.store.driver import Row, Script, StorePart, dump, number, query, text, writes, writes_at
+from shoal.domain.records import BudgetStatus, Ceiling, Reservation, Reserved, Spend, UsageRow
+from shoal.store.driver import Script, StorePart, dump, number, query, reader, real, text, writes, writes_at
 
 LAPSED_MAX = 20
 """How many lapsed reservations one call gives back."""
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]
+_standing = reader(BudgetStatus, "scope day usd tokens usd_max tokens_max")
 
 
 class BudgetStore(StorePart):
@@ -35,12 +28,12 @@ class BudgetStore(StorePart):
     def reserve(self, at: datetime, wanted: Reservation) -> Script[Reserved]:
         """Set a call's cost aside under all its ceilings, or under none when one would break, in one transaction."""
         own = yield from query("reservation_take", id=wanted.id)
-        lapsed = yield from query("reservations_lapsed", now=to_micros(at), limit=LAPSED_MAX)
+        lapsed = yield from query("reservations_lapsed", now=at, limit=LAPSED_MAX)
         given: dict[BudgetKey, tuple[float, int]] = {}
         for row in (*own, *lapsed):
             for key in _keys.decode(text(row[0])):
                 usd, tokens = given.get(key, (0.0, 0))
-                given[key] = (usd - float(row[1] or 0.0), tokens - number(row[2]))
+                given[key] = (usd - real(row[1]), tokens - number(row[2]))
         ceilings = {(one.scope, one.day): one for one in wanted.ceilings}
         standings: list[BudgetStatus] = []
         for key in sorted({*given, *ceilings}):
@@ -49,7 +42,14 @@ class BudgetStore(StorePart):
             if key in ceilings:
                 standings.append(standing)
         lifted = yield from query("setting_get", scope="budget", key="lifted")
-        blocked = next((one for one in standings if _breaks(one, wanted)), None)
+        blocked = next(
+            (
+                one
+                for one in standings
+                if 0 < one.usd_max < one.usd + wanted.usd - 1e-9 or 0 < one.tokens_max < one.tokens + wanted.tokens
+            ),
+            None,
+        )
         if blocked is not None and not (lifted and lifted[0][0] == at.date().isoformat()):
             return Reserved(tuple(standings), blocked)
         after: list[BudgetStatus] = []
@@ -62,7 +62,7 @@ class BudgetStore(StorePart):
             keys=dump(sorted(ceilings)),
             usd=wanted.usd,
             tokens=wanted.tokens,
-            expires_at=to_micros(wanted.expires_at),
+            expires_at=wanted.expires_at,
         )
         return Reserved(tuple(after))
 
@@ -101,7 +101,7 @@ class Ledger(StorePart):
                 text(row[2]),
                 number(row[3]),
                 Usage(*(number(value) for value in row[4:9])),
-                float(row[9] or 0.0) if number(row[10]) else None,
+                real(row[9]) if number(row[10]) else None,
             )
             for row in await self._read("spend_by_day", since=since)
         ]
@@ -110,18 +110,9 @@ class Ledger(StorePart):
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
     """Record the use of a model call, once by its id, and settle its reservation."""
     usage = spent.usage
-    call = {
-        "day": at.date().isoformat(),
-        "agent": spent.agent,
-        "model": spent.model,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-        "usd": spent.usd,
-    }
-    where = {"id": spent.id, "thread": thread, "turn": turn, "user_id": spent.user, "now": to_micros(at)}
+    call = {"day": at.date().isoformat(), "agent": spent.agent, "model": spent.model, "usd": spent.usd}
+    call |= msgspec.structs.asdict(usage)
+    where = {"id": spent.id, "thread": thread, "turn": turn, "user_id": spent.user, "now": at}
     is_new = yield from query("spend_insert", **where, **call)
     if is_new:
         yield from query("spend_add", **call)
@@ -137,7 +128,7 @@ def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceilin
         yield from _add((one.scope, one.day), usd, tokens, one)
     for row in found:
         for key in sorted(_keys.decode(text(row[0]))):
-            yield from _add(key, usd - float(row[1] or 0.0), tokens - number(row[2]))
+            yield from _add(key, usd - real(row[1]), tokens - number(row[2]))
 
 
 def _add(key: BudgetKey, usd: float, tokens: int, ceiling: Ceiling | None = None) -> Script[BudgetStatus]:
@@ -148,19 +139,7 @@ def _add(key: BudgetKey, usd: float, tokens: int, ceiling: Ceiling | None = None
         day=key[1],
         usd=usd,
         tokens=tokens,
-        usd_max=None if ceiling is None else ceiling.usd_max,
-        tokens_max=None if ceiling is None else ceiling.tokens_max,
+        usd_max=ceiling and ceiling.usd_max,
+        tokens_max=ceiling and ceiling.tokens_max,
     )
     return _standing(rows[0])
-
-
-def _breaks(standing: BudgetStatus, wanted: Reservation) -> bool:
-    too_dear = 0 < standing.usd_max < standing.usd + wanted.usd - 1e-9
-    return too_dear or 0 < standing.tokens_max < standing.tokens + wanted.tokens
-
-
-def _standing(row: Row) -> BudgetStatus:
-    scope, day, usd, tokens, usd_max, tokens_max = row
-    return BudgetStatus(
-        text(scope), text(day), float(usd or 0.0), number(tokens), float(usd_max or 0.0), number(tokens_max)
-    )

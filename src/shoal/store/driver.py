@@ -15,7 +15,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from shoal.domain.clock import Clock, from_micros
+from shoal.domain.clock import Clock, from_micros, to_micros
 
 Value: TypeAlias = str | int | float | None
 Param: TypeAlias = Value | list[str]
@@ -23,6 +23,7 @@ Param: TypeAlias = Value | list[str]
 Row: TypeAlias = tuple[Value, ...]
 T = TypeVar("T")
 P = ParamSpec("P")
+R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Query(msgspec.Struct, frozen=True, gc=False):
@@ -61,9 +62,20 @@ class Driver(Protocol):
         ...
 
 
-def query(name: str, **params: Value) -> Script[list[Row]]:
+def query(name: str, /, **params: Param | datetime) -> Script[list[Row]]:
     """One query as a script: `rows = yield from query("thread_one", thread=thread)`."""
-    return (yield Batch((Query(name, params),)))[0]
+    return (yield Batch((asked(name, params),)))[0]
+
+
+def asked(name: str, params: Mapping[str, Param | datetime]) -> Query:
+    """A query with its times in microseconds and truth values as numbers, as columns hold them."""
+    columns: dict[str, Param] = {}
+    for key, value in params.items():
+        if isinstance(value, datetime):
+            columns[key] = to_micros(value)
+        else:
+            columns[key] = int(value) if isinstance(value, bool) else value
+    return Query(name, columns)
 
 
 def is_single(script: Script[T]) -> bool:
@@ -82,10 +94,15 @@ class StorePart:
         self._driver = driver
         self._clock = clock
 
-    def _read(self, name: str, **params: Value) -> Coroutine[object, None, list[Row]]:
+    def _read(self, name: str, /, **params: Param | datetime) -> Coroutine[object, None, list[Row]]:
         return self._driver.read(query(name, **params))
 
-    def _write(self, name: str, **params: Value) -> Coroutine[object, None, list[Row]]:
+    async def _one(self, read: Callable[[Row], T], name: str, /, **params: Param | datetime) -> T | None:
+        """The one row of a query, read; None when there is none."""
+        rows = await self._read(name, **params)
+        return read(rows[0]) if rows else None
+
+    def _write(self, name: str, /, **params: Param | datetime) -> Coroutine[object, None, list[Row]]:
         return self._driver.write(query(name, **params))
 
 
@@ -139,6 +156,19 @@ def dump(record: object) -> str:
     return _encoder.encode(record).decode()
 
 
+def reader(record: type[R], columns: str, **decoders: Callable[[str], object]) -> Callable[[Row], R]:
+    """How rows of these columns are read as records, by the types of the fields; JSON columns by their decoders."""
+    fields, names = {field.name: field.type for field in msgspec.structs.fields(record)}, columns.split()
+    readers: list[Callable[..., object] | None]
+    readers = [decoders.get(name) or _READERS.get(fields[name]) for name in names]
+
+    def read(row: Row) -> R:
+        cells = zip(names, readers, row, strict=True)
+        return record(**{name: value if change is None else change(value) for name, change, value in cells})
+
+    return read
+
+
 def text(value: Value) -> str:
     """A text column."""
     assert isinstance(value, str)
@@ -158,6 +188,16 @@ def time(value: Value) -> datetime:
 def moment(value: Value) -> datetime | None:
     """A nullable time column."""
     return None if value is None else from_micros(number(value))
+
+
+def real(value: Value) -> float:
+    """A column of fractions; NULL counts as 0."""
+    return float(value or 0.0)
+
+
+_READERS: dict[object, Callable[..., object]] = {
+    int: number, bool: bool, float: real, datetime: time, datetime | None: moment
+}  # fmt: skip
 
 
 # ---- the SQL files ------------------------------------------------------------------------------------------------

@@ -72,7 +72,6 @@ class Health:
         return StoreCorrupt(self.damage)
 
     def check(self) -> None:
-        """Raise StoreCorrupt if something is wrong."""
         if self.damage:
             raise StoreCorrupt(self.damage)
 
@@ -131,7 +130,10 @@ class FileHealth(Health):
                 raise StoreCorrupt(f"{self._path} is gone or empty, and {self._wal.name} is left. {_PUT_BACK}")
             return
         if not wal_bytes and self._path.with_name(f"{self._path.name}-journal").exists():
-            _roll_back(self._path)  # the checks only read, and so could not
+            # have SQLite undo what a killed process left half done: the checks only read, and so could not
+            uri = f"{self._path.absolute().as_uri()}?mode=rw"
+            with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+                connection.execute("select count(*) from sqlite_master").fetchone()
         before, salts = _index(self._shm) if wal_bytes else None, _salts(self._wal)
         problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
         if problem:
@@ -284,7 +286,14 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
             file.seek(_MARK_OFFSET)
             found = file.read(_MARK.size)
         mark = _MARK.unpack(found)[0] if len(found) == _MARK.size else CLOSED_MARK
-    if mark != CLOSED_MARK and not (_size(wal) if wal_bytes is None else wal_bytes) and _lacks_the_last(path):
+    if mark == CLOSED_MARK or (_size(wal) if wal_bytes is None else wal_bytes):
+        return
+    try:
+        lacks_the_last = _used(path).stat().st_mtime_ns > path.stat().st_mtime_ns
+    except FileNotFoundError:  # a copy of the file by itself; what `vacuum into` makes is whole, and needs no -wal
+        with path.open("rb") as file:
+            lacks_the_last = file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
+    if lacks_the_last:
         raise StoreCorrupt(
             f"{path} lacks what was written last: it was in use, and its {wal.name} is gone. {_PUT_BACK}"
         )
@@ -293,14 +302,6 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
 def _used(path: Path) -> Path:
     """The file whose time says when something was stored last; it is there while the database is in use."""
     return path.with_name(f"{path.name}-used")
-
-
-def _lacks_the_last(path: Path) -> bool:
-    try:
-        return _used(path).stat().st_mtime_ns > path.stat().st_mtime_ns
-    except FileNotFoundError:  # a copy of the file by itself; what `vacuum into` makes is whole, and needs no -wal
-        with path.open("rb") as file:
-            return file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
 
 
 _PUT_BACK = (
@@ -328,7 +329,6 @@ class _Check:
         self._is_expired = False
 
     def expire(self) -> None:
-        """Leave the rest."""
         self._is_expired = True
         with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
             self._connection.interrupt()
@@ -417,12 +417,6 @@ _UNREADABLE = frozenset(
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-
-
-def _roll_back(path: Path) -> None:
-    """Have SQLite undo the change that a killed process left half done. Raises sqlite3.Error."""
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
-        connection.execute("select count(*) from sqlite_master").fetchone()
 
 
 def _identity(path: Path) -> tuple[int, int]:

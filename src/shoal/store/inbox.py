@@ -5,7 +5,6 @@ from datetime import datetime
 import msgspec
 
 from shoal.domain.agents import Child
-from shoal.domain.clock import to_micros
 from shoal.domain.events import Event, Revised, TurnFinished, decode_data, decode_stored
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Abort, Deletion, Edit, FollowUp, Prompt, Receipt, Steer
@@ -17,6 +16,7 @@ from shoal.store.driver import (
     Script,
     StorePart,
     Value,
+    asked,
     dump,
     moment,
     number,
@@ -45,11 +45,9 @@ def prompt_of(value: Value) -> Prompt:
 
 def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
     """Store a prompt once and wake its thread, unless `prompts_max` wait there already."""
-    now, thread = to_micros(at), prompt.thread
-    yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=now)
-    where = {"thread": thread}
-    row = {"platform": platform_of(thread), "key": prompt.key, "lane": "prompt", "payload": dump(prompt), "now": now}
-    rows, waiting = yield Batch((Query("inbox_insert", where | row), Query("inbox_count", where)))
+    thread = prompt.thread
+    yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=at)
+    rows, waiting = yield Batch((_insertion(prompt, "prompt", at), Query("inbox_count", {"thread": thread})))
     if not rows:
         return Receipt("duplicate", prompt.message_id)
     if number(waiting[0][0]) > prompts_max:
@@ -80,11 +78,7 @@ class Inbox(StorePart):
         turn = text(found[0][0]) if found else ""
         if not turn:
             return Receipt("dropped")
-        lane = "steer" if isinstance(message, Steer) else "follow_up"
-        now = to_micros(at)
-        rows = yield from query(
-            "inbox_insert", platform=platform, key=message.key, thread=thread, lane=lane, payload=dump(message), now=now
-        )
+        (rows,) = yield Batch((_insertion(message, "steer" if isinstance(message, Steer) else "follow_up", at),))
         if not rows:
             return Receipt("duplicate")
         yield from query("wake", thread=thread)
@@ -160,7 +154,7 @@ class ChildStore(StorePart):
 
         Busy when the parent has `running_max` at work, dropped when the calling turn is not open or is being stopped.
         """
-        thread, caller, now = prompt.thread, prompt.caller, to_micros(at)
+        thread, caller = prompt.thread, prompt.caller
         assert caller is not None, "only calls begin children"
         yield from query("thread_lock", thread=thread)
         found = yield from query("child_caller", thread=caller.thread)
@@ -171,8 +165,8 @@ class ChildStore(StorePart):
         if len((yield from query("children_working", parent=caller.thread))) >= running_max:
             return Receipt("busy")
         title = title_of(prompt.text)
-        yield from query("child_ensure", thread=thread, agent=prompt.agent, title=title, parent=caller.thread, now=now)
-        yield from _enqueue(prompt, now)
+        yield from query("child_ensure", thread=thread, agent=prompt.agent, title=title, parent=caller.thread, now=at)
+        yield from _enqueue(prompt, at)
         return Receipt("accepted")
 
     async def get(self, thread: ThreadId) -> Child | None:
@@ -188,18 +182,16 @@ class ChildStore(StorePart):
         return [ThreadId(text(row[0])) for row in await self._read("children_working", parent=parent)]
 
 
-def _enqueue(prompt: Prompt, now: int) -> Script[None]:
+def _enqueue(prompt: Prompt, at: datetime) -> Script[None]:
     """Put a prompt into its mailbox, full or not; again is nothing."""
-    yield from query(
-        "inbox_insert",
-        platform=platform_of(prompt.thread),
-        key=prompt.key,
-        thread=prompt.thread,
-        lane="prompt",
-        payload=dump(prompt),
-        now=now,
-    )
+    yield Batch((_insertion(prompt, "prompt", at),))
     yield from query("wake", thread=prompt.thread)
+
+
+def _insertion(message: Prompt | Steer | FollowUp, lane: str, at: datetime) -> Query:
+    thread = message.thread
+    row = {"platform": platform_of(thread), "key": message.key, "thread": thread, "lane": lane}
+    return asked("inbox_insert", row | {"payload": dump(message), "now": at})
 
 
 def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
@@ -217,5 +209,5 @@ def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
     prompt = Prompt(
         wanted.thread, key, note.text, note.author, at, message_id=key, origin=note.origin, tainted_by=note.tainted_by
     )
-    yield from _enqueue(prompt, to_micros(at))
+    yield from _enqueue(prompt, at)
     return ()

@@ -1,13 +1,12 @@
 """The journal's transactions: leases, appends, and what becomes durable together with them; saved conversations."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
 
 from shoal.domain.cards import card_edit
-from shoal.domain.clock import to_micros
 from shoal.domain.errors import Conflict, StaleEpoch
 from shoal.domain.events import (
     ApprovalSettled,
@@ -46,8 +45,8 @@ from shoal.store.driver import (
     moment,
     number,
     query,
+    reader,
     text,
-    time,
     writes,
     writes_at,
 )
@@ -58,6 +57,11 @@ from shoal.store.triggers import note_turn
 
 SEQ_END = 2**62
 TIME_END = 2**62
+
+_thread_info = reader(ThreadInfo, "thread agent last_seq created_at updated_at title open_turn queued parent retry_at")
+_step = reader(Step, "number description started_at duration_ms")
+_snapshot = reader(Snapshot, "id thread agent description messages created_at")
+_window = reader(ContextWindow, "thread window_seq last_seq updated_at busy")
 
 
 class Journal(StorePart):
@@ -113,7 +117,7 @@ class Journal(StorePart):
         if not (yield from query("inbox_take", platform=platform_of(lease.thread), key=prompt.key)):
             raise StaleEpoch(f"Thread {lease.thread}: the prompt was taken by another worker.")
         agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
-        yield from query("thread_open", thread=lease.thread, turn=commit.turn, agent=agent, now=to_micros(at))
+        yield from query("thread_open", thread=lease.thread, turn=commit.turn, agent=agent, now=at)
         return (yield from _write(lease, commit, at, last=True))
 
     @writes_at
@@ -158,7 +162,7 @@ class Journal(StorePart):
             name = "inbox_drop_steers" if outcome == "aborted" else "inbox_promote_steers"
             yield from query(name, thread=lease.thread)
         committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
-        yield from query("thread_close", thread=lease.thread, now=to_micros(at))
+        yield from query("thread_close", thread=lease.thread, now=at)
         if commit.trigger:
             yield from note_turn(commit.trigger, lease.thread, finished, at)
         told = (yield from report(commit.report, at)) if commit.report is not None else ()
@@ -179,7 +183,7 @@ class Journal(StorePart):
             if (yield from query("posted_one", platform=platform, message_id=message_id, thread=thread)):
                 continue
             row = {"platform": platform, "key": prompt.key, "thread": thread, "payload": dump(prompt)}
-            if not (yield from query("inbox_missed", **row, now=to_micros(at))):
+            if not (yield from query("inbox_missed", **row, now=at)):
                 continue
             new.append(
                 UserSaid(
@@ -207,7 +211,7 @@ class Journal(StorePart):
         Empty, with nothing journaled, when none waits, or another than `turn` (empty: whichever).
         """
         yield from query("thread_lock", thread=thread)
-        waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=to_micros(at))
+        waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=at)
         if not waiting:
             return ()
         events = yield from append_outside(thread, TurnId(text(waiting[0][0])), [request], at)
@@ -218,8 +222,7 @@ class Journal(StorePart):
     def take_retries(self, at: datetime, again_seconds: float) -> Script[list[ThreadId]]:
         """Threads whose turn is to ask its model again now, with their wakes; the same one at the earliest after
         `again_seconds`, unless it went on."""
-        now = to_micros(at)
-        rows = yield from query("threads_retry_due", now=now, again=now + int(again_seconds * 1e6))
+        rows = yield from query("threads_retry_due", now=at, again=at + timedelta(seconds=again_seconds))
         threads = [ThreadId(text(row[0])) for row in rows]
         for thread in threads:
             yield from query("wake", thread=thread)
@@ -238,21 +241,17 @@ class Journal(StorePart):
         self, limit: int = 200, *, agent: str = "", before: datetime | None = None, channels: Sequence[str] = ()
     ) -> list[ThreadInfo]:
         """Threads, the last active first; with `channels` (`PLATFORM:CHANNEL:`) theirs alone, and their subagents'."""
-        until = to_micros(before) if before is not None else TIME_END
+        where = {"agent": agent, "limit": limit, "before": before or TIME_END}
         if not channels:
-            of = {"agent": agent} if agent else {}
-            rows = await self._read("threads_of_agent" if agent else "threads_recent", **of, limit=limit, before=until)
+            rows = await self._read("threads_of_agent" if agent else "threads_recent", **where)
             return [_thread_info(row) for row in rows]
         found: list[ThreadInfo] = []
         for channel in channels:
-            rows = await self._read("threads_of_channel", channel=channel, limit=limit, agent=agent, before=until)
-            found += [_thread_info(row) for row in rows]
+            found += map(_thread_info, await self._read("threads_of_channel", **where, channel=channel))
         return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
-        """One thread, or None."""
-        rows = await self._read("thread_one", thread=thread)
-        return _thread_info(rows[0]) if rows else None
+        return await self._one(_thread_info, "thread_one", thread=thread)
 
     async def prompt(self, digest: str) -> bytes | None:
         """A system prompt stored by a turn's first commit, or None."""
@@ -261,30 +260,15 @@ class Journal(StorePart):
 
     async def steps(self, thread: ThreadId) -> list[StoredStep]:
         """What the thread's turns spent their time on, oldest first."""
-        return [
-            StoredStep(
-                thread,
-                TurnId(text(turn)),
-                Step(number(step), text(description), time(started_at), number(duration_ms)),
-            )
-            for turn, step, description, started_at, duration_ms in await self._read("steps_of_thread", thread=thread)
-        ]
+        rows = await self._read("steps_of_thread", thread=thread)
+        return [StoredStep(thread, TurnId(text(row[0])), _step(row[1:])) for row in rows]
 
 
 class SnapshotStore(StorePart):
     """Saved conversations, and the threads that may be saved or begun anew."""
 
     async def add(self, snapshot: Snapshot) -> None:
-        """Store a row."""
-        await self._write(
-            "snapshot_insert",
-            id=snapshot.id,
-            thread=snapshot.thread,
-            agent=snapshot.agent,
-            description=snapshot.description,
-            messages=snapshot.messages,
-            now=to_micros(snapshot.created_at),
-        )
+        await self._write("snapshot_insert", **msgspec.structs.asdict(snapshot))
 
     async def of_channel(self, agent: str, channel: str, limit: int = 100) -> list[Snapshot]:
         """The agent's in threads whose id begins with `channel` (empty: everywhere), newest first."""
@@ -292,14 +276,11 @@ class SnapshotStore(StorePart):
         return [_snapshot(row) for row in rows]
 
     async def get(self, snapshot: str) -> Snapshot | None:
-        """One, or None."""
-        rows = await self._read("snapshot_one", id=snapshot)
-        return _snapshot(rows[0]) if rows else None
+        return await self._one(_snapshot, "snapshot_one", id=snapshot)
 
     async def window(self, thread: ThreadId) -> ContextWindow | None:
         """Where the thread's window is; None for an unknown thread."""
-        rows = await self._read("window_one", thread=thread)
-        return _window(rows[0]) if rows else None
+        return await self._one(_window, "window_one", thread=thread)
 
     async def windows(self, agents: Sequence[str]) -> list[ContextWindow]:
         """The threads of these agents whose window is not empty, the last active first; at most 10,000."""
@@ -340,19 +321,17 @@ def _stale(lease: Lease) -> StaleEpoch:
 
 def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) -> Script[Committed]:
     """Store all that a commit holds, the events last: they raise StaleEpoch where the lease is not the newest."""
-    now, thread = to_micros(at), lease.thread
-    events = commit.events
+    thread, events = lease.thread, commit.events
     if commit.void_approvals:
         cancelled: list[EventData] = []
-        for row in (yield from query("approvals_cancel", thread=thread, turn=commit.turn, now=now)):
+        for row in (yield from query("approvals_cancel", thread=thread, turn=commit.turn, now=at)):
             approval, where = ApprovalId(text(row[0])), ThreadId(text(row[3]) or thread)
             cancelled.append(ApprovalSettled(approval, CallId(text(row[1])), "cancelled"))
-            yield from put_post(card_edit(where, approval, text(row[2]), "cancelled"), now)
+            yield from put_post(card_edit(where, approval, text(row[2]), "cancelled"), at)
         events = (*cancelled, *events)
     retry = next((data for data in commit.events if isinstance(data, RetryScheduled)), None)
     if retry is not None or commit.retried:
-        until = None if retry is None else to_micros(retry.next_at)
-        yield from query("thread_retry", thread=thread, retry_at=until, now=now)
+        yield from query("thread_retry", thread=thread, retry_at=retry and retry.next_at, now=at)
     claimed: list[OutboxRow] = []
     for post in commit.posts:
         row = None
@@ -361,44 +340,20 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
         if row is not None:
             claimed.append(row)
         else:
-            yield from put_post(post, now)
+            yield from put_post(post, at)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
         raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
     if (approval := commit.approval) is not None:
-        yield from query(
-            "approval_insert",
-            id=approval.id,
-            thread=thread,
-            turn=commit.turn,
-            call_id=approval.call_id,
-            tool=approval.tool,
-            actions=dump(approval.actions),
-            digest=approval.digest,
-            shown=approval.shown,
-            asked_by=approval.asked_by,
-            reason=approval.reason,
-            shown_in=approval.shown_in,
-            call_digest=approval.call_digest,
-            covers=dump(approval.covers) if approval.covers != NO_COVERAGE else "",
-            needs_trust=int(approval.needs_trust),
-            now=now,
-            expires_at=to_micros(approval.expires_at),
-        )
+        row = msgspec.structs.asdict(approval) | {"thread": thread, "turn": commit.turn, "now": at}
+        covers = dump(approval.covers) if approval.covers != NO_COVERAGE else ""
+        yield from query("approval_insert", **row | {"actions": dump(approval.actions), "covers": covers})
     for digest, body in commit.prompts:
-        yield from query("prompt_insert", digest=digest, body=body.decode(), now=now)
+        yield from query("prompt_insert", digest=digest, body=body.decode(), now=at)
     yield from chain(thread, commit.audit, at)
     if commit.spend is not None:
         yield from spend(thread, commit.turn, commit.spend, at)
     for step in commit.steps:
-        yield from query(
-            "step_insert",
-            thread=thread,
-            turn=commit.turn,
-            number=step.number,
-            description=step.description,
-            started_at=to_micros(step.started_at),
-            duration_ms=step.duration_ms,
-        )
+        yield from query("step_insert", thread=thread, turn=commit.turn, **msgspec.structs.asdict(step))
     for scope, key, value in commit.settings:
         yield from query("setting_note", scope=scope, key=key, value=value)
     committed = yield from append("thread_advance", thread, commit.turn, events, at, last=last, epoch=lease.epoch)
@@ -418,36 +373,3 @@ def _take_steers(lease: Lease, turn: TurnId, at: datetime, *, steers_only: bool)
     for row in chosen:
         yield from query("inbox_taken", id=row[0])
     return committed
-
-
-def _thread_info(row: Row) -> ThreadInfo:
-    """`thread, agent, last_seq, created_at, updated_at, title, open_turn, queued, parent, retry_at`."""
-    return ThreadInfo(
-        thread=ThreadId(text(row[0])),
-        agent=text(row[1]),
-        last_seq=number(row[2]),
-        created_at=time(row[3]),
-        updated_at=time(row[4]),
-        title=text(row[5]),
-        open_turn=TurnId(text(row[6])),
-        queued=number(row[7]),
-        parent=text(row[8]),
-        retry_at=moment(row[9]),
-    )
-
-
-def _snapshot(row: Row) -> Snapshot:
-    identity, thread, agent, description, messages, created_at = row
-    return Snapshot(
-        id=text(identity),
-        thread=ThreadId(text(thread)),
-        agent=text(agent),
-        description=text(description),
-        messages=number(messages),
-        created_at=time(created_at),
-    )
-
-
-def _window(row: Row) -> ContextWindow:
-    thread, window_seq, last_seq, updated_at, busy = row
-    return ContextWindow(ThreadId(text(thread)), number(window_seq), number(last_seq), time(updated_at), bool(busy))

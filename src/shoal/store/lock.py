@@ -60,7 +60,6 @@ class HomeLock:
         os.pwrite(self._file, text.encode(), 0)
 
     def release(self) -> None:
-        """Give it back."""
         if self._file >= 0:
             os.ftruncate(self._file, 0)
             os.close(self._file)

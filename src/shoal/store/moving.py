@@ -33,29 +33,38 @@ async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
         with translated(), closing(sqlite3.connect(home.database_file)) as source:
             await migrate(address(url))
             async with await AsyncConnection.connect(address(url), autocommit=True) as target:
-                return await _move(source, target)
+                await target.execute(f"set search_path to {SCHEMA}".encode())
+                async with target.transaction():
+                    moved = await _copy_tables(source, target)
+                    row = await (await target.execute(_JOURNAL_WITH_A_GAP)).fetchone()
+                    if row is not None:
+                        raise StoreCorrupt(f"The journal of {row[0]} has a gap. Run `shoal doctor`; nothing was moved.")
+                    await _check_chains(target)
+                    await target.execute(_WAKE)
+                return moved
     finally:
         lock.release()
 
 
-async def _move(source: sqlite3.Connection, target: AsyncConnection) -> dict[str, int]:
-    await target.execute(f"set search_path to {SCHEMA}".encode())
+async def _copy_tables(source: sqlite3.Connection, target: AsyncConnection) -> dict[str, int]:
     moved: dict[str, int] = {}
-    async with target.transaction():
-        for table in await tables(target):
-            await target.execute(sql.SQL("lock table {} in exclusive mode").format(sql.Identifier(table)))
-            if await _count(target, table):
-                raise Conflict(f"The target database holds Shoal's data already (table {table}). Name an empty one.")
-        for table in await tables(target):
-            await _copy(source, target, table)
-            moved[table] = await _count(target, table)
-            expected = source.execute(f'select count(*) from "{table}"').fetchone()[0]  # noqa: S608 (our own names)
-            if moved[table] != expected:
-                raise StoreCorrupt(f"Of {expected} rows of {table}, {moved[table]} arrived. Nothing was moved.")
-        await _check_journals(target)
-        await _check_chains(target)
-        await target.execute(_WAKE)
+    for table in await tables(target):
+        await target.execute(sql.SQL("lock table {} in exclusive mode").format(sql.Identifier(table)))
+        if await _count(target, table):
+            raise Conflict(f"The target database holds Shoal's data already (table {table}). Name an empty one.")
+    for table in await tables(target):
+        await _copy(source, target, table)
+        moved[table] = await _count(target, table)
+        expected = source.execute(f'select count(*) from "{table}"').fetchone()[0]  # noqa: S608 (our own names)
+        if moved[table] != expected:
+            raise StoreCorrupt(f"Of {expected} rows of {table}, {moved[table]} arrived. Nothing was moved.")
     return moved
+
+
+_JOURNAL_WITH_A_GAP = b"""
+select t.thread from threads t left join events e on e.thread = t.thread
+group by t.thread, t.last_seq having count(e.seq) <> t.last_seq or coalesce(max(e.seq), 0) <> t.last_seq limit 1
+"""
 
 
 _WAKE = b"""
@@ -92,18 +101,6 @@ async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str)
                 sql.Literal(table), sql.Literal(counter), sql.Identifier(counter), sql.Identifier(table)
             )
         )
-
-
-async def _check_journals(target: AsyncConnection) -> None:
-    cursor = await target.execute(
-        b"""
-        select t.thread from threads t left join events e on e.thread = t.thread
-        group by t.thread, t.last_seq having count(e.seq) <> t.last_seq or coalesce(max(e.seq), 0) <> t.last_seq limit 1
-        """
-    )
-    row = await cursor.fetchone()
-    if row is not None:
-        raise StoreCorrupt(f"The journal of {row[0]} has a gap. Run `shoal doctor`; nothing was moved.")
 
 
 async def _check_chains(target: AsyncConnection) -> None:

@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
-from shoal.domain.clock import Clock, to_micros
+from shoal.domain.clock import Clock
 from shoal.domain.events import decode_stored
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Prompt, Receipt
 from shoal.domain.posts import preview_key, turn_of_reply
 from shoal.domain.records import DeliveryStatus, NewPost, OutboxRow
 from shoal.store.appends import append_outside, platform_of, put_post, title_of
-from shoal.store.driver import Driver, Row, Script, StorePart, dump, number, query, text, time, writes, writes_at
+from shoal.store.driver import Driver, Script, StorePart, dump, number, query, reader, text, writes, writes_at
 from shoal.store.inbox import accept_prompt
 
 UNDERWAY_SECONDS = 5.0
@@ -27,7 +28,11 @@ BEGUN_PART = 1
 OVERTAKEN_PART = 2
 """The same, once another post of the thread may stand after the preview."""
 
-_post = msgspec.json.Decoder(NewPost)
+_outbox_row = reader(
+    OutboxRow,
+    "id thread post part attempts created_at maybe_sent claims",
+    post=partial(decode_stored, msgspec.json.Decoder(NewPost)),
+)
 
 
 class Outbox(StorePart):
@@ -45,10 +50,10 @@ class Outbox(StorePart):
         """
         again = False
         if post.opening is not None and not post.opening.trigger:
-            again = bool((yield from query("outbox_again", id=post.id, payload=dump(post), now=to_micros(at))))
+            again = bool((yield from query("outbox_again", id=post.id, payload=dump(post), now=at)))
         if again:
             yield from query("due", what=platform_of(post.thread))
-        fresh = again or (yield from put_post(post, to_micros(at)))
+        fresh = again or (yield from put_post(post, at))
         if fresh and post.kind != "opening":
             yield from _note(post, post.thread, at)
         return fresh
@@ -62,15 +67,15 @@ class Outbox(StorePart):
         Rows claimed longer than `claim_seconds` ago come back with `maybe_sent`, save those `held`: the caller is still
         at work on them, and their claims last `claim_seconds` from now. Safe to cancel: all or none.
         """
-        now, until, latest = (to_micros(at + timedelta(seconds=more)) for more in (0, claim_seconds, WAIT_SECONDS_MAX))
+        until, latest = at + timedelta(seconds=claim_seconds), at + timedelta(seconds=WAIT_SECONDS_MAX)
         for post in held:
             yield from query("outbox_extend", id=post, claimed_until=until)
         found: list[OutboxRow] = []
         for platform in platforms:
             rows = yield from query(
-                "outbox_claim", platform=platform, now=now, claimed_until=until, latest=latest, limit=limit
+                "outbox_claim", platform=platform, now=at, claimed_until=until, latest=latest, limit=limit
             )
-            found += [_outbox_row(row) for row in sorted(rows, key=lambda row: number(row[0]))]
+            found += [_outbox_row(row[1:]) for row in sorted(rows, key=lambda row: number(row[0]))]
         for row in found:
             yield from _overtake(row)
         return found
@@ -80,11 +85,11 @@ class Outbox(StorePart):
 
         For a sender that starts, and only while it is the one sender of the platform.
         """
-        await self._write("outbox_release", platform=platform, now=to_micros(self._clock.now()))
+        await self._write("outbox_release", platform=platform, now=self._clock.now())
 
     async def give_back(self, row: OutboxRow) -> None:
         """A claimed post was not begun: it is due at once, and no repeat. Nothing when it was claimed anew or sent."""
-        await self._write("outbox_give_back", id=row.id, claims=row.claims, now=to_micros(self._clock.now()))
+        await self._write("outbox_give_back", id=row.id, claims=row.claims, now=self._clock.now())
 
     @writes_at
     def posted(self, at: datetime, row: OutboxRow, part: int, message_id: str, *, last: bool) -> Script[bool]:
@@ -97,7 +102,7 @@ class Outbox(StorePart):
                 thread=row.thread,
                 post=row.id,
                 part=part,
-                now=to_micros(at),
+                now=at,
             )
         yield from query("outbox_sent" if last else "outbox_part", id=row.id, part=part + 1)
         return bool((yield from query("outbox_more", thread=row.thread)))
@@ -126,20 +131,14 @@ class Outbox(StorePart):
             thread = prompt.thread
         yield from _note(row.post, thread, at)
         for post in rest:
-            yield from put_post(post, to_micros(at))
+            yield from put_post(post, at)
         yield from query("outbox_sent", id=row.id, part=1)
         return receipt
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
         """Put it back until `at`; nothing when it was claimed anew or sent meanwhile."""
-        await self._write(
-            "outbox_retry",
-            id=row.id,
-            claims=row.claims,
-            due_at=to_micros(at),
-            error=error,
-            maybe_sent=int(maybe_sent),
-        )
+        where = {"id": row.id, "claims": row.claims}
+        await self._write("outbox_retry", **where, due_at=at, error=error, maybe_sent=maybe_sent)
 
     @writes
     def fail(self, row: OutboxRow, error: str) -> Script[None]:
@@ -168,13 +167,13 @@ class Outbox(StorePart):
 
         False, and nothing is noted, while a post of the thread is pending or sending: the preview would stand above it.
         """
-        now = to_micros(self._clock.now())
-        return bool(await self._write("preview_begin", **_preview(thread, turn), part=BEGUN_PART, now=now))
+        row = _preview(thread, turn)
+        return bool(await self._write("preview_begin", **row, part=BEGUN_PART, now=self._clock.now()))
 
     async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> None:
         """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it."""
-        now = to_micros(self._clock.now())
-        await self._write("posted_insert", **_preview(thread, turn), message_id=message_id, part=0, now=now)
+        row = _preview(thread, turn)
+        await self._write("posted_insert", **row, message_id=message_id, part=0, now=self._clock.now())
 
     async def is_overtaken(self, thread: ThreadId, turn: TurnId) -> bool:
         """Whether a post of the thread but the turn's answer was claimed since the turn's preview was begun."""
@@ -237,8 +236,8 @@ def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[Out
         platform=platform_of(post.thread),
         thread=post.thread,
         payload=dump(post),
-        claimed_until=to_micros(at + timedelta(seconds=claim_seconds)),
-        now=to_micros(at),
+        claimed_until=at + timedelta(seconds=claim_seconds),
+        now=at,
     )
     if not rows:
         return None
@@ -250,7 +249,7 @@ def _fail(row: OutboxRow, error: str) -> Script[None]:
     failed = yield from query("outbox_fail", id=row.id, claims=row.claims, error=error)
     opening = row.post.opening
     if failed and opening is not None and opening.trigger:
-        yield from query("trigger_settle", id=opening.trigger, error=error, disable=int(opening.disables))
+        yield from query("trigger_settle", id=opening.trigger, error=error, disable=opening.disables)
 
 
 def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
@@ -258,7 +257,7 @@ def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
     if post.note is None:
         return
     agent, title = post.note.author.name, title_of(post.text)
-    yield from query("thread_ensure", thread=thread, agent=agent, title=title, now=to_micros(at))
+    yield from query("thread_ensure", thread=thread, agent=agent, title=title, now=at)
     yield from append_outside(thread, TurnId(""), [post.note], at)
 
 
@@ -273,17 +272,3 @@ def _overtake(row: OutboxRow) -> Script[None]:
 def _preview(thread: ThreadId, turn: TurnId) -> dict[str, str]:
     """Where the row of a turn's preview stands."""
     return {"platform": platform_of(thread), "thread": thread, "post": preview_key(turn)}
-
-
-def _outbox_row(row: Row) -> OutboxRow:
-    """`number, id, thread, payload, part, attempts, created_at, maybe_sent, claims`."""
-    return OutboxRow(
-        id=text(row[1]),
-        thread=ThreadId(text(row[2])),
-        post=decode_stored(_post, text(row[3])),
-        part=number(row[4]),
-        attempts=number(row[5]),
-        created_at=time(row[6]),
-        maybe_sent=bool(row[7]),
-        claims=number(row[8]),
-    )

@@ -48,7 +48,7 @@ from shoal.store.health import Health
 try:
     import psycopg
     from psycopg import AsyncConnection, OperationalError, adapt, errors
-    from psycopg.abc import Buffer, PQGen, Transformer
+    from psycopg.abc import Buffer, PQGen
     from psycopg.adapt import PyFormat
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg.pq import ConnStatus, ExecStatus, Format, TransactionStatus
@@ -99,7 +99,10 @@ class Pipeline:
         prepared = self._prepared.setdefault(connection, {})
         new: list[tuple[bytes, tuple[int, ...]]] = []
         answers: list[int] = []
-        bound = [(called.sql, *_bound(adapter, called, params)) for called, params in calls]
+        bound: list[tuple[bytes, Sequence[Buffer | None], tuple[int, ...], Sequence[Format] | None]] = []
+        for called, params in calls:
+            values = adapter.dump_sequence([params[name] for name in called.names], [PyFormat.AUTO] * len(called.names))
+            bound.append((called.sql, values, adapter.types or (), adapter.formats))
         pgconn.enter_pipeline_mode()
         try:
             for sql, values, types, formats in bound:
@@ -122,19 +125,11 @@ class Pipeline:
         finally:
             if pgconn.status == ConnStatus.OK:
                 pgconn.exit_pipeline_mode()
-        return [_rows(adapter, results[place]) for place in answers]
-
-
-def _bound(
-    adapter: Transformer, called: Statement, params: Mapping[str, Param]
-) -> tuple[Sequence[Buffer | None], tuple[int, ...], Sequence[Format] | None]:
-    values = adapter.dump_sequence([params[name] for name in called.names], [PyFormat.AUTO] * len(called.names))
-    return values, adapter.types or (), adapter.formats
-
-
-def _rows(adapter: Transformer, result: PGresult) -> list[Row]:
-    adapter.set_pgresult(result)
-    return adapter.load_rows(0, result.ntuples, tuple)
+        found: list[list[Row]] = []
+        for place in answers:
+            adapter.set_pgresult(results[place])
+            found.append(adapter.load_rows(0, results[place].ntuples, tuple))
+        return found
 
 
 def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
@@ -193,8 +188,20 @@ async def migrate(address: str) -> None:
             await connection.execute(f"set search_path to {SCHEMA}".encode())
             if not await _has_list(connection):
                 await connection.execute(_MIGRATIONS)
-            await _migrate_jobs(connection)
-            await _migrate_store(connection)
+            steps = _job_steps()
+            todo = await _lacking(connection, "procrastinate", steps)
+            if len(todo) == len(steps):  # the whole of procrastinate's schema at first, later what a newer version adds
+                schema = files("procrastinate") / "sql" / "schema.sql"
+                await _do(connection, "procrastinate", todo, schema.read_text("utf-8"))
+            else:
+                for name in todo:
+                    await _do(connection, "procrastinate", [name], steps[name])
+            row = await (await connection.execute("select to_regclass(%s)", [f"{SCHEMA}.{EARLY_TABLE}"])).fetchone()
+            if await _done(connection, "store") and row == (None,):
+                await _do(connection, "store", [], completion("postgres"))
+            steps = _store_steps()
+            for name in await _lacking(connection, "store", steps):
+                await _do(connection, "store", [name], steps[name])
         finally:
             if not connection.closed:
                 await connection.execute("select pg_advisory_unlock(%s)", [_LOCK])
@@ -203,10 +210,10 @@ async def migrate(address: str) -> None:
 async def missing(connection: AsyncConnection) -> list[str]:
     """The migrations that `migrate` would do; changes nothing. Raises what `migrate` raises."""
     if not await _has_schema(connection) or not await _has_list(connection):
-        return [*_job_steps(), *(f"{number:04}" for number, _ in migrations("postgres"))]
+        return [*_job_steps(), *_store_steps()]
     await connection.execute(f"set search_path to {SCHEMA}".encode())
-    jobs = await _jobs_to_do(connection)
-    return [*jobs, *(f"{number:04}" for number, _ in await _steps_to_do(connection))]
+    jobs = await _lacking(connection, "procrastinate", _job_steps())
+    return jobs + await _lacking(connection, "store", _store_steps())
 
 
 async def _has_schema(connection: AsyncConnection) -> bool:
@@ -253,42 +260,18 @@ def _job_steps() -> dict[str, str]:
     return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
 
 
-async def _jobs_to_do(connection: AsyncConnection) -> list[str]:
-    steps, done = _job_steps(), await _done(connection, "procrastinate")
-    _refuse(sorted(done - steps.keys()))
-    return sorted(steps.keys() - done)
+def _store_steps() -> dict[str, str]:
+    return {f"{number:04}": script for number, script in migrations("postgres")}
 
 
-async def _migrate_jobs(connection: AsyncConnection) -> None:
-    """procrastinate's tables: the whole of its schema at first, later only what a newer version adds."""
-    steps, todo = _job_steps(), await _jobs_to_do(connection)
-    if len(todo) == len(steps):
-        schema = files("procrastinate") / "sql" / "schema.sql"
-        await _do(connection, "procrastinate", todo, schema.read_text("utf-8"))
-        return
-    for name in todo:
-        await _do(connection, "procrastinate", [name], steps[name])
-
-
-async def _steps_to_do(connection: AsyncConnection) -> list[tuple[int, str]]:
-    steps, done = migrations("postgres"), await _done(connection, "store")
-    _refuse(sorted(done - {f"{number:04}" for number, _ in steps}))
-    return [(number, script) for number, script in steps if f"{number:04}" not in done]
-
-
-async def _migrate_store(connection: AsyncConnection) -> None:
-    row = await (await connection.execute("select to_regclass(%s)", [f"{SCHEMA}.{EARLY_TABLE}"])).fetchone()
-    if await _done(connection, "store") and row == (None,):
-        await _do(connection, "store", [], completion("postgres"))
-    for number, script in await _steps_to_do(connection):
-        await _do(connection, "store", [f"{number:04}"], script)
-
-
-def _refuse(ahead: list[str]) -> None:
-    if ahead:
+async def _lacking(connection: AsyncConnection, part: str, steps: Mapping[str, str]) -> list[str]:
+    """The migrations of a part that were not done yet, in order."""
+    done = await _done(connection, part)
+    if ahead := sorted(done - steps.keys()):
         raise StoreNewer(
             f"The database was written by a newer Shoal (migration {ahead[-1]}). Install that version to use it."
         )
+    return sorted(steps.keys() - done)
 
 
 async def tables(connection: AsyncConnection) -> list[str]:

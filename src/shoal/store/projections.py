@@ -12,7 +12,7 @@ import fcntl
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -88,14 +88,22 @@ class Projections:
         nothing is written: call again with the journal's events after that number. Raises OSError.
         """
         with self._locked(thread) as folder:
-            written = _mend(folder)
+            log, context = folder / LOG, folder / CONTEXT
+            written, end = _rest(folder)
+            _truncate(log, end)
+            _truncate(context, _context_end(context, written) if written else 0)
             fresh = [event for event in events if event.seq > written]
             ends = _ends(fresh)
             if not ends or fresh[0].seq != written + 1:
                 return written
             fresh = fresh[: ends[-1] + 1]
-            _write_context(folder / CONTEXT, fresh, ends)
-            _append(folder / LOG, b"".join(_log_bytes(fresh)))
+            if any(isinstance(event.data, Cleared | Compacted) for event in fresh):
+                body = context.read_bytes() if context.exists() else b""
+                before = [_Line(_seq.decode(line).seq, line + b"\n") for _, line in _whole_lines(body, 0)]
+                _replace(context, b"".join(line.body for line in _fold(before, fresh, ends)))
+            else:
+                _append(context, b"".join(line.body for line in _fold([], fresh, ends)))
+            _append(log, _log_bytes(fresh))
             return fresh[-1].seq
 
     def rebuild(self, thread: ThreadId, events: Sequence[Event]) -> None:
@@ -104,11 +112,11 @@ class Projections:
         settled = events[: ends[-1] + 1] if ends else ()
         with self._locked(thread) as folder:
             _replace(folder / CONTEXT, b"".join(line.body for line in _fold([], settled, ends)))
-            _replace(folder / LOG, b"".join(_log_bytes(settled)))
+            _replace(folder / LOG, _log_bytes(settled))
 
     def last_seq(self, thread: ThreadId) -> int:
         """The number of the last event the files speak of, 0 when there are none."""
-        return _rest(self._home.thread(thread)).seq
+        return _rest(self._home.thread(thread))[0]
 
     @contextlib.contextmanager
     def _locked(self, thread: ThreadId) -> Generator[Path]:
@@ -143,10 +151,8 @@ def _is_open_after(kind: str, *, was_open: bool) -> bool:
     return kind == TurnStarted.type or (was_open and kind != TurnFinished.type)
 
 
-def _log_bytes(events: Iterable[Event]) -> Iterator[bytes]:
-    for event in events:
-        if event.data.type not in _UNLOGGED:
-            yield _encoder.encode(_logged(event)) + b"\n"
+def _log_bytes(events: Iterable[Event]) -> bytes:
+    return _encoder.encode_lines(_logged(event) for event in events if event.data.type not in _UNLOGGED)
 
 
 def _logged(event: Event) -> _LogLine:
@@ -193,7 +199,8 @@ def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int]) -> l
         if isinstance(data, Cleared):
             lines = []
         elif isinstance(data, Compacted):
-            lines = _summary(data) + [line for line in lines if line.seq > data.upto_seq]
+            summary = [_context_line(data.upto_seq, summary_message(data))] if data.summary else []
+            lines = summary + [line for line in lines if line.seq > data.upto_seq]
             data = msgspec.structs.replace(data, summary="")  # it stands in `lines` now
         piece.add(msgspec.structs.replace(event, data=data))
         if index in rests:
@@ -203,12 +210,6 @@ def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int]) -> l
     return lines
 
 
-def _summary(compacted: Compacted) -> list[_Line]:
-    if not compacted.summary:
-        return []
-    return [_context_line(compacted.upto_seq, summary_message(compacted))]
-
-
 def _context_line(seq: int, message: ModelMessage) -> _Line:
     return _Line(seq, _encoder.encode(_ContextLine(seq, message)) + b"\n")
 
@@ -216,55 +217,50 @@ def _context_line(seq: int, message: ModelMessage) -> _Line:
 # ---- the files ----------------------------------------------------------------------------------------------------
 
 
-class _Rest(NamedTuple):
-    """The log's last point of rest: its event's number and where its line ends."""
-
-    seq: int
-    end: int
-
-
-_NOTHING = _Rest(0, 0)
-
-
-def _rest(folder: Path) -> _Rest:
+def _rest(folder: Path) -> tuple[int, int]:
+    """The log's last point of rest: its event's number, and where its line ends; 0 and 0 when there is none."""
     if not (folder / CONTEXT).exists():
-        return _NOTHING
-    try:
-        with (folder / LOG).open("rb") as file:
-            return _last_rest(file)
-    except FileNotFoundError:
-        return _NOTHING
+        return 0, 0
+    for is_whole, lines in _tails(folder / LOG):
+        rest: tuple[int, int] | None = None
+        is_open = False if is_whole else None  # None: not known yet
+        for end, body in lines:
+            try:
+                line = _log_line.decode(body)
+            except msgspec.MsgspecError:  # torn: whatever follows cannot be trusted
+                break
+            if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:
+                is_open = _is_open_after(line.type, was_open=bool(is_open))
+            if is_open is False:
+                rest = line.seq, end
+        if rest is not None:
+            return rest
+    return 0, 0
 
 
-def _last_rest(file: BinaryIO) -> _Rest:
-    """Read ever more of the end until the last point of rest is in it."""
-    size = file.seek(0, os.SEEK_END)
-    want = TAIL_BYTES
-    while True:
-        start = max(0, size - want)
-        file.seek(start)
-        found = _rest_within(file.read(size - start), start)
-        if found is not None or start == 0:
-            return found or _NOTHING
-        want *= 4
+def _context_end(path: Path, seq: int) -> int:
+    """Where the last line ends that stems from an event up to `seq`."""
+    for _, lines in _tails(path):
+        for end, body in reversed(lines):
+            with contextlib.suppress(msgspec.MsgspecError):
+                if _seq.decode(body).seq <= seq:
+                    return end
+    return 0
 
 
-def _rest_within(tail: bytes, start: int) -> _Rest | None:
-    """The last point of rest in the end of a log that begins at `start`; None when more must be read to tell."""
-    first = tail.find(b"\n") + 1 if start else 0
-    lines = _whole_lines(tail[first:], start + first)
-    rest: _Rest | None = None
-    is_open: bool | None = False if start == 0 else None
-    for end, body in lines:
-        try:
-            line = _log_line.decode(body)
-        except msgspec.MsgspecError:  # torn: whatever follows cannot be trusted
-            break
-        if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:
-            is_open = _is_open_after(line.type, was_open=bool(is_open))
-        if is_open is False:
-            rest = _Rest(line.seq, end)
-    return rest
+def _tails(path: Path) -> Iterator[tuple[bool, list[tuple[int, bytes]]]]:
+    """Ever more of a file's end: whether that is all of it, and its whole lines, each with where it ends."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        size, want = file.seek(0, os.SEEK_END), TAIL_BYTES
+        while True:
+            start = max(0, size - want)
+            file.seek(start)
+            tail = file.read(size - start)
+            first = tail.find(b"\n") + 1 if start else 0
+            yield start == 0, list(_whole_lines(tail[first:], start + first))
+            if start == 0:
+                return
+            want *= 4
 
 
 def _whole_lines(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
@@ -274,55 +270,10 @@ def _whole_lines(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         at = newline + 1
 
 
-def _mend(folder: Path) -> int:
-    """Cut both files back to the log's last point of rest and return its number."""
-    rest = _rest(folder)
-    _truncate(folder / LOG, rest.end)
-    _truncate(folder / CONTEXT, _context_end(folder / CONTEXT, rest.seq) if rest.seq else 0)
-    return rest.seq
-
-
-def _context_end(path: Path, seq: int) -> int:
-    """Where the last line ends that stems from an event up to `seq`."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        want = TAIL_BYTES
-        while True:
-            start = max(0, size - want)
-            file.seek(start)
-            tail = file.read(size - start)
-            first = tail.find(b"\n") + 1 if start else 0
-            ends = [end for end, body in _whole_lines(tail[first:], start + first) if _is_from(body, seq)]
-            if ends or start == 0:
-                return ends[-1] if ends else 0
-            want *= 4
-
-
-def _is_from(body: bytes, seq: int) -> bool:
-    try:
-        return _seq.decode(body).seq <= seq
-    except msgspec.MsgspecError:
-        return False
-
-
 def _truncate(path: Path, size: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > size:
             os.truncate(path, size)
-
-
-def _write_context(path: Path, events: Sequence[Event], ends: Sequence[int]) -> None:
-    if any(isinstance(event.data, Cleared | Compacted) for event in events):
-        before = list(_read_context(path))
-        _replace(path, b"".join(line.body for line in _fold(before, events, ends)))
-    else:
-        _append(path, b"".join(line.body for line in _fold([], events, ends)))
-
-
-def _read_context(path: Path) -> Iterator[_Line]:
-    with contextlib.suppress(FileNotFoundError):
-        for _, body in _whole_lines(path.read_bytes(), 0):
-            yield _Line(_seq.decode(body).seq, body + b"\n")
 
 
 def _append(path: Path, data: bytes) -> None:

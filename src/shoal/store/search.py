@@ -9,12 +9,11 @@ from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 
-from shoal.domain.clock import to_micros
 from shoal.domain.events import Event
 from shoal.domain.ids import ThreadId, channel_of
 from shoal.domain.records import Artifact
 from shoal.store.appends import event
-from shoal.store.driver import Row, Script, StorePart, number, query, text, time, writes
+from shoal.store.driver import Script, StorePart, query, reader, text, writes
 
 WORDS_MAX = 32
 PLACES_MAX = 1024
@@ -25,6 +24,7 @@ _UNSPACED = (
 )
 """Characters of scripts that are written without spaces; the first migrations know the same. Compiling it takes 3 ms,
 which is left to the first text that needs it."""
+_artifact = reader(Artifact, "thread digest name size_bytes created_at turn call_id tainted_by")
 _LAST = "\U0010ffff"
 _HEX = frozenset("0123456789abcdef")
 
@@ -64,13 +64,12 @@ class ArtifactStore(StorePart):
         """The thread's newest one whose digest begins with `name`, or None."""
         if not name or not _HEX.issuperset(name):
             return None
-        rows = await self._read("artifact_find", thread=thread, low=name, high=name + "g")
-        return _artifact(rows[0]) if rows else None
+        return await self._one(_artifact, "artifact_find", thread=thread, low=name, high=name + "g")
 
     @writes
     def expire(self, before: datetime) -> Script[list[str]]:
         """Forget those made before this time; returns the digests that no thread keeps any more."""
-        gone = yield from query("artifacts_expire", before=to_micros(before))
+        gone = yield from query("artifacts_expire", before=before)
         digests = {text(row[0]) for row in gone}
         for digest in sorted(digests):
             if (yield from query("artifact_kept", digest=digest)):
@@ -104,17 +103,3 @@ def first_after(within: str) -> str:
     if within.endswith(":"):
         return f"{within[:-1]};"
     return f"{within}\x01"
-
-
-def _artifact(row: Row) -> Artifact:
-    thread, digest, name, size_bytes, created_at, turn, call_id, tainted_by = row
-    return Artifact(
-        thread=ThreadId(text(thread)),
-        digest=text(digest),
-        name=text(name),
-        size_bytes=number(size_bytes),
-        created_at=time(created_at),
-        turn=text(turn),
-        call_id=text(call_id),
-        tainted_by=text(tainted_by),
-    )

@@ -61,5 +61,4 @@ class Store:
         self.bookkeeping = Bookkeeping(driver, clock)
 
     async def close(self) -> None:
-        """Finish what was handed in, then close."""
         await self.driver.close()

@@ -1,17 +1,19 @@
 """The access tokens' rows."""
 
 from datetime import datetime
-from typing import cast
 
-from shoal.domain.clock import to_micros
+import msgspec
+
 from shoal.domain.errors import Conflict
-from shoal.domain.permissions import TOKENS_MAX, AccessToken, TokenScope
+from shoal.domain.permissions import TOKENS_MAX, AccessToken
 from shoal.domain.records import AuditEntry
 from shoal.store.appends import chain
-from shoal.store.driver import Row, Script, StorePart, moment, number, query, text, time, writes_at
+from shoal.store.driver import Script, StorePart, number, query, reader, writes_at
 
 CHAIN = "tokens"
 """The audit chain of tokens that were made and revoked."""
+
+_token = reader(AccessToken, "name digest scope person agent created_by created_at expires_at used_on")
 
 
 class TokenStore(StorePart):
@@ -25,17 +27,7 @@ class TokenStore(StorePart):
         """
         if number((yield from query("token_count"))[0][0]) >= TOKENS_MAX:
             raise Conflict(f"There are {TOKENS_MAX} tokens already; `shoal token revoke NAME` makes room.")
-        stored = yield from query(
-            "token_insert",
-            token=token.name,
-            digest=token.digest,
-            scope=token.scope,
-            person=token.person,
-            agent=token.agent,
-            created_by=token.created_by,
-            created_at=to_micros(token.created_at),
-            expires_at=None if token.expires_at is None else to_micros(token.expires_at),
-        )
+        stored = yield from query("token_insert", **msgspec.structs.asdict(token))
         if not stored:
             raise Conflict(f"There is a token {token.name} already; `shoal token revoke {token.name}` ends it.")
         what = f"agent {token.agent}, " if token.agent else ""
@@ -51,14 +43,10 @@ class TokenStore(StorePart):
         yield from chain(CHAIN, (entry,), at)
 
     async def by_digest(self, digest: str) -> AccessToken | None:
-        """The one with this digest, or None."""
-        rows = await self._read("token_by_digest", digest=digest)
-        return _token(rows[0]) if rows else None
+        return await self._one(_token, "token_by_digest", digest=digest)
 
     async def by_name(self, name: str) -> AccessToken | None:
-        """The one of this name, or None."""
-        rows = await self._read("token_by_name", token=name)
-        return _token(rows[0]) if rows else None
+        return await self._one(_token, "token_by_name", name=name)
 
     async def all(self) -> list[AccessToken]:
         """All of them by name, the expired ones too."""
@@ -66,27 +54,12 @@ class TokenStore(StorePart):
 
     async def note_use(self, token: AccessToken, day: str) -> None:
         """Note the day on which it was used last."""
-        await self._write("token_used", token=token.name, digest=token.digest, day=day)
+        await self._write("token_used", name=token.name, digest=token.digest, day=day)
 
     @writes_at
     def revoke(self, at: datetime, name: str, by: str, via: str = "") -> Script[bool]:
         """Delete it, which the audit log tells; False when there is none. `via` is the token that `by` came with."""
-        if not (yield from query("token_delete", token=name)):
+        if not (yield from query("token_delete", name=name)):
             return False
         yield from chain(CHAIN, (AuditEntry("token", f"revoke {name}", user=by, token=via),), at)
         return True
-
-
-def _token(row: Row) -> AccessToken:
-    name, digest, scope, person, agent, created_by, created_at, expires_at, used_on = row
-    return AccessToken(
-        name=text(name),
-        digest=text(digest),
-        scope=cast("TokenScope", text(scope)),
-        person=text(person),
-        agent=text(agent),
-        created_by=text(created_by),
-        created_at=time(created_at),
-        expires_at=moment(expires_at),
-        used_on=text(used_on),
-    )

@@ -9,6 +9,7 @@ been stopped      is done                                              comes at 
 """
 
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
@@ -18,9 +19,13 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occurrence, Trigger, switched_off
 from shoal.store.appends import put_post
-from shoal.store.driver import Row, Script, StorePart, dump, moment, number, query, text, time, writes, writes_at
+from shoal.store.driver import Script, StorePart, dump, moment, query, reader, writes, writes_at
 
-_spec = msgspec.json.Decoder(NewTrigger)
+_trigger = reader(
+    Trigger,
+    "id spec state next_at created_at last_at failures error",
+    spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)),
+)
 
 
 class TriggerStore(StorePart):
@@ -29,14 +34,10 @@ class TriggerStore(StorePart):
     @writes_at
     def add(self, at: datetime, spec: NewTrigger, next_at: datetime) -> Script[Trigger]:
         """Store a trigger."""
-        made = Trigger(self._clock.new_id(), spec, "active", next_at, at)
-        return self._insert(made, next_at)
-
-    def _insert(self, made: Trigger, next_at: datetime) -> Script[Trigger]:
-        now = to_micros(made.created_at)
-        yield from query("trigger_insert", id=made.id, spec=dump(made.spec), next_at=to_micros(next_at), now=now)
+        identity = self._clock.new_id()
+        yield from query("trigger_insert", id=identity, spec=dump(spec), next_at=next_at, now=at)
         yield from query("due", what="triggers")
-        return made
+        return Trigger(identity, spec, "active", next_at, at)
 
     async def all(self) -> list[Trigger]:
         """All of them, the next due first."""
@@ -49,13 +50,10 @@ class TriggerStore(StorePart):
         return bool((yield from query("trigger_delete", id=trigger)))
 
     async def next_due_at(self) -> datetime | None:
-        """When the next one is due."""
         return moment((await self._read("triggers_next"))[0][0])
 
     async def due(self, limit: int = 100) -> list[Trigger]:
-        """Active triggers whose time has come."""
-        rows = await self._read("triggers_due", now=to_micros(self._clock.now()), limit=limit)
-        return [_trigger(row) for row in rows]
+        return [_trigger(row) for row in await self._read("triggers_due", now=self._clock.now(), limit=limit)]
 
     @writes_at
     def claim(
@@ -66,30 +64,17 @@ class TriggerStore(StorePart):
         `missed` records it as missed instead."""
         if trigger.next_at is None:
             return None
-        due = to_micros(trigger.next_at)
-        occurrence = Occurrence(trigger, trigger.next_at, f"{trigger.id}@{due}")
-        advanced = yield from query(
-            "trigger_advance",
-            id=trigger.id,
-            due_at=due,
-            ended="missed" if missed else "done",
-            next_at=None if next_at is None else to_micros(next_at),
-        )
-        if not advanced:
+        due_at = trigger.next_at
+        occurrence = Occurrence(trigger, due_at, f"{trigger.id}@{to_micros(due_at)}")
+        ended, state = ("missed", "missed") if missed else ("done", "claimed")
+        if not (yield from query("trigger_advance", id=trigger.id, due_at=due_at, ended=ended, next_at=next_at)):
             return None
-        taken = yield from query(
-            "occurrence_insert",
-            key=occurrence.key,
-            trigger=trigger.id,
-            due_at=due,
-            state="missed" if missed else "claimed",
-            now=to_micros(at),
-        )
+        row = {"key": occurrence.key, "trigger": trigger.id, "due_at": due_at, "state": state, "now": at}
+        taken = yield from query("occurrence_insert", **row)
         return occurrence if taken else None
 
     async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
-        """Note how the occurrence went."""
-        await self._write("trigger_settle", id=trigger.id, error=error, disable=int(disable))
+        await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 
     async def pause(self, trigger: str) -> bool:
         """Let it rest until it is resumed; False when it is not active."""
@@ -98,7 +83,7 @@ class TriggerStore(StorePart):
     @writes
     def resume(self, trigger: str, next_at: datetime) -> Script[bool]:
         """Let one that rests or was switched off come again, its failures forgotten; False for any other."""
-        rows = yield from query("trigger_resume", id=trigger, next_at=to_micros(next_at))
+        rows = yield from query("trigger_resume", id=trigger, next_at=next_at)
         yield from query("due", what="triggers")
         return bool(rows)
 
@@ -119,24 +104,10 @@ def note_turn(trigger: str, thread: ThreadId, finished: TurnFinished, at: dateti
         "trigger_failed",
         id=trigger,
         error=finished.reply,
-        next_at=None if again is None else to_micros(again),
+        next_at=again,
         state="failed" if is_over else "active" if once else found.state,
     )
     yield from query("due", what="triggers")
     if is_over:
         told = NewPost(f"trigger:{trigger}:{to_micros(at)}", thread, switched_off(found, finished.reply))
-        yield from put_post(told, to_micros(at))
-
-
-def _trigger(row: Row) -> Trigger:
-    """`id, spec, state, next_at, created_at, last_at, failures, error`."""
-    return Trigger(
-        id=text(row[0]),
-        spec=decode_trigger(_spec, text(row[1])),
-        state=text(row[2]),  # pyright: ignore[reportArgumentType]
-        next_at=moment(row[3]),
-        created_at=time(row[4]),
-        last_at=moment(row[5]),
-        failures=number(row[6]),
-        error=text(row[7]),
-    )
+        yield from put_post(told, at)

@@ -42,7 +42,7 @@ from pathlib import Path, PurePosixPath
 import anyio
 import msgspec
 
-from shoal.domain.files import FolderMarks, digest_of_file
+from shoal.domain.files import digest_of_file
 from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
 from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
@@ -181,7 +181,11 @@ class MarkedFiles:
     async def during(
         self, folders: Collection[Path], source: str, seconds_max: float, person: str = ""
     ) -> AsyncGenerator[None]:
-        """See `domain.files.FolderMarks`."""
+        """Mark what changes below the folders while the block runs, at most this long; nothing without a source.
+
+        With a person, only lines that are for them alone are written. Noted before, so that a crash loses no mark.
+        Raises StoreError.
+        """
         if not source or not folders:
             yield
             return
@@ -199,12 +203,18 @@ class MarkedFiles:
                     await self._change(folder, lambda marks: marks.ended(span, ended))
 
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[Path], str]:
-        """See `domain.files.FolderMarks`."""
+        """What tells the source of a file below these folders, empty when there is none, by what is known now.
+
+        With a person, of what they may see of it; an empty one may see what everybody may. Raises StoreError.
+        """
         kept = {folder: await self._marks(folder) for folder in folders}
         return lambda path: _source_of(path, kept, person)
 
     async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
-        """See `domain.files.FolderMarks`."""
+        """The sources of a file, by the person whose private lines alone they are of; empty: of lines for everybody.
+
+        Raises StoreError.
+        """
         marks = await self._marks(folder)
         return marks.sources_of(_changed(file)) if marks.spans else {}
 
@@ -487,7 +497,7 @@ _INSIDE = ("/workspace/", "/scratch/")
 class PromptFiles:
     """The marks of the home's files."""
 
-    def __init__(self, marks: FolderMarks, home: Home) -> None:
+    def __init__(self, marks: MarkedFiles, home: Home) -> None:
         self._marks = marks
         self._home = home
 

@@ -20,8 +20,8 @@ from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
 from shoal.domain.home import Home
 from shoal.domain.records import GENESIS, AuditEntry, entry_hash
 from shoal.domain.settings import BackupSettings
-from shoal.store.files import S3Place, S3Settings
 from shoal.store.postgres import open_postgres
+from shoal.store.s3 import S3Place, S3Settings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing import ManualClock

@@ -48,7 +48,7 @@ STEERED = Steered("try this", PERSON)
 
 
 def after(*data: EventData) -> Move | None:
-    return next_move(TurnState(TurnId("t1"), number(*OPEN, *data)), LIMITS)
+    return next_move(TurnState.after(TurnId("t1"), number(*OPEN, *data)), LIMITS)
 
 
 def error(call: str) -> EventData:
@@ -111,28 +111,28 @@ def test_next_move(data: tuple[EventData, ...], move: Move | None) -> None:
 def test_a_steer_asks_for_more_than_a_tool_has_told() -> None:
     told = ToolFinished(CallId("a"), "message", "sent", answers=True)
     said = (*OPEN, AssistantSaid("", calls("a")), told)
-    assert TurnState(TurnId("t1"), number(*said)).told
-    assert not TurnState(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
+    assert TurnState.after(TurnId("t1"), number(*said)).told
+    assert not TurnState.after(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
 
 
 def test_only_a_fallback_is_told_as_another_model_that_answers() -> None:
     summary, fallback = Failed("summary", "no summary", fatal=False), Failed(FALLBACK, "busy", fatal=False)
-    assert TurnState(TurnId("t1"), number(*OPEN, summary)).instead == ""
-    assert TurnState(TurnId("t1"), number(*OPEN, fallback, summary)).instead == "busy"
+    assert TurnState.after(TurnId("t1"), number(*OPEN, summary)).instead == ""
+    assert TurnState.after(TurnId("t1"), number(*OPEN, fallback, summary)).instead == "busy"
 
 
 def test_an_outage_is_counted_once_however_often_it_is_tried_again() -> None:
     waiting = RetryScheduled("overloaded", "busy", AT, AT, 1)
-    assert TurnState(TurnId("t1"), number(*OPEN)).outages == 0
-    assert TurnState(TurnId("t1"), number(*OPEN, waiting, waiting)).outages == 1
-    assert TurnState(TurnId("t1"), number(*OPEN, waiting, ASKED, waiting)).outages == 2
+    assert TurnState.after(TurnId("t1"), number(*OPEN)).outages == 0
+    assert TurnState.after(TurnId("t1"), number(*OPEN, waiting, waiting)).outages == 1
+    assert TurnState.after(TurnId("t1"), number(*OPEN, waiting, ASKED, waiting)).outages == 2
 
 
 def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() -> None:
     limits = TurnLimits(tool_errors_in_a_row_max=3)
 
     def move(*data: EventData) -> Move | None:
-        return next_move(TurnState(TurnId("t1"), number(*OPEN, *data)), limits)
+        return next_move(TurnState.after(TurnId("t1"), number(*OPEN, *data)), limits)
 
     assert move(*(CUT_CALL, not_run("a")) * 2) == CallModel(tools=True)
     assert move(*(CUT_CALL, not_run("a")) * 3) == NoteLimit("output_tokens")
@@ -142,11 +142,11 @@ def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() 
 def test_a_turn_waits_for_its_model_until_it_is_due_and_not_once_it_answers_or_fails() -> None:
     due = AT + timedelta(seconds=60)
     waiting = RetryScheduled("overloaded", "busy", due, AT, 1)
-    state = TurnState(TurnId("t1"), number(*OPEN, waiting))
+    state = TurnState.after(TurnId("t1"), number(*OPEN, waiting))
     assert [state.waits(now) for now in (AT, due - timedelta(seconds=1), due)] == [True, True, False]
     assert not state.waits(AT - timedelta(seconds=1))  # the clock was set back
     for ending in (ASKED, Failed("overloaded", "busy")):
-        assert not TurnState(TurnId("t1"), number(*OPEN, waiting, ending)).waits(AT)
+        assert not TurnState.after(TurnId("t1"), number(*OPEN, waiting, ending)).waits(AT)
 
 
 def test_the_step_limit_is_met_after_as_many_steps() -> None:
@@ -164,7 +164,7 @@ def test_a_cut_off_answer_at_the_step_limit_is_taken_as_it_is() -> None:
 @given(journals())
 def test_the_fold_is_the_same_however_it_is_cut(events: list[Event]) -> None:
     turn = events[-1].turn
-    whole = TurnState(turn, events)
+    whole = TurnState.after(turn, events)
     resumed = TurnState(turn)
     for event in events:
         resumed.apply(event)
@@ -173,7 +173,7 @@ def test_the_fold_is_the_same_however_it_is_cut(events: list[Event]) -> None:
 
 @given(journals())
 def test_an_unfinished_turn_always_has_a_next_move(events: list[Event]) -> None:
-    state = TurnState(events[-1].turn, events)
+    state = TurnState.after(events[-1].turn, events)
     assert (next_move(state, LIMITS) is None) == (state.finished is not None)
 
 
@@ -187,9 +187,9 @@ def allowed(identity: str) -> ApprovalSettled:
 
 def test_a_request_made_anew_takes_the_place_of_the_first_and_of_all_that_followed_it() -> None:
     started = ToolStarted(CallId("a"), "bash", ())
-    state = TurnState(TurnId("t1"), number(*OPEN, ASKED, request("1"), allowed("1"), started, request("2")))
+    state = TurnState.after(TurnId("t1"), number(*OPEN, ASKED, request("1"), allowed("1"), started, request("2")))
     assert (state.approvals[CallId("a")].approval_id, state.verdicts, state.started) == ("2", {}, set())
-    again = TurnState(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("1")))
+    again = TurnState.after(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("1")))
     assert again.verdicts == {}
-    decided = TurnState(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("2")))
+    decided = TurnState.after(TurnId("t1"), number(*OPEN, ASKED, request("1"), request("2"), allowed("2")))
     assert decided.verdicts[CallId("a")].approval_id == "2"

@@ -11,7 +11,8 @@ import pytest
 from tests import s3
 
 from shoal.domain.files import Files, digest_of
-from shoal.store.files import GRACE_SECONDS, LocalFiles, S3Files, S3Settings
+from shoal.store.files import GRACE_SECONDS, LocalFiles
+from shoal.store.s3 import S3Files, S3Settings
 
 BIG = 12_000_000
 

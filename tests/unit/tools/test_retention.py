@@ -12,10 +12,10 @@ from shoal.domain.ids import make_thread_id
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.store.workspaces import SyncedFolders
 from shoal.testing.clock import ManualClock
 from shoal.tools.retention import Retention
 from shoal.tools.tainted_files import ENTRIES_MAX, SCOPE, MarkedFiles, Marks, Span, encode_marks
+from shoal.tools.workspaces import SyncedFolders
 
 THREAD = make_thread_id("web", "lobby", "sea")
 LONG_AGO = Span(1, 2, "a page")

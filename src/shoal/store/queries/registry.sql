@@ -20,7 +20,7 @@ select name, state, digest, created_at, changed_at from agents order by name;
 -- name: binding_put
 -- Bind a channel to an agent.
 insert into bindings (platform, channel, agent, bound_by, made, created_at)
-values (:platform, :channel, :agent, :bound_by, :made, :now)
+values (:platform, :channel, :agent, :bound_by, :made, :created_at)
 on conflict (platform, channel) do update set agent = excluded.agent, bound_by = excluded.bound_by,
     made = excluded.made, created_at = excluded.created_at;
 

@@ -1,7 +1,7 @@
 -- name: snapshot_insert
 -- Note a saved conversation.
 insert into snapshots (id, thread, agent, description, messages, created_at)
-values (:id, :thread, :agent, :description, :messages, :now);
+values (:id, :thread, :agent, :description, :messages, :created_at);
 
 -- name: snapshots_of
 -- The saved conversations of an agent in a channel, newest first.

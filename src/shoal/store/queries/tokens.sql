@@ -1,7 +1,7 @@
 -- name: token_insert
 -- Store an access token; nothing when there is one of this name.
 insert into tokens (name, digest, scope, person, agent, created_by, created_at, expires_at)
-values (:token, :digest, :scope, :person, :agent, :created_by, :created_at, :expires_at)
+values (:name, :digest, :scope, :person, :agent, :created_by, :created_at, :expires_at)
 on conflict (name) do nothing
 returning name;
 
@@ -16,7 +16,7 @@ where digest = :digest;
 
 -- name: token_by_name
 -- The access token of this name.
-select name, digest, scope, person, agent, created_by, created_at, expires_at, used_on from tokens where name = :token;
+select name, digest, scope, person, agent, created_by, created_at, expires_at, used_on from tokens where name = :name;
 
 -- name: tokens_all
 -- Every access token.
@@ -24,8 +24,8 @@ select name, digest, scope, person, agent, created_by, created_at, expires_at, u
 
 -- name: token_used
 -- Note the day on which an access token was used last.
-update tokens set used_on = :day where name = :token and digest = :digest;
+update tokens set used_on = :day where name = :name and digest = :digest;
 
 -- name: token_delete
 -- Revoke an access token.
-delete from tokens where name = :token returning name;
+delete from tokens where name = :name returning name;

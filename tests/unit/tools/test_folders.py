@@ -16,9 +16,9 @@ from shoal.domain.messages import Attachment, Author, Image
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.store.workspaces import SyncedFolders
 from shoal.testing.clock import ManualClock
 from shoal.tools.tainted_files import MarkedFiles
+from shoal.tools.workspaces import SyncedFolders
 
 THREAD = make_thread_id("web", "lobby", "sea")
 OTHER = make_thread_id("web", "harbour", "sea")

@@ -46,12 +46,13 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
-from shoal.domain.files import Files, FolderMarks, digest_of_file
+from shoal.domain.files import Files, Folders, digest_of_file
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.domain.ids import ThreadId, encode_part
 from shoal.domain.ports import Settings
 from shoal.domain.untrusted import is_text
 from shoal.store.projections import CONTEXT, LOG
+from shoal.tools.tainted_files import MarkedFiles
 
 log = logging.getLogger(__name__)
 
@@ -110,16 +111,16 @@ def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everyt
         elif stat.S_ISREG(info.st_mode):
             size += info.st_size
             before = seen.get(path)
-            is_same = (
+            if (
                 before is not None
                 and (before.size_bytes, before.modified) == (info.st_size, info.st_mtime_ns)
                 and before.modified + SETTLED_NANOSECONDS < before.at
-            )
-            digest = before.digest if is_same and before is not None else digest_of_file(Path(found.path))
+            ):
+                digest = before.digest
+            else:
+                digest = digest_of_file(Path(found.path))
             tree.seen[path] = Seen(digest, info.st_size, info.st_mtime_ns, now)
-            tree.entries[path] = ManifestEntry(
-                "file", tree.seen[path].digest, 0o755 if info.st_mode & stat.S_IXUSR else 0o644
-            )
+            tree.entries[path] = ManifestEntry("file", digest, 0o755 if info.st_mode & stat.S_IXUSR else 0o644)
         if len(tree.entries) > ENTRIES_MAX or size > BYTES_MAX:
             raise InvalidInput(
                 f"{root} is too large to follow its work to other machines ({ENTRIES_MAX} entries and {BYTES_MAX} bytes"
@@ -261,15 +262,13 @@ class _State(msgspec.Struct):
 
 
 class _Next(NamedTuple):
-    """What a push is about to do: the state to remember, the next manifest and its digest, whose changes met ours.
-
-    Without a digest nothing changed here.
-    """
+    """What a push is about to do: the state to remember, the digest of the next manifest (empty: nothing changed here),
+    the contents that it names, and the paths whose changes met ours."""
 
     state: _State
-    manifest: Entries
-    digest: str
-    conflicts: list[str]
+    digest: str = ""
+    used: frozenset[str] = frozenset()
+    conflicts: tuple[str, ...] = ()
 
 
 class _Manifest(msgspec.Struct):
@@ -308,7 +307,7 @@ class WorkspaceSync:
     the directory whose files can be marked.
     """
 
-    def __init__(self, files: Files, settings: Settings, memory: Path, marks: FolderMarks) -> None:
+    def __init__(self, files: Files, settings: Settings, memory: Path, marks: MarkedFiles) -> None:
         self._files = files
         self._settings = settings
         self._memory = memory
@@ -351,7 +350,7 @@ class WorkspaceSync:
             coming = await anyio.to_thread.run_sync(self._prepare, name, root, newest or "", wanted, source_of)
             if not coming.digest or await self._settings.swap(SCOPE, name, newest, coming.digest):
                 await anyio.to_thread.run_sync(self._conclude, name, coming)
-                return coming.conflicts
+                return list(coming.conflicts)
         raise Conflict(f"{name} changes too fast on other machines; what changed here is pushed next time.")
 
     # ---- blocking parts ----
@@ -368,7 +367,8 @@ class WorkspaceSync:
         met = [
             path
             for path in here
-            if local.entries.get(path) not in (None, state.base.get(path)) and not _is_folder(path, local, remote)
+            if local.entries.get(path) not in (None, state.base.get(path))
+            and not (_is_folder(path, local.entries) and _is_folder(path, remote, absent=True))  # only there or not
         ]
         return _Plan(_State(remote, local.seen, newest, state.swept_at), manifest, local, here, met)
 
@@ -379,12 +379,10 @@ class WorkspaceSync:
             log.warning("changed here and elsewhere; the one from here is kept beside it", extra={"path": path})
             keep_beside(root, path)
         for path in sorted(paths, reverse=True):
-            if path not in remote or (remote[path].kind == "folder" and not _is_folder_here(path, plan.local)):
+            if path not in remote or (_is_folder(path, remote) and not _is_folder(path, plan.local.entries)):
                 remove(root, path)
-        self._make(self._place(name), root, {path: remote[path] for path in sorted(paths) if path in remote})
-
-    def _make(self, files: Files, root: Path, entries: Entries) -> None:
-        arriving = self._memory / f".arriving-{secrets.token_hex(4)}"
+        files, arriving = self._place(name), self._memory / f".arriving-{secrets.token_hex(4)}"
+        entries = {path: remote[path] for path in sorted(paths) if path in remote}
         try:
             digests = {entry.value for entry in entries.values() if entry.kind == "file"}
             _side_by_side(lambda digest: files.fetch(digest, arriving / digest), digests)
@@ -399,10 +397,15 @@ class WorkspaceSync:
         paths = local.entries.keys() | state.base.keys()
         changed = {path for path in paths if local.entries.get(path) != state.base.get(path)}
         if not changed:
-            return _Next(_State(state.base, local.seen, state.newest, state.swept_at), {}, "", [])
+            return _Next(_State(state.base, local.seen, state.newest, state.swept_at))
         files = self._place(name)
         new = {entry.value: path for path, entry in local.entries.items() if entry.kind == "file" and path in changed}
-        _side_by_side(lambda digest: _keep(files, root / new[digest], digest), new)
+
+        def keep(digest: str) -> None:  # also what is there already, so that it counts as young
+            if files.keep_file(root / new[digest]) != digest:
+                raise Conflict("A file changed while it was read; it is pushed next time.")
+
+        _side_by_side(keep, new)
         manifest = _read(files, newest) if newest else _Manifest({})
         remote, merged = manifest.entries, dict(manifest.entries)
         met = sorted(  # others changed these to something of value
@@ -425,13 +428,13 @@ class WorkspaceSync:
                 marked[aside] = manifest.marked[path]
         following = files.keep(_encoder.encode(_Manifest(merged, marked)))
         common = following if merged == local.entries else ""
-        return _Next(_State(local.entries, local.seen, common, state.swept_at), merged, following, met)
+        used = frozenset(entry.value for entry in merged.values() if entry.kind == "file")
+        return _Next(_State(local.entries, local.seen, common, state.swept_at), following, used, tuple(met))
 
     def _conclude(self, name: str, done: _Next) -> None:
         state = done.state
         if done.digest and time.time() > state.swept_at + SWEEP_SECONDS:
-            used = {entry.value for entry in done.manifest.values() if entry.kind == "file"}
-            self._place(name).sweep({done.digest, *used})
+            self._place(name).sweep({done.digest, *done.used})
             state.swept_at = time.time()
         self._remember(name, state)
 
@@ -457,11 +460,6 @@ class WorkspaceSync:
         return self._memory / f"{encode_part(name)}.json"
 
 
-def _keep(files: Files, path: Path, digest: str) -> None:
-    if files.keep_file(path) != digest:  # also of what is there already, so that it counts as young
-        raise Conflict("A file changed while it was read; it is pushed next time.")
-
-
 def _read(files: Files, digest: str) -> _Manifest:
     try:
         manifest = _manifest.decode(files.read(digest))
@@ -472,14 +470,9 @@ def _read(files: Files, digest: str) -> _Manifest:
     return manifest
 
 
-def _is_folder(path: str, local: DirectoryTree, remote: Entries) -> bool:
-    """Folders are not in conflict: they are only there or not."""
-    entry = remote.get(path)
-    return _is_folder_here(path, local) and (entry is None or entry.kind == "folder")
-
-
-def _is_folder_here(path: str, local: DirectoryTree) -> bool:
-    return path in local.entries and local.entries[path].kind == "folder"
+def _is_folder(path: str, entries: Entries, *, absent: bool = False) -> bool:
+    """Whether a path is a folder; `absent` is the answer where there is nothing."""
+    return entries[path].kind == "folder" if path in entries else absent
 
 
 def _side_by_side(transfer: Callable[[str], None], digests: Iterable[str]) -> None:
@@ -504,10 +497,10 @@ class _FollowedFolder(NamedTuple):
     marked: tuple[Path, ...] = ()
 
 
-class SyncedFolders:
-    """Implements `domain.files.Folders`. What is in common with others is remembered below the home's `sync/`."""
+class SyncedFolders(Folders):
+    """Follow the work from machine to machine. What is in common with others is remembered below the home's `sync/`."""
 
-    def __init__(self, files: Files, settings: Settings, home: Home, marks: FolderMarks) -> None:
+    def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
         self._memory = home.root / "sync"
         self._sync = WorkspaceSync(files, settings, self._memory, marks)
         self._home = home
@@ -566,7 +559,7 @@ class SyncedFolders:
         own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has one of its own
         name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
         yield _FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
-        in_prompts = (home.root,)  # see tools/prompt_files.py
+        in_prompts = (home.root,)  # see tools/tainted_files.py
         yield _FollowedFolder("notes", home.data / "memory", everything, in_prompts)
         for scope in MEMORY_SCOPES:
             root = memory_path(home, scope, thread).parent

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput, StoreCorrupt
 from shoal.domain.files import digest_of
 from shoal.domain.home import Home
-from shoal.store import workspaces as tree
 from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.store.workspaces import SCOPE, ManifestEntry, WorkspaceSync
 from shoal.testing.clock import ManualClock
+from shoal.tools import workspaces as tree
 from shoal.tools.tainted_files import MarkedFiles
+from shoal.tools.workspaces import SCOPE, ManifestEntry, WorkspaceSync
 
 NAME = "agents/main"
 

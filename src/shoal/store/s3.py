@@ -1,0 +1,226 @@
+"""Content by digest, and a place for backups, in an S3-compatible store. Needs the extra `s3`."""
+
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from shoal.domain.errors import ConfigError
+from shoal.domain.files import digest_of, digest_of_file
+from shoal.domain.settings import FilesSettings
+from shoal.store.files import GRACE_SECONDS, check_digest, damaged, new_file
+
+try:
+    import obstore
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+except ModuleNotFoundError as error:
+    lacking = f"An s3:// address needs the extra `s3`: {error.name} is not installed."
+    raise ConfigError([f"{lacking} Install it (pip install 'shoal[s3]'), or use a directory."]) from error
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ClientConfig, S3Config
+
+CHUNK_BYTES = 1 << 20
+DELETED_AT_ONCE = 1000
+"""What one request of S3 deletes at most."""
+REQUEST_SECONDS = 60
+REQUEST_RETRIES_MAX = 5
+RETRY_TIME = timedelta(seconds=30)
+"""From a request's first try: none is begun later. With REQUEST_SECONDS this bounds how long a stop may wait."""
+
+
+class S3Settings(msgspec.Struct, frozen=True):
+    """Where an S3-compatible store is. What is empty comes from the usual AWS variables or the machine's role."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+    access_key: str = ""
+    secret_key: str = ""
+
+    @classmethod
+    def of(cls, files: FilesSettings, url: str) -> Self:
+        """A part of a bucket, s3://BUCKET/PREFIX, in the store of [files]. Blocks where keys have to be looked up."""
+        where = urlsplit(url)
+        return cls(
+            bucket=where.netloc,
+            prefix=where.path.strip("/"),
+            endpoint=files.endpoint,
+            region=files.region,
+            access_key=files.access_key.reveal(),
+            secret_key=files.secret_key.reveal(),
+        )
+
+
+class S3Files:
+    """Implements `domain.files.Files` in a bucket; `place` is a part of it, `parent` whose connections are used."""
+
+    def __init__(
+        self,
+        settings: S3Settings,
+        place: str = "",
+        parent: "S3Files | None" = None,
+        *,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._settings = settings
+        self._grace_seconds = grace_seconds
+        self._place = place
+        self._parent = parent
+
+    def keep(self, content: bytes) -> str:
+        digest = digest_of(content)
+        self._put(digest, content)
+        return digest
+
+    def keep_file(self, path: Path) -> str:
+        digest = digest_of_file(path)
+        self._put(digest, path)  # in parts where it is large
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        with s3_errors():
+            content = bytes(obstore.get(self._store, self._key(digest)).bytes())
+        if digest_of(content) != digest:
+            raise damaged(digest)
+        return content
+
+    def fetch(self, digest: str, path: Path) -> None:
+        with new_file(path) as fresh:
+            _download(self._store, self._key(digest), fresh)
+            check_digest(fresh, digest)
+
+    def has(self, digest: str) -> bool:
+        return self._age_seconds(digest) is not None
+
+    def remove(self, digest: str) -> bool:
+        age = self._age_seconds(digest)
+        if age is None:
+            return True
+        if age < self._grace_seconds:
+            return False
+        with s3_errors():
+            obstore.delete(self._store, self._key(digest))
+        return True
+
+    def below(self, name: str) -> "S3Files":
+        return S3Files(self._settings, f"{self._place}{name}/", self, grace_seconds=self._grace_seconds)
+
+    def sweep(self, used: Collection[str]) -> int:
+        with s3_errors():
+            old: list[str] = []
+            listed = obstore.list(self._store, self._place or None)  # pyright: ignore[reportUnknownMemberType]
+            for found in chain.from_iterable(listed):
+                digest = found["path"].rpartition("/")[2]
+                is_content = found["path"] == self._key(digest)
+                if is_content and digest not in used and _age_seconds(found) >= self._grace_seconds:
+                    old.append(found["path"])
+            for first in range(0, len(old), DELETED_AT_ONCE):
+                obstore.delete(self._store, old[first : first + DELETED_AT_ONCE])
+        return len(old)
+
+    def _put(self, digest: str, content: bytes | Path) -> None:
+        """Store it, unless it is there and will stay for a while; what is older is stored again and so young."""
+        age = self._age_seconds(digest)
+        if age is None or age >= self._grace_seconds / 2:
+            with s3_errors():
+                obstore.put(self._store, self._key(digest), content)
+
+    def _key(self, digest: str) -> str:
+        return f"{self._place}{digest[:2]}/{digest}"
+
+    @cached_property
+    def _store(self) -> S3Store:
+        return open_s3(self._settings) if self._parent is None else self._parent._store
+
+    def _age_seconds(self, digest: str) -> float | None:
+        try:
+            with s3_errors():
+                return _age_seconds(obstore.head(self._store, self._key(digest)))
+        except FileNotFoundError:
+            return None
+
+
+class S3Place:
+    """Implements `shoal.backups.BackupPlace`. A store renames by copying, which S3 does up to 5 GB."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _store(self) -> S3Store:
+        return open_s3(self._settings)
+
+    def sizes(self) -> dict[str, int]:
+        """What is right below the prefix."""
+        with s3_errors():
+            listed = chain.from_iterable(obstore.list(self._store))  # pyright: ignore[reportUnknownMemberType]
+            return {found["path"]: found["size"] for found in listed if "/" not in found["path"]}
+
+    def put(self, file: Path, name: str) -> None:
+        with s3_errors():
+            obstore.put(self._store, name, file)
+
+    def fetch(self, name: str, file: Path) -> None:
+        _download(self._store, name, file)
+
+    def rename(self, old: str, new: str) -> None:
+        with s3_errors():
+            obstore.rename(self._store, old, new)
+
+    def remove(self, name: str) -> None:
+        with s3_errors():
+            obstore.delete(self._store, name)
+
+
+def open_s3(settings: S3Settings) -> S3Store:
+    """The bucket, from its prefix on; nothing is connected yet. Raises OSError."""
+    config: S3Config = {}
+    if settings.endpoint:
+        config["endpoint"] = settings.endpoint
+    if settings.region:
+        config["region"] = settings.region
+    if settings.access_key:
+        config["access_key_id"] = settings.access_key
+        config["secret_access_key"] = settings.secret_key
+    client: ClientConfig = {
+        "timeout": f"{REQUEST_SECONDS}s",
+        "allow_http": settings.endpoint.startswith("http://"),
+    }
+    with s3_errors():
+        return S3Store(
+            settings.bucket,
+            prefix=settings.prefix or None,
+            config=config,
+            client_options=client,
+            retry_config={"max_retries": REQUEST_RETRIES_MAX, "retry_timeout": RETRY_TIME},
+        )
+
+
+@contextmanager
+def s3_errors() -> Generator[None]:
+    """Turn the client's errors into OSError."""
+    try:
+        yield
+    except BaseError as error:
+        line = str(error).splitlines()[0]
+        raise OSError(f"The object store failed: {line}. Check files.* in the configuration.") from error
+
+
+def _download(store: S3Store, name: str, path: Path) -> None:
+    with s3_errors(), path.open("wb") as file:
+        for chunk in obstore.get(store, name).stream(min_chunk_size=CHUNK_BYTES):
+            file.write(chunk)
+
+
+def _age_seconds(found: "ObjectMeta") -> float:
+    return (datetime.now(UTC) - found["last_modified"]).total_seconds()
