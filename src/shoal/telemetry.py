@@ -24,6 +24,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 
 import msgspec
 from opentelemetry import trace
@@ -41,7 +42,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from shoal import __version__
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import to_micros
 from shoal.domain.events import (
@@ -327,7 +327,7 @@ async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> A
     Where to, and how, is what the OTEL_* variables say; by default a collector on this machine.
     """
     resource = Resource.create(
-        {"service.version": __version__, "service.name": os.environ.get("OTEL_SERVICE_NAME", "shoal")}
+        {"service.version": version("shoal"), "service.name": os.environ.get("OTEL_SERVICE_NAME", "shoal")}
     )
     ids = _Ids()
     traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
