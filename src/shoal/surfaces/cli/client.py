@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -117,8 +117,8 @@ def find_server(context: CommandContext) -> ServerClient | None:
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
     """Make an API call and return its answer as `into`.
 
-    Where no server runs, the database is opened for it, as `CommandContext.write` does. Raises what that raises, and
-    NotFound, Conflict, Gone or InvalidInput as the API says.
+    Where no server runs, the database is opened for it, as `CommandContext.read` does for a GET and `write` for any
+    other. Raises what these raise, and NotFound, Conflict, Gone or InvalidInput as the API says.
     """
     server = find_server(context)
     if server is not None:
@@ -126,7 +126,15 @@ def call_api(context: CommandContext, method: str, path: str, body: object = Non
     from shoal.surfaces.cli.offline import call_offline
 
     config = context.config()
-    return decoded(*context.write(lambda store: call_offline(config, store, method, path, body)), into)
+    use_store = context.read if method == "GET" else context.write
+    return decoded(*use_store(lambda store: call_offline(config, store, method, path, body)), into)
+
+
+def get(context: CommandContext, path: str, into: type[T], **query: str | int | bool) -> T:
+    """`call_api` for what is only looked at, with the parts of its query that are given."""
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+    asked = urlencode({name: value for name, value in given.items() if value != ""})
+    return call_api(context, "GET", f"{path}?{asked}" if asked else path, into=into)
 
 
 def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:

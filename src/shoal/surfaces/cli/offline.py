@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from shoal.app import App
     from shoal.domain.ports import ChatAdapter
     from shoal.tools.mcp.pins import Pins
+    from shoal.tools.process_logs import LogPiece
     from shoal.tools.tainted_files import PromptFiles
 
 
 class OfflineApp:
-    """Stands in for `shoal.app.App` in the calls that change what a home directory holds."""
+    """Stands in for `shoal.app.App` in the calls about what a home directory holds."""
 
     state = "stopped"
 
@@ -110,6 +111,12 @@ class OfflineApp:
         if found is None:
             raise NotFound(f"There is no process {process[:80]}. `shoal processes list` shows them.")
         return found
+
+    async def read(self, process: Process, *, offset: int, lines_max: int, contains: str) -> "LogPiece":
+        """A piece of a process's log, where this machine has it."""
+        from shoal.tools.process_logs import log_of, read_log
+
+        return read_log(log_of(self.home, process), offset=offset, lines_max=lines_max, contains=contains)
 
     async def kill(self, process: str, by: str) -> Process:
         """Have it ended on the machine that runs it. Raises NotFound when it does not run."""
