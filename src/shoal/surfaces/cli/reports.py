@@ -10,9 +10,11 @@ import msgspec
 from shoal.config import default_model
 from shoal.domain.home import MEMORY_SCOPES, memory_path
 from shoal.domain.ids import ThreadId, parse_thread_id
-from shoal.surfaces.cli.client import call_api
+from shoal.domain.records import AuditRow, BudgetStatus
+from shoal.surfaces.cli.client import call_api, get
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, usd, when
+from shoal.surfaces.http.routes_operations import UsageView
 
 if TYPE_CHECKING:
     from shoal.providers.catalog import Catalog, ModelListing
@@ -35,25 +37,20 @@ def audit() -> None:
 @click.pass_obj
 def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
     """Print the newest entries, the newest last."""
-    found = context.read(lambda store: store.audit.tail(limit, chain_name=chain))
+    found = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
     rows = [
         (
-            when(row.at),
+            row.at,
             row.entry.kind,
             row.entry.decision,
-            printable(f"{row.entry.user} ({row.entry.token})" if row.entry.token else row.entry.user),
+            f"{row.entry.user} ({row.entry.token})" if row.entry.token else row.entry.user,
             row.entry.rule,
-            printable(row.entry.action),
+            row.entry.action,
         )
         for row in found
     ]
-    print_records(
-        found,
-        as_json,
-        ("time (UTC)", "kind", "decision", "user (token)", "rule", "action"),
-        rows,
-        "The audit log is empty.",
-    )
+    head = ("time (UTC)", "kind", "decision", "user (token)", "rule", "action")
+    print_records(found, as_json, head, rows, "The audit log is empty.")
 
 
 @audit.command()
@@ -95,30 +92,30 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
     if click_context.invoked_subcommand is not None:
         return
     context = click_context.ensure_object(CommandContext)
-    found = context.read(lambda store: store.ledger.usage(days))
+    found = get(context, "/api/usage", list[UsageView], days=days)
     rows = [
         (
             row.day,
             row.agent,
             row.model,
-            str(row.calls),
-            str(row.usage.input_tokens),
-            str(row.usage.cached_tokens),
-            str(row.usage.output_tokens),
+            row.calls,
+            row.usage.input_tokens,
+            row.usage.cached_tokens,
+            row.usage.output_tokens,
             usd(row.usd),
         )
         for row in found
     ]
     head = ("day (UTC)", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars")
     print_records(found, as_json, head, rows, "No model was called in this time.")
-    ceilings = context.read(lambda store: store.budget.standings())
+    ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
     if ceilings:
         print()
         spent = [
             (
                 one.scope,
                 f"{one.usd:.4f} of {one.usd_max:.2f}" if one.usd_max else f"{one.usd:.4f}",
-                f"{one.tokens} of {one.tokens_max}" if one.tokens_max else str(one.tokens),
+                f"{one.tokens} of {one.tokens_max}" if one.tokens_max else one.tokens,
             )
             for one in ceilings
         ]
@@ -170,10 +167,7 @@ def list_models(context: CommandContext, as_json: bool) -> None:
     views = [
         KnownModel(name, route.provider.name, route.context_tokens, name == chosen) for name, route in routes.items()
     ]
-    rows = [
-        (printable(view.name), str(view.context_tokens or "unknown"), "default" if view.is_default else "")
-        for view in views
-    ]
+    rows = [(view.name, view.context_tokens or "unknown", "default" if view.is_default else "") for view in views]
     print_records(views, as_json, ("model", "window in tokens", ""), rows, "No model is known.")
 
 
@@ -195,10 +189,7 @@ def refresh(context: CommandContext, as_json: bool) -> int:
     if as_json:
         print_json(views)
     else:
-        rows = [
-            (view.provider, "ok" if not view.error else "failed", str(view.models), printable(view.error))
-            for view in views
-        ]
+        rows = [(view.provider, "failed" if view.error else "ok", view.models, view.error) for view in views]
         print_table(("provider", "", "models", "why"), rows, "No provider is configured; `demo` answers without one.")
     return 1 if any(view.error for view in views) else 0
 
@@ -245,14 +236,9 @@ def list_skills(context: CommandContext, agent: str, thread: str | None, as_json
     """List the skills, narrower scopes winning by name."""
     found = read_skills(context, agent, parse_thread_id(thread) if thread else None)
     views = [ListedSkill(skill.name, skill.scope, skill.description, str(skill.path)) for skill in found.found]
-    rows = [(view.name, view.scope, printable(view.description)) for view in views]
-    print_records(
-        views,
-        as_json,
-        ("name", "scope", "description"),
-        rows,
-        f"There are no skills. Put one into {context.home.data}/skills/.",
-    )
+    rows = [(view.name, view.scope, view.description) for view in views]
+    empty = f"There are no skills. Put one into {context.home.data}/skills/."
+    print_records(views, as_json, ("name", "scope", "description"), rows, empty)
 
 
 @skills.command()

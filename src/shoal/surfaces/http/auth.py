@@ -132,7 +132,7 @@ async def may_use(principal: Principal, journal: "Journal", thread: ThreadId) ->
 
 def no_such_thread(thread: ThreadId) -> NotFound:
     """What is said of a thread that does not exist, and of one that the caller may not see."""
-    return NotFound(f"There is no thread {thread[:200]}. GET /api/threads lists them.")
+    return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` or GET /api/threads shows them.")
 
 
 if TYPE_CHECKING:
