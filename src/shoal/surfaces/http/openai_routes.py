@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -61,31 +61,9 @@ def _model(name: str) -> Json:
 # ---- answering, whole or as a stream ----
 
 
-class ReplyForm(Protocol):
-    """The wire form of a reply."""
-
-    def whole(self, finished: TurnFinished) -> Json:
-        """The reply as one answer."""
-        ...
-
-    def opening(self) -> bytes:
-        """What a stream begins with."""
-        ...
-
-    def delta(self, text: str) -> bytes:
-        """A piece of the text."""
-        ...
-
-    def closing(self, text: str, usage: Usage) -> bytes:
-        """What a stream ends with; `text` is all that was sent."""
-        ...
-
-    def failed(self, error: ApiError) -> bytes:
-        """What a stream ends with when there is no answer."""
-        ...
-
-
-async def _respond(web: WebContext, begun: PendingReply, form: ReplyForm, *, stream: bool) -> Response:
+async def _respond(
+    web: WebContext, begun: PendingReply, form: "_ChatForm | _ResponseForm", *, stream: bool
+) -> Response:
     admitted = web.streams.admit()
     if stream:
         frames = _frames(web, begun, form)
@@ -96,7 +74,9 @@ async def _respond(web: WebContext, begun: PendingReply, form: ReplyForm, *, str
     return response
 
 
-async def _frames(web: WebContext, begun: PendingReply, form: ReplyForm) -> AsyncGenerator[bytes, None]:
+async def _frames(
+    web: WebContext, begun: PendingReply, form: "_ChatForm | _ResponseForm"
+) -> AsyncGenerator[bytes, None]:
     yield form.opening()
     growing = GrowingReply()
     try:
@@ -186,15 +166,11 @@ def _chat_text(message: ChatMessage) -> str:
 
 
 class _ChatForm:
-    """A chat completion, whole or as chunks."""
+    """A chat completion: `whole`, or as a stream of chunks from `opening` on, which ends with `closing` or `failed`."""
 
     def __init__(self, web: WebContext, model: str, *, with_usage: bool) -> None:
         created = int(web.app.clock.now().timestamp())
-        self._head: dict[str, Json] = {
-            "id": f"chatcmpl-{web.app.clock.new_id()}",
-            "created": created,
-            "model": model,
-        }
+        self._head: dict[str, Json] = {"id": f"chatcmpl-{web.app.clock.new_id()}", "created": created, "model": model}
         self._with_usage = with_usage
 
     def whole(self, finished: TurnFinished) -> Json:

@@ -14,7 +14,7 @@ from shoal.domain.permissions import Coverage
 from shoal.domain.records import Approval
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.surfaces.http.auth import Principal, may_use
-from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Routes, WebContext, checked_text, view
+from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
 from shoal.tools.process_logs import LogPiece
@@ -158,12 +158,6 @@ class TriggerView(msgspec.Struct, frozen=True):
     error: str
 
 
-class TriggerRemoved(msgspec.Struct, frozen=True):
-    """It is gone."""
-
-    removed: bool
-
-
 def _trigger_view(trigger: Trigger) -> TriggerView:
     spec = trigger.spec
     by = spec.author.id if spec.author is not None else spec.created_by
@@ -171,11 +165,15 @@ def _trigger_view(trigger: Trigger) -> TriggerView:
     return view(TriggerView, trigger, **flat)
 
 
+def _no_trigger(id: str) -> NotFound:
+    return NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
+
+
 async def _known_trigger(web: WebContext, id: str) -> Trigger:
-    for trigger in await web.app.store.triggers.all():
-        if trigger.id == id:
-            return trigger
-    raise NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
+    found = next((trigger for trigger in await web.app.store.triggers.all() if trigger.id == id), None)
+    if found is None:
+        raise _no_trigger(id)
+    return found
 
 
 @routes("GET /api/triggers", READERS)
@@ -202,11 +200,11 @@ async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> T
 
 
 @routes("DELETE /api/triggers/{id}", ADMINS)
-async def remove_trigger(web: WebContext, id: str) -> TriggerRemoved:
+async def remove_trigger(web: WebContext, id: str) -> Removed:
     """Remove a trigger."""
     if not await web.app.store.triggers.remove(id):
-        raise NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
-    return TriggerRemoved(True)
+        raise _no_trigger(id)
+    return Removed(True)
 
 
 @routes("POST /api/triggers/{id}/pause", ADMINS)
