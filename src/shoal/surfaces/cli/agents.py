@@ -82,6 +82,7 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
     VALUE is TOML where the key can hold it, else text. An empty VALUE takes the key out. It counts from the agent's
     next turn.
     """
+    _existing(context, name)
     call_api(context, "PATCH", f"/api/agents/{path_part(name)}", {"settings": {key: value}})
     print(f"{name}: {key} is {value or 'left to the default'} from the next turn on.")
 
@@ -93,8 +94,8 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
 @click.pass_obj
 def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> None:
     """Remove an agent: its turns are stopped, its channels go to the default agent, its conversations stay."""
-    folder = context.home.agent(name)
-    if folder.is_dir() and not (keep_files or yes) and sys.stdin.isatty():
+    folder = _existing(context, name)
+    if not (keep_files or yes) and sys.stdin.isatty():
         click.confirm(f"Delete {folder} with its workspace?", abort=True)
     path = f"/api/agents/{path_part(name)}?keep_files={'true' if keep_files else 'false'}"
     removed = call_api(context, "DELETE", path, into=DestroyedAgent)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from shoal.config import default_model
 from shoal.domain.home import MEMORY_SCOPES, memory_path
@@ -133,24 +132,6 @@ def lift(context: CommandContext) -> None:
 # ---- models ----
 
 
-class KnownModel(msgspec.Struct, frozen=True):
-    """A model as lists show it; 0 where the window is unknown."""
-
-    name: str
-    provider: str
-    context_tokens: int
-    is_default: bool
-
-
-class ProviderCheck(msgspec.Struct, frozen=True):
-    """What a provider said when it was asked."""
-
-    provider: str
-    valid: bool
-    models: int
-    error: str
-
-
 @click.group()
 def models() -> None:
     """Models, as PROVIDER/MODEL."""
@@ -163,11 +144,14 @@ def list_models(context: CommandContext, as_json: bool) -> None:
     """List the models that are known; `models refresh` asks the providers anew."""
     chosen = default_model(context.config())
     catalog = open_catalog(context)
-    routes = {name: catalog.route(name) for name in dict.fromkeys([*catalog.names(), chosen])}
-    views = [
-        KnownModel(name, route.provider.name, route.context_tokens, name == chosen) for name, route in routes.items()
+    views: list[dict[str, str | int]] = []
+    for name in dict.fromkeys([*catalog.names(), chosen]):
+        route = catalog.route(name)
+        known = {"name": name, "provider": route.provider.name, "context_tokens": route.context_tokens}
+        views.append({**known, "is_default": name == chosen})
+    rows = [
+        (view["name"], view["context_tokens"] or "unknown", "default" if view["is_default"] else "") for view in views
     ]
-    rows = [(view.name, view.context_tokens or "unknown", "default" if view.is_default else "") for view in views]
     print_records(views, as_json, ("model", "window in tokens", ""), rows, "No model is known.")
 
 
@@ -185,13 +169,17 @@ def refresh(context: CommandContext, as_json: bool) -> int:
             await catalog.close()
 
     found = asyncio.run(ask())
-    views = [ProviderCheck(name, row.valid, len(row.models), row.error) for name, row in found.items()]
     if as_json:
-        print_json(views)
+        print_json(
+            [
+                {"provider": name, "valid": row.valid, "models": len(row.models), "error": row.error}
+                for name, row in found.items()
+            ]
+        )
     else:
-        rows = [(view.provider, "failed" if view.error else "ok", view.models, view.error) for view in views]
+        rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in found.items()]
         print_table(("provider", "", "models", "why"), rows, "No provider is configured; `demo` answers without one.")
-    return 1 if any(view.error for view in views) else 0
+    return 1 if any(row.error for row in found.values()) else 0
 
 
 def open_catalog(context: CommandContext) -> "Catalog":
@@ -203,23 +191,6 @@ def open_catalog(context: CommandContext) -> "Catalog":
 
 
 # ---- skills and memory ----
-
-
-class ListedSkill(msgspec.Struct, frozen=True):
-    """A skill as lists show it."""
-
-    name: str
-    scope: str
-    description: str
-    path: str
-
-
-class MemoryFile(msgspec.Struct, frozen=True):
-    """A memory file."""
-
-    scope: str
-    path: str
-    text: str
 
 
 @click.group()
@@ -235,10 +206,11 @@ def skills() -> None:
 def list_skills(context: CommandContext, agent: str, thread: str | None, as_json: bool) -> None:
     """List the skills, narrower scopes winning by name."""
     found = read_skills(context, agent, parse_thread_id(thread) if thread else None)
-    views = [ListedSkill(skill.name, skill.scope, skill.description, str(skill.path)) for skill in found.found]
-    rows = [(view.name, view.scope, view.description) for view in views]
+    names = ("name", "scope", "description", "path")
+    views = [{name: str(getattr(skill, name)) for name in names} for skill in found.found]
+    rows = [(view["name"], view["scope"], view["description"]) for view in views]
     empty = f"There are no skills. Put one into {context.home.data}/skills/."
-    print_records(views, as_json, ("name", "scope", "description"), rows, empty)
+    print_records(views, as_json, names[:3], rows, empty)
 
 
 @skills.command()
@@ -286,11 +258,15 @@ def show(context: CommandContext, thread: str | None, as_json: bool) -> None:
     notes = sorted((home.data / "memory").glob("*/*.md"))
     paths += [(f"notes of {path.stem}", path) for path in (notes[-days:] if days else [])]
     found = [
-        MemoryFile(scope, str(path), path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "")
+        {
+            "scope": scope,
+            "path": str(path),
+            "text": path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "",
+        }
         for scope, path in paths
     ]
     if as_json:
         print_json(found)
         return
-    for view in found:
-        print(f"# {view.scope} ({view.path})\n{printable(view.text).strip() or '(no memory yet)'}\n")
+    for one in found:
+        print(f"# {one['scope']} ({one['path']})\n{printable(one['text']).strip() or '(no memory yet)'}\n")
