@@ -8,12 +8,15 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
+from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, decode_data
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
 
@@ -22,6 +25,18 @@ T = TypeVar("T")
 REQUEST_SECONDS = 30.0
 LINE_BYTES_MAX = 67_108_864
 _HOLDER = re.compile(r"process \d+ at (http://\S+)")
+
+
+class _EventJson(msgspec.Struct):
+    type: str
+    thread: ThreadId
+    turn: TurnId
+    data: msgspec.Raw
+    seq: int
+    at: datetime
+
+    def event(self) -> Event:
+        return Event(self.seq, self.thread, self.turn, self.at, decode_data(self.type, bytes(self.data)))
 
 
 class Busy(ShoalError):
@@ -152,3 +167,17 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
 def path_part(text: str) -> str:
     """A piece of a path, quoted."""
     return quote(text, safe="")
+
+
+def decode_item(content: bytes) -> Event | LiveEvent:
+    """An event as the API shows it, of the journal or live."""
+    item = msgspec.json.decode(content, type=_EventJson)
+    for live in (TextStreamed, StatusChanged):
+        if item.type == live.type:
+            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live))
+    return item.event()
+
+
+def decode_event(content: msgspec.Raw) -> Event:
+    """An event of the journal as the API shows it."""
+    return msgspec.json.decode(content, type=_EventJson).event()

@@ -6,15 +6,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
-import msgspec
-
 from shoal.domain.errors import InvalidInput, NotFound, ShoalError
-from shoal.domain.events import Event, LiveEvent, Scope, StatusChanged, TextStreamed, decode_data
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId
+from shoal.domain.events import Event, LiveEvent, Scope
+from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId
 from shoal.domain.messages import Abort, Author, Prompt, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.posts import OutboundPost
@@ -184,15 +181,6 @@ RECONNECTS_MAX = 30
 """How often a server that went away is looked for, once every RECONNECT_SECONDS, before giving up."""
 
 
-class _WireEvent(msgspec.Struct):
-    type: str
-    thread: ThreadId
-    turn: TurnId
-    data: msgspec.Raw
-    seq: int = 0
-    at: str = ""
-
-
 class RemoteLink:
     """A thread of the Shoal that runs already."""
 
@@ -236,11 +224,13 @@ class RemoteLink:
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
         """The live stream, taken up where it broke off when the server was restarted."""
+        from shoal.surfaces.cli.client import decode_item
+
         seq, failures = after, 0
         while True:
             try:
                 async for line in self._server.stream(f"{self._path}/events?after={seq}"):
-                    item = _decode(line)
+                    item = decode_item(line)
                     failures = 0
                     seq = item.seq if isinstance(item, Event) else seq
                     yield item
@@ -255,15 +245,3 @@ class RemoteLink:
 
     async def _deliver(self, call: str, body: object) -> bool:
         return (await self._server.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
-
-
-def _decode(line: bytes) -> Event | LiveEvent:
-    item = msgspec.json.decode(line, type=_WireEvent)
-    match item.type:
-        case TextStreamed.type:
-            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=TextStreamed))
-        case StatusChanged.type:
-            return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=StatusChanged))
-        case _:
-            data = decode_data(item.type, bytes(item.data))
-            return Event(item.seq, item.thread, item.turn, datetime.fromisoformat(item.at), data)

@@ -1,15 +1,12 @@
 """`shoal threads`: conversations, their journals, the readable files made from them, and saved conversations."""
 
-from datetime import datetime
-
 import click
 import msgspec
 
 from shoal.domain.clock import iso
-from shoal.domain.events import Event, decode_data, encode_event
-from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
+from shoal.domain.ids import parse_thread_id
 from shoal.domain.records import Snapshot
-from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.client import call_api, decode_event, get, path_part
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, printable
 from shoal.surfaces.http.routes_files import ArtifactView
@@ -21,17 +18,6 @@ class ThreadExport(msgspec.Struct, frozen=True):
 
     thread: ThreadSummary
     events: list[msgspec.Raw]
-
-
-class EventJson(msgspec.Struct, frozen=True):
-    """An event as the API shows it."""
-
-    seq: int
-    thread: ThreadId
-    turn: TurnId
-    type: str
-    at: datetime
-    data: msgspec.Raw
 
 
 @click.group()
@@ -62,11 +48,11 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
 
     info, events = _whole(context, id)
     if as_json:
-        print_json(ThreadExport(info, [msgspec.Raw(encode_event(event)) for event in events]))
+        print_json(ThreadExport(info, events))
         return
     agent = f"agent {info.agent}" if info.agent else "the default agent"
     print(f"{info.thread}, {agent}, {len(events)} events, {_doing(info) or 'at rest'}")
-    for event in events:
+    for event in map(decode_event, events):
         for line in event_lines(event):
             print(line)
 
@@ -80,9 +66,9 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     """Print the journal's events, one a line."""
     _, events = _whole(context, id, after)
     if as_json:
-        print_json([msgspec.Raw(encode_event(event)) for event in events])
+        print_json(events)
         return
-    for event in events:
+    for event in map(decode_event, events):
         data = printable(msgspec.json.encode(event.data).decode())
         print(f"{event.seq:>6}  {iso(event.at)}  {event.type:<18}  {data}")
 
@@ -96,7 +82,7 @@ def export(context: CommandContext, id: str, output: str | None) -> None:
     _, events = _whole(context, id)
     with click.open_file(output or "-", "wb") as file:
         for event in events:
-            file.write(encode_event(event) + b"\n")
+            file.write(bytes(event) + b"\n")
     if output:
         print(f"Wrote {len(events)} events to {output}.")
 
@@ -110,7 +96,7 @@ def rebuild(context: CommandContext, id: str) -> None:
 
     thread = parse_thread_id(id)
     _, events = _whole(context, id)
-    Projections(context.home).rebuild(thread, events)
+    Projections(context.home).rebuild(thread, [*map(decode_event, events)])
     print(f"Wrote log.jsonl and context.jsonl in {context.home.thread(thread)}.")
 
 
@@ -171,13 +157,11 @@ def _doing(info: ThreadSummary) -> str:
     return f"{info.queued} waiting" if info.queued else ""
 
 
-def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSummary, list[Event]]:
+def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSummary, list[msgspec.Raw]]:
     info = get(context, _path(id), ThreadSummary)
-    events: list[Event] = []
+    events: list[msgspec.Raw] = []
     while after < info.last_seq:
-        batch = get(context, f"{_path(id)}/events", list[EventJson], after=after, limit=EVENTS_MAX)
-        events += [
-            Event(one.seq, one.thread, one.turn, one.at, decode_data(one.type, bytes(one.data))) for one in batch
-        ]
-        after = batch[-1].seq if batch else info.last_seq
+        batch = get(context, f"{_path(id)}/events", list[msgspec.Raw], after=after, limit=EVENTS_MAX)
+        events += batch
+        after = decode_event(batch[-1]).seq if batch else info.last_seq
     return info, events

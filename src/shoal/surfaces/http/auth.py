@@ -40,7 +40,7 @@ from shoal.domain.errors import NotFound, StoreError
 from shoal.domain.ids import ThreadId, encode_part, personal_channel
 from shoal.domain.messages import Author
 from shoal.domain.permissions import AccessToken, Asker, Trust
-from shoal.surfaces.http.errors import ApiError, answer_shoal_error, error_response
+from shoal.surfaces.http.errors import ApiError, answer_shoal_error
 
 if TYPE_CHECKING:
     from shoal.store.journal import Journal
@@ -360,9 +360,7 @@ class AccessMiddleware:
                 shared = self._gate.foreign_origin(request)
                 if not (self._is_open(path) or (shared and request.method == "OPTIONS")):
                     request.state.principal = await self._gate.principal(request)
-        except ApiError as error:
-            refused = error_response(path, error.status, error.code, str(error), error.headers)
-        except StoreError as error:
+        except (ApiError, StoreError) as error:
             refused = await answer_shoal_error(request, error)
 
         async def send_with_headers(message: Message) -> None:
