@@ -14,7 +14,6 @@ from shoal.domain.permissions import TOKEN_SCOPES, Action, Decision, Ruling
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, when
-from shoal.surfaces.http.routes_access import AccessView, NewTokenView, PairAnswer, TokenView
 
 if TYPE_CHECKING:
     from shoal.permissions.profiles import Profile
@@ -144,6 +143,8 @@ def pair() -> None:
 @click.pass_obj
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     """Let in whoever was given CODE."""
+    from shoal.surfaces.http.routes_access import PairAnswer
+
     found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
     if as_json:
         print_json(found)
@@ -156,6 +157,8 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
 @click.pass_obj
 def list_access(context: CommandContext, as_json: bool) -> None:
     """List who was let in by code, and who waits for it."""
+    from shoal.surfaces.http.routes_access import AccessView
+
     found = get(context, "/api/access", AccessView)
     waiting = [(one, f"waits; the code is good until {when(one.expires_at)}") for one in found.waiting]
     paired = [(one, f"let in {when(one.at)} by {one.by}") for one in found.paired]
@@ -201,6 +204,8 @@ def create_token(
     chat talks in its person's own threads; read reads everything; approve also decides approvals as its person; admin
     may do everything. Without --as it is the owner's for admin, else that of a person of its own, web:NAME.
     """
+    from shoal.surfaces.http.routes_access import NewTokenView
+
     body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
     made = call_api(context, "POST", "/api/tokens", body, into=NewTokenView)
     if as_json:
@@ -220,6 +225,8 @@ def create_token(
 @click.pass_obj
 def list_tokens(context: CommandContext, as_json: bool) -> None:
     """List the tokens; what their bearers show is kept nowhere."""
+    from shoal.surfaces.http.routes_access import TokenView
+
     found = get(context, "/api/tokens", list[TokenView])
     rows = [
         (one.name, one.scope, one.person, one.agent or "all", one.used_on or "never", one.expires_at) for one in found

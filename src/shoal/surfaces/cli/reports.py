@@ -13,7 +13,6 @@ from shoal.domain.records import AuditRow, BudgetStatus
 from shoal.surfaces.cli.client import call_api, get
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.output import json_option, print_json, print_records, print_table, printable, usd, when
-from shoal.surfaces.http.routes_operations import UsageView
 
 if TYPE_CHECKING:
     from shoal.providers.catalog import Catalog, ModelListing
@@ -91,6 +90,8 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
     if click_context.invoked_subcommand is not None:
         return
     context = click_context.ensure_object(CommandContext)
+    from shoal.surfaces.http.routes_operations import UsageView
+
     found = get(context, "/api/usage", list[UsageView], days=days)
     rows = [
         (
