@@ -44,14 +44,17 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
 
 def ok(check: str, message: str) -> DoctorFinding:
+    """Nothing is wrong."""
     return DoctorFinding(check, "ok", message)
 
 
 def warn(check: str, message: str, todo: str) -> DoctorFinding:
+    """It works, but something should be done."""
     return DoctorFinding(check, "warn", message, todo)
 
 
 def fail(check: str, message: str, todo: str) -> DoctorFinding:
+    """It does not work until something is done."""
     return DoctorFinding(check, "fail", message, todo)
 
 

@@ -62,14 +62,17 @@ class TerminalScreen(ChatScreen):
             return None
 
     def partial(self, text: str) -> None:
+        """Show the answer's unfinished last line."""
         self._partial = text
         self._session.app.invalidate()
 
     def status(self, text: str) -> None:
+        """Show what the agent does at the bottom."""
         self._status = text
         self._session.app.invalidate()
 
     def question(self, text: str) -> None:
+        """Show which keys answer."""
         self._question = text
         self._session.app.invalidate()
 
