@@ -35,7 +35,8 @@ from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id, personal_chan
 from shoal.domain.messages import Attachment, Author, Prompt, ToolMessage, UserMessage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Command, CommandResult, Mount
-from shoal.domain.webhooks import Webhook
+from shoal.domain.secret import Secret
+from shoal.domain.settings import HookSettings
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import taint_of
 from shoal.store.driver import Driver, Script
@@ -340,8 +341,8 @@ def places(number: int) -> Places:
     return Places(alone, make_thread_id("web", "lobby", f"{OWNER}{number}"), group, stranger, api)
 
 
-def _hook(number: int) -> Webhook:
-    return Webhook(lambda: SECRET, thread=places(number).group)
+def _hook(number: int) -> HookSettings:
+    return HookSettings(secret=Secret(detail=SECRET), thread=places(number).group)
 
 
 class Talk(NamedTuple):

@@ -1,60 +1,51 @@
-"""The wiring, read first: builds the running system from a configuration. The only module that names concrete classes.
+"""The wiring, read first: `open_app` builds the running system from a configuration, each part after what it needs.
 
-config ─► home, lock, store ─► hub, engine ─► tools, permissions, sandbox ─► executor
-                            └─► providers ─► turn loop ─► actors/orchestrator ─► senders, adapters, triggers
+config ─► database, engine ─► platforms, models, sandbox ─► delivery ─► tools ─► turn loop ─► orchestrator
+                                                                                 └─► agents, commands, gates, triggers
 """
 
 import asyncio
-import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import anyio
 import msgspec
 
-from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, people_of, platform_owners
-from shoal.actors.access_gate import AccessGate, Links, OpenInbox, Pairing, asked_for, judged
+from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, platform_owners
+from shoal.actors.access_gate import AccessGate, Admissions, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.actor import ActorServices
-from shoal.actors.commands import CommandRouter
+from shoal.actors.commands import AgentCommands, CommandRouter, ReminderCommands, ThreadCommands, activity_of
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
-from shoal.agents.lifecycle import AgentLifecycle
-from shoal.agents.registry import AgentRegistry, ChannelBindings, RuntimeInfo
+from shoal.agents.children import Children
+from shoal.agents.lifecycle import AgentLifecycle, Checks
+from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
+from shoal.agents.self_edit import Rules, SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
-from shoal.backend import Backend, Role, open_backend, run_service, unwrapped
+from shoal.backend import Backend, Role, open_backend, unwrapped
+from shoal.backups import Backups, backup_place
 from shoal.config import Config, default_model
+from shoal.config.ollama import with_ollama
 from shoal.config.secrets import watch_secrets
 from shoal.delivery.hub import Hub
-from shoal.delivery.sender import Senders
+from shoal.delivery.previews import NO_PREVIEWS, Previews
+from shoal.delivery.sender import Sender, Senders
+from shoal.domain.agents import TurnLimits
 from shoal.domain.clock import Clock, SystemClock
+from shoal.domain.errors import InvalidInput
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
-from shoal.domain.ids import OWN_PLATFORMS
-from shoal.domain.ports import ChatAdapter, Completion, Models, Sandbox
+from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
+from shoal.domain.permissions import Asker
+from shoal.domain.ports import ChatAdapter, Completion, Engine, Models, Sandbox
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
-from shoal.domain.web import Fetcher
-from shoal.factories import (
-    agent_defaults,
-    executor_settings,
-    extension_tools,
-    make_backups,
-    make_catalog,
-    make_children,
-    make_files,
-    make_folders,
-    make_profiles,
-    make_row_retention,
-    make_sandbox,
-    make_sender,
-    meter_of,
-    turn_limits,
-    with_ollama,
-)
+from shoal.extensions import extension_providers, extension_sandbox, extension_tools
 from shoal.maintenance import (
     ReadableFiles,
     anchor_audit,
@@ -66,32 +57,34 @@ from shoal.maintenance import (
     watch_health,
     watch_retries,
 )
-from shoal.office import (
-    doings,
-    info_of,
-    open_office,
-    tell_of_damage,
-    tell_of_trigger,
-    tell_owner_directly,
-    watch_channels,
-)
-from shoal.permissions.access import AccessRules, Audiences
+from shoal.notices import Notices
+from shoal.permissions.access import AccessRules, Audiences, is_among
 from shoal.permissions.profiles import Profiles
-from shoal.providers.catalog import model_names
-from shoal.sandbox.processes import kill_orphans
+from shoal.providers.catalog import Catalog, existing_model, key_lines, model_names
+from shoal.sandbox import processes as machine
+from shoal.sandbox.choose import open_sandbox
 from shoal.servers import make_mcp, make_pins, settled
 from shoal.store.driver import Driver
+from shoal.store.files import open_files, open_folders
+from shoal.store.health import Health
 from shoal.store.projections import Projections
+from shoal.store.retention import RowRetention, bookkeeping_days
 from shoal.store.store import Store
+from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.builtin.shell import ShellBounds
-from shoal.tools.executor import Executor
+from shoal.tools.builtin.subagent import subagent_tools
+from shoal.tools.executor import Executor, ExecutorSettings
 from shoal.tools.fetch import GuardedFetcher
-from shoal.tools.processes import ProcessService
-from shoal.tools.registry import lookup_tools, standard_tools
+from shoal.tools.mcp.connection import McpConnection
+from shoal.tools.mcp.pins import Pins, any_tool_of
+from shoal.tools.process_tools import process_tools
+from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.retention import Retention
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
 from shoal.triggers.files import EventFiles
-from shoal.triggers.service import TriggerService, tell_switched_off
+from shoal.triggers.service import Alarm, TriggerService, tell_switched_off
+from shoal.turn.budget import meter_of
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
@@ -99,13 +92,11 @@ from shoal.turn.prompt import PromptBuilder, PromptLimits
 from shoal.turn.spending import Spending
 from shoal.turn.text_files import FileCache
 
-log = logging.getLogger(__name__)
-
 State = Literal["starting", "running", "draining", "stopped"]
 
 
-class Doubles(msgspec.Struct, frozen=True):
-    """What a test or an embedding program puts in place of the real parts, or beside them.
+class Overrides(msgspec.Struct, frozen=True):
+    """What a test or an embedding program puts in place of the real parts, or adds to them.
 
     `on_complete` is awaited with thread, turn and reply of each turn that has finished in this process; what it raises
     stops the app.
@@ -121,67 +112,18 @@ class Doubles(msgspec.Struct, frozen=True):
     file_clock: FileClock = SYSTEM_FILE_CLOCK
 
 
-NO_DOUBLES = Doubles()
+NO_OVERRIDES = Overrides()
 
 
-class App:
-    """The running system. Made by `open_app`."""
+@dataclass(kw_only=True)
+class ToolOutlets:
+    """Implements `domain.ports.ToolServices`: what tools may ask of the rest of Shoal."""
 
-    def __init__(
-        self, config: Config, home: Home, clock: Clock, backend: Backend, role: Role, file_clock: FileClock
-    ) -> None:
-        self.config = config
-        self.home = home
-        self.clock = clock
-        self.backend = backend
-        self.role: Role = role
-        self.store = Store(backend.driver, clock)
-        self.health = backend.health
-        self.engine = backend.engine
-        self.state: State = "starting"
-        self.notes: list[str] = []
-        self.on_complete: Completion | None = None
-        self.hub = Hub()
-        self.web: Fetcher = GuardedFetcher()
-        self.tools = standard_tools(
-            ShellBounds(
-                timeout_seconds=config.sandbox.timeout_seconds, output_bytes_max=config.sandbox.output_bytes_max
-            ),
-            self.web,
-            config.tools.brave_api_key.reveal,
-            with_hardware=config.tools.hardware,
-        )
-        self.adapters: dict[str, ChatAdapter] = {}
-        self.audiences: Audiences
-        self.artifacts: Files
-        self.folders: Folders
-        self.pins = make_pins(config, home, self.store, clock)
-        tell = partial(tell_owner_directly, self)
-        self.backups = make_backups(config, home, self.store.settings, clock, tell)
-        self.mcp = make_mcp(config, home, self.tools, clock, self.pins, tell) if role != "serve" else []
-        self.senders: Senders
-        self.inbox: OpenInbox
-        self.commands: CommandRouter
-        self.doors: dict[str, AccessGate] = {}
-        self.pairing = Pairing(self.store, clock)
-        self.tokens: AccessTokens
-        self.agents: AgentRegistry
-        self.roster: AgentLifecycle
-        self.models: Models
-        self.profiles: Profiles
-        self.sandbox: Sandbox
-        self.executor: Executor
-        self.prompts: PromptBuilder
-        self.marked = MarkedFiles(self.store.settings, home, file_clock)
-        self.prompt_files = PromptFiles(self.marked, home)
-        self.snapshots: ConversationSnapshots
-        self.attachments: Attachments
-        self.compactor: Compactor
-        self.orchestrator: Orchestrator
-        self.triggers: TriggerService
-        self.processes: ProcessService
-
-    # ---- what tools may ask for (domain.ports.ToolServices) ----
+    store: Store
+    clock: Clock
+    senders: Senders
+    artifacts: Files
+    due_triggers: Alarm
 
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox."""
@@ -191,111 +133,423 @@ class App:
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
         added = await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
-        self.triggers.poke()
+        self.due_triggers.ring()
         return added
 
-    async def tell(self, trigger: Trigger, text: str) -> None:
-        """Say something about a trigger in the thread it belongs to, or to the owner."""
-        await tell_of_trigger(self, trigger, text)
 
-    def info(self) -> RuntimeInfo:
-        """What is up now."""
-        return info_of(self)
+@dataclass(kw_only=True)
+class App:
+    """The running system, as the surfaces use it. Made by `open_app`."""
 
-    def stopping(self) -> bool:
-        """Whether no further turn is to be opened."""
-        return self.state in ("draining", "stopped")
+    config: Config
+    home: Home
+    clock: Clock
+    role: Role
+    backend: Backend
+    store: Store
+    adapters: Mapping[str, ChatAdapter]
+    pairing: Pairing
+    tokens: AccessTokens
+    audiences: Audiences
+    gates: Mapping[str, AccessGate]
+    inbox: OpenInbox
+    commands: CommandRouter
+    artifacts: Files
+    folders: Folders
+    tainted_files: MarkedFiles
+    prompt_files: PromptFiles
+    hub: Hub
+    outlets: ToolOutlets
+    notices: Notices
+    triggers: TriggerService
+    backups: Backups
+    sandbox: Sandbox
+    models: Models
+    agents: AgentRegistry
+    tools: Registry
+    pins: Pins
+    mcp: list[McpConnection]
+    executor: Executor
+    prompts: PromptBuilder
+    compactor: Compactor
+    attachments: Attachments
+    snapshots: ConversationSnapshots
+    orchestrator: Orchestrator
+    processes: ProcessService
+    lifecycle: AgentLifecycle
+    stopping: asyncio.Event
+    state: State = "starting"
 
-    # ---- life ----
+    @property
+    def engine(self) -> Engine:
+        """Runs the threads' work."""
+        return self.backend.engine
+
+    @property
+    def health(self) -> Health:
+        """What is known to be wrong with the database."""
+        return self.backend.health
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
         self.state = "draining"
+        self.stopping.set()
         await self.engine.drain(self.config.engine.drain_seconds)
-
-    def services(self) -> Sequence[Coroutine[object, object, None]]:
-        """The engine, which ends when drained, and everything that runs beside it for ever."""
-        lasting = self.backend.lasting
-        found = [self.engine.run(self.orchestrator), self.orchestrator.deactivate_idle(), self.attachments.run()]
-        seconds = self.config.permissions.ask_expires_seconds
-        found.append(watch_health(self.health, self.clock, partial(tell_of_damage, self)))
-        self.backend.alone("database check", partial(look_through_daily, self.health, self.clock))
-        found.append(run_service(lasting(partial(watch_approvals, self.orchestrator, self.clock, seconds))))
-        self.backend.alone("backups", self.backups.run)
-        self.backend.alone("row retention", make_row_retention(self.config, self.store, self.clock).run)
-        if self.role != "serve":
-            found.append(run_service(lasting(partial(watch_retries, self.orchestrator, self.clock))))
-        if self.role != "worker":
-            anchors = partial(anchor_audit, self.store.audit, self.clock)
-            found += [run_service(lasting(self.triggers.run)), run_service(lasting(anchors))]
-            files = EventFiles(
-                self.home.events,
-                self.store.triggers,
-                self.orchestrator,
-                self.clock,
-                self.triggers.poke,
-                self.prompt_files.source_of,
-            )
-            minutes = self.config.triggers.heartbeat_minutes
-            self.backend.alone(
-                "files",
-                partial(
-                    watch_files, self.home, self.orchestrator, self.clock, files, minutes, self.prompt_files.source_of
-                ),
-            )
-            days = self.config.context.artifact_days
-            kept = Retention(self.store, self.artifacts, self.folders, self.home, self.clock, days)
-            self.backend.alone("retention", kept.run)
-            default = self.config.agents.default_agent
-            idle = IdleWatch(self.store, self.agents, self.snapshots, self.clock, self.post, default)
-            self.backend.alone("idle agents", idle.run)
-            self.backend.alone("bound channels", partial(watch_channels, self))
-            for platform in self.adapters:
-                self.backend.alone(f"platform {platform}", partial(self._serve_platform, platform))
-        if self.on_complete is not None:
-            found.append(tell_completions(self.hub, self.on_complete))
-        return [*found, *(server.run() for server in self.mcp), *self.backend.services()]
-
-    async def _serve_platform(self, platform: str) -> None:
-        """Receive from and deliver to one platform, in one process at a time."""
-        async with anyio.create_task_group() as tasks:
-            receive = partial(self.adapters[platform].run, self.doors.get(platform, self.inbox))
-            for serve in (partial(self.senders.run, platform, self.orchestrator), receive):
-                tasks.start_soon(run_service, self.backend.lasting(serve))
 
     def due(self, what: str) -> None:
         """Another process made something due: a post for the platform of that name, `triggers`, or who knows what."""
-        self.senders.poke_platform(what)
+        self.outlets.senders.poke_platform(what)
         if what in ("triggers", ""):
-            self.triggers.poke()
+            self.outlets.due_triggers.ring()
+
+    def _skill_names(self) -> tuple[str, ...]:
+        try:
+            default = self.agents.spec(self.agents.defaults.agent)
+        except InvalidInput:
+            return ()
+        return tuple(skill.name for skill in self.prompts.skills(default, make_thread_id("web", "lobby", "info")).found)
+
+    def info(self) -> RuntimeInfo:
+        """What is up now."""
+        return RuntimeInfo(
+            agents=tuple(self.agents.names()),
+            tools=self.tools.names(),
+            skills=self._skill_names(),
+            model=default_model(self.config),
+            providers=tuple(self.config.providers),
+            models=len(model_names(self.models)),
+            platforms=tuple(self.adapters),
+            sandbox=self.sandbox.name,
+            isolated=self.sandbox.isolated,
+            notes=tuple(self.notices.notes),
+            mcp=tuple(server.state.told for server in self.mcp),
+        )
 
 
 @asynccontextmanager
-async def open_app(config: Config, doubles: Doubles = NO_DOUBLES, role: Role = "all") -> AsyncGenerator[App]:
+async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Role = "all") -> AsyncGenerator[App]:
     """Open the home directory and run everything until the block ends; then drain.
 
     Raises HomeLocked, ConfigError and StoreError with what to do about each.
     """
-    if doubles.models is None:
+    if overrides.models is None:
         config = await with_ollama(config, os.environ)
     home = Home(config.home)
-    clock = doubles.clock or SystemClock()
-    async with AsyncExitStack() as stack:
-        _make_directories(home)
-        backend = await stack.enter_async_context(open_backend(config, home, role, doubles.wrap_driver))
-        app = App(config, home, clock, backend, role, doubles.file_clock)
-        app.on_complete = doubles.on_complete
-        await _wire(app, doubles, stack)
-        app.notes += await app.roster.reconcile()
-        async with unwrapped(), _running(app):
+    clock = overrides.clock or SystemClock()
+    home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.data.mkdir(exist_ok=True)
+    async with unwrapped(), AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(config, home, role, overrides.wrap_driver))
+        store = Store(backend.driver, clock)
+        hub = Hub()
+        everyones_hub = backend.hub(hub, store.journal, clock.new_id())
+
+        # ---- platforms, models, sandbox ----
+
+        async with asyncio.TaskGroup() as starting:
+            trial = starting.create_task(_open_sandbox(config, overrides, stack))  # while this process does the rest
+            await asyncio.to_thread(machine.kill_orphans)
+            adapters = {
+                adapter.platform: adapter
+                for adapter in (*make_adapters(config, home, store.settings, clock), *overrides.adapters)
+            }
+            profiles = Profiles(config.permissions.profiles, config.permissions.overrides)
+            models = overrides.models
+            if models is None:
+                extra = extension_providers()
+                models = catalog = Catalog(config.providers, home=home, clock=clock, environ=os.environ, extra=extra)
+                stack.push_async_callback(catalog.close)
+        sandbox, notes = trial.result()
+        links = links_of(config, adapters, overrides.access)
+        audiences = Audiences(links.rules, links.people)
+        pairing = Pairing(store, clock)
+        gated = adapters.keys() - OWN_PLATFORMS
+        admissions = Admissions(links, pairing, gated)
+        bindings = ChannelBindings(store.registry, clock, account_agents(config))
+        agents = AgentRegistry(home, AgentDefaults.of(config, default_model(config)), bindings)
+
+        # ---- delivery ----
+
+        files = await open_files(config.files, home)
+        artifacts = files.below("artifacts")
+        tainted_files = MarkedFiles(store.settings, home, overrides.file_clock)
+        prompt_files = PromptFiles(tainted_files, home)
+        folders = open_folders(config.files, files, store.settings, home, tainted_files)
+        senders = Senders(
+            {
+                name: Sender(
+                    adapter,
+                    store.outbox,
+                    clock,
+                    Previews(adapter, hub, store.outbox, clock) if adapter.limits.has_preview else NO_PREVIEWS,
+                    folders,
+                )
+                for name, adapter in adapters.items()
+            }
+        )
+        due_triggers = Alarm(clock)
+        outlets = ToolOutlets(store=store, clock=clock, senders=senders, artifacts=artifacts, due_triggers=due_triggers)
+        notices = Notices(store, clock, adapters, config.agents.default_agent, outlets.post, notes)
+        backups = Backups(
+            home,
+            backup_place(config, home),
+            clock,
+            store.settings,
+            notices.tell_owner,
+            config.backup,
+            config.database.url.reveal,
+        )
+
+        # ---- tools ----
+
+        web = GuardedFetcher()
+        bounds = ShellBounds(
+            timeout_seconds=config.sandbox.timeout_seconds, output_bytes_max=config.sandbox.output_bytes_max
+        )
+        tools = standard_tools(bounds, web, config.tools.brave_api_key.reveal, with_hardware=config.tools.hardware)
+        for tool in (*lookup_tools(store, artifacts, adapters, admissions.judge), *extension_tools()):
+            tools.add(tool)
+        pins = make_pins(config, home, store, clock)
+        mcp = make_mcp(config, home, tools, clock, pins, notices.tell_owner) if role != "serve" else []
+        executor = Executor(
+            tools,
+            sandbox,
+            store,
+            outlets,
+            home,
+            clock,
+            tainted_files,
+            ExecutorSettings.of(config, isolated=sandbox.isolated),
+        )
+        watch_secrets(config, executor.redactor.learn_one)
+
+        # ---- the turn ----
+
+        spending = Spending(store.budget, store.ledger, models, clock, config.budget, outlets.post, agents.budget)
+        prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
+        context = ContextBuilder(
+            home,
+            executor,
+            prompts,
+            clock,
+            config.context,
+            config.model.context_tokens_max,
+            await meter_of(config.context.tokenizer, config.model.name),
+            profile_of=lambda agent, asker: profiles.effective(agent.profile, asker, agent.name),
+            activity=partial(activity_of, store.registry, clock),
+            spend_left=spending.left,
+            tainted_files=prompt_files.sources,
+        )
+        compactor = Compactor(context, spending, clock)
+        children = Children(store, backend.engine, agents, models, clock, config.subagents)
+        for tool in subagent_tools(children.check, children.begin, children.result):
+            tools.add(tool)
+        limits = TurnLimits(
+            **msgspec.structs.asdict(config.turns),
+            outage_seconds=config.model.outage_seconds,
+            trigger_outage_seconds=config.triggers.outage_seconds,
+        )
+        loop = TurnLoop(
+            models,
+            executor,
+            context,
+            compactor,
+            spending,
+            clock,
+            limits,
+            confirm=backend.engine.confirm,
+            stop_children=children.stop,
+            push=folders.push,
+            known_models=partial(model_names, models),
+        )
+
+        # ---- the threads' actors ----
+
+        stopping = asyncio.Event()
+        attachments = Attachments(home, web, config.context, clock, tainted_files)
+        approvers = (*config.permissions.approvers, *OWNERS, *platform_owners(config))
+        orchestrator = Orchestrator(
+            ActorServices(
+                store=store,
+                hub=everyones_hub,
+                clock=clock,
+                agents=agents,
+                children=children,
+                context=context,
+                loop=loop,
+                compactor=compactor,
+                senders=senders,
+                attachments=attachments,
+                backfill=Backfill(adapters, admissions.judge, clock, config.context),
+                audiences=audiences,
+                people=links.people,
+                folders=folders,
+                timeout_seconds=limits.timeout_seconds,
+                project=ReadableFiles(Projections(home), store.journal).project,
+                stopping=stopping.is_set,
+            ),
+            backend.engine,
+            adapters,
+            prompts_max=config.mailbox.prompts_max,
+            idle_seconds=config.mailbox.idle_seconds,
+            approvers=approvers,
+            tell_disabled=partial(tell_switched_off, store.triggers, notices.of_trigger),
+        )
+        processes = ProcessService(
+            store.processes,
+            home,
+            clock,
+            orchestrator.send,
+            executor.redactor.redact,
+            ProcessTable(machine.identity_of, machine.is_alive, machine.kill_leftovers),
+            ProcessSettings(f"{socket.gethostname()} {machine.identity_of(os.getpid())}", backend.recovers),
+        )
+        for tool in (
+            *process_tools(processes, command_actions, executor.source_of),
+            schedule_tool(store.triggers, first_time),
+        ):
+            tools.add(tool)
+
+        # ---- agents and commands ----
+
+        def known_tools() -> list[str]:
+            up = {server.state.server for server in mcp if server.state.status == "up"}
+            away = [name for name, server in config.mcp.items() if server.enabled and name not in up]
+            return [*tools.names(), *map(any_tool_of, away)]
+
+        may_manage = partial(_is_one_of, (*config.agents.managers, *approvers))
+        checks = Checks(partial(existing_model, models), profiles.check, known_tools)
+        lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
+        editor = SelfEditor(store, home.agent, Rules(checks.model, checks.profile, may_manage), prompt_files)
+        for tool in self_edit_tools(editor):
+            tools.add(tool)
+        snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files)
+        commands = CommandRouter(
+            orchestrator,
+            store,
+            audiences,
+            AgentCommands(
+                store,
+                agents,
+                lifecycle,
+                editor,
+                audiences,
+                may_manage=may_manage,
+                check_keys=partial(key_lines, models),
+            ),
+            ThreadCommands(
+                orchestrator,
+                store,
+                agents,
+                snapshots,
+                clock,
+                audiences,
+                check_model=checks.model,
+                known_models=partial(model_names, models),
+                processes=processes.lines,
+            ),
+            ReminderCommands(store.triggers, outlets.add_trigger, clock),
+        )
+
+        # ---- where people and triggers come in ----
+
+        inbox = OpenInbox(orchestrator, commands)
+        app = App(
+            config=config,
+            home=home,
+            clock=clock,
+            role=role,
+            backend=backend,
+            store=store,
+            adapters=adapters,
+            pairing=pairing,
+            tokens=AccessTokens(store, clock, pairing, links, agents.names),
+            audiences=audiences,
+            gates={platform: AccessGate(inbox, admissions, pairing, store, clock, outlets.post) for platform in gated},
+            inbox=inbox,
+            commands=commands,
+            artifacts=artifacts,
+            folders=folders,
+            tainted_files=tainted_files,
+            prompt_files=prompt_files,
+            hub=hub,
+            outlets=outlets,
+            notices=notices,
+            triggers=TriggerService(
+                store.triggers,
+                orchestrator,
+                clock,
+                due_triggers,
+                catch_up_seconds=config.triggers.catch_up_seconds,
+                tell=notices.of_trigger,
+                judge=admissions.asked_for,
+            ),
+            backups=backups,
+            sandbox=sandbox,
+            models=models,
+            agents=agents,
+            tools=tools,
+            pins=pins,
+            mcp=mcp,
+            executor=executor,
+            prompts=prompts,
+            compactor=compactor,
+            attachments=attachments,
+            snapshots=snapshots,
+            orchestrator=orchestrator,
+            processes=processes,
+            lifecycle=lifecycle,
+            stopping=stopping,
+        )
+        notices.notes += await lifecycle.reconcile()
+        _add_services(app)
+        if overrides.on_complete is not None:
+            backend.add_service(partial(tell_completions, hub, overrides.on_complete))
+        async with _running(app):
             yield app
+
+
+def _add_services(app: App) -> None:
+    """What runs besides the engine: in every process of its role, or in one of them at a time."""
+    config, clock, store, backend = app.config, app.clock, app.store, app.backend
+    backend.add_service(app.orchestrator.deactivate_idle)
+    backend.add_service(app.attachments.run)
+    backend.add_service(app.processes.run)
+    backend.add_service(partial(watch_health, app.health, clock, app.notices.of_damage))
+    backend.add_service(partial(watch_approvals, app.orchestrator, clock, config.permissions.ask_expires_seconds))
+    backend.add_single("database check", partial(look_through_daily, app.health, clock))
+    backend.add_single("backups", app.backups.run)
+    backend.add_single("row retention", RowRetention(store.bookkeeping, clock, bookkeeping_days(config)).run)
+    for server in app.mcp:
+        backend.add_service(server.run)
+    if app.role != "serve":
+        backend.add_service(partial(watch_retries, app.orchestrator.retry_due, clock))
+    if app.role != "worker":
+        backend.on_due(app.due)
+        backend.add_service(app.triggers.run)
+        backend.add_service(partial(anchor_audit, store.audit, clock))
+        source_of, ring = app.prompt_files.source_of, app.outlets.due_triggers.ring
+        events = EventFiles(app.home.events, store.triggers, app.orchestrator, clock, ring, source_of)
+        minutes = config.triggers.heartbeat_minutes
+        backend.add_single("files", partial(watch_files, app.home, app.orchestrator, clock, events, minutes, source_of))
+        retention = Retention(store, app.artifacts, app.folders, app.home, clock, config.context.artifact_days)
+        backend.add_single("retention", retention.run)
+        default = config.agents.default_agent
+        idle = IdleWatch(store, app.agents, app.snapshots, clock, app.outlets.post, default)
+        backend.add_single("idle agents", idle.run)
+        backend.add_single("bound channels", partial(app.notices.watch_channels, app.lifecycle))
+        for platform, adapter in app.adapters.items():
+            receive = partial(adapter.run, app.gates.get(platform, app.inbox))
+            send = partial(app.outlets.senders.run, platform, app.orchestrator)
+            backend.add_single(f"platform {platform}", receive, send)
 
 
 @asynccontextmanager
 async def _running(app: App) -> AsyncGenerator[None]:
     """Run the engine and all services while the block runs; then drain."""
     async with asyncio.TaskGroup() as tasks:
-        engine, *services = [tasks.create_task(service) for service in app.services()]
+        lasting = (app.engine.run(app.orchestrator), *app.backend.services())
+        engine, *services = [tasks.create_task(service) for service in lasting]
         await app.engine.started()
         if app.role != "worker":
             await note_settings(app.config, app.store, app.home, app.agents.names())
@@ -314,134 +568,15 @@ async def _running(app: App) -> AsyncGenerator[None]:
             app.state = "stopped"
 
 
-async def _wire(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
-    config, home, clock, store = app.config, app.home, app.clock, app.store
-    async with unwrapped(), anyio.create_task_group() as beside:
-        beside.start_soon(_open_sandbox, app, doubles, stack)  # its trial runs while this process does the rest
-        await asyncio.to_thread(kill_orphans)
-        model = default_model(config)
-        for adapter in (*make_adapters(config, home, store.settings, clock), *doubles.adapters):
-            app.adapters[adapter.platform] = adapter
-        app.profiles = make_profiles(config)
-        app.agents = AgentRegistry(
-            home, agent_defaults(config, model), ChannelBindings(store.registry, clock, account_agents(config))
-        )
-        if doubles.models is None:
-            app.models = catalog = make_catalog(config, home, clock)
-            stack.push_async_callback(catalog.close)
-        else:
-            app.models = doubles.models
-    links = links_of(config, app.adapters, doubles.access)
-    app.audiences = Audiences(links.rules, links.people)
-    settings = executor_settings(config, isolated=app.sandbox.isolated)
-    files = await make_files(config, home)
-    app.artifacts = files.below("artifacts")
-    app.folders = make_folders(config, home, files, store.settings)
-    judge = partial(judged, app.doors)
-    for tool in (*lookup_tools(store, app.artifacts, app.adapters, judge), *extension_tools()):
-        app.tools.add(tool)
-    app.executor = Executor(app.tools, app.sandbox, store, app, home, clock, app.marked, settings)
-    watch_secrets(config, app.executor.redactor.learn_one)
-    limits = turn_limits(config)
-    app.prompts = PromptBuilder(home, FileCache(), PromptLimits(notes_days=config.context.daily_notes_days), clock)
-    spending = Spending(store.budget, store.ledger, app.models, clock, config.budget, app.post, app.agents.budget)
-    context = ContextBuilder(
-        home,
-        app.executor,
-        app.prompts,
-        clock,
-        config.context,
-        config.model.context_tokens_max,
-        await meter_of(config),
-        profile_of=lambda agent, asker: app.profiles.effective(agent.profile, asker, agent.name),
-        activity=partial(doings, store.registry, clock),
-        spend_left=spending.left,
-        tainted_files=app.prompt_files.sources,
-    )
-    app.compactor = Compactor(context, spending, clock)
-    children = make_children(config, app)
-    loop = TurnLoop(
-        app.models,
-        app.executor,
-        context,
-        app.compactor,
-        spending,
-        clock,
-        limits,
-        confirm=app.engine.confirm,
-        stop_children=children.stop,
-        push=app.folders.push,
-        known_models=partial(model_names, app.models),
-    )
-    shown = app.backend.hub(app.hub, store.journal, clock.new_id())
-    if app.role != "worker":
-        app.backend.on_due(app.due)
-    app.snapshots = ConversationSnapshots(store, app.agents, clock, spending, shown.publish, app.prompt_files)
-    app.attachments = Attachments(home, app.web, config.context, clock, app.marked)
-    app.senders = Senders(
-        {name: make_sender(adapter, store, app.hub, clock, app.folders) for name, adapter in app.adapters.items()}
-    )
-    services = ActorServices(
-        store=store,
-        hub=shown,
-        clock=clock,
-        agents=app.agents,
-        children=children,
-        context=context,
-        loop=loop,
-        compactor=app.compactor,
-        senders=app.senders,
-        attachments=app.attachments,
-        backfill=Backfill(app.adapters, judge, clock, config.context),
-        audiences=app.audiences,
-        people=people_of(config, doubles.access),
-        folders=app.folders,
-        timeout_seconds=limits.timeout_seconds,
-        project=ReadableFiles(Projections(home), store.journal).project,
-        stopping=app.stopping,
-    )
-    _connect(app, services, links)
+async def _open_sandbox(config: Config, overrides: Overrides, stack: AsyncExitStack) -> tuple[Sandbox, list[str]]:
+    """The sandbox of [sandbox], tried out, with what the operator should know. Raises SandboxError, ConfigError."""
+    sandbox, notes = overrides.sandbox, list[str]()
+    if sandbox is None:
+        chosen = await open_sandbox(config.sandbox, extension_sandbox)
+        sandbox, notes = chosen.sandbox, [chosen.note] if chosen.note else []
+    stack.push_async_callback(sandbox.close)
+    return sandbox, notes
 
 
-def _connect(app: App, services: ActorServices, links: Links) -> None:
-    """Put the platforms, the front door and the triggers before the machinery."""
-    config, clock, store = app.config, app.clock, app.store
-    approvers = (*config.permissions.approvers, *OWNERS, *platform_owners(config))
-    app.orchestrator = Orchestrator(
-        services,
-        app.engine,
-        app.adapters,
-        prompts_max=config.mailbox.prompts_max,
-        idle_seconds=config.mailbox.idle_seconds,
-        approvers=approvers,
-        tell_disabled=partial(tell_switched_off, store.triggers, app.tell),
-    )
-    open_office(app, approvers)
-    app.inbox = OpenInbox(app.orchestrator, app.commands)
-    app.tokens = AccessTokens(store, clock, app.pairing, links, app.agents.names)
-    for platform in app.adapters.keys() - OWN_PLATFORMS:
-        app.doors[platform] = AccessGate(app.inbox, links.rules[platform], app.pairing, store, clock, app.post, links)
-    app.triggers = TriggerService(
-        store.triggers,
-        app.orchestrator,
-        clock,
-        catch_up_seconds=config.triggers.catch_up_seconds,
-        tell=app.tell,
-        judge=partial(asked_for, app.doors),
-    )
-
-
-def _make_directories(home: Home) -> None:
-    home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.data.mkdir(exist_ok=True)
-
-
-async def _open_sandbox(app: App, doubles: Doubles, stack: AsyncExitStack) -> None:
-    if doubles.sandbox is not None:
-        app.sandbox = doubles.sandbox
-    else:
-        chosen = await make_sandbox(app.config)
-        app.sandbox = chosen.sandbox
-        if chosen.note:
-            app.notes.append(chosen.note)
-    stack.push_async_callback(app.sandbox.close)
+def _is_one_of(people: Sequence[str], asker: Asker) -> bool:
+    return is_among(asker, people)

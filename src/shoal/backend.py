@@ -7,11 +7,13 @@ postgresql://…    PostgreSQL, procrastinate      any number; NOTIFY tells each
                                                  what happens                           take-over when the holder dies
 """
 
+import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -41,92 +43,54 @@ Role: TypeAlias = Literal["all", "serve", "worker"]
 Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
 
-class Backend(Protocol):
-    """The two kinds below."""
+class Backend:
+    """SQLite in the home directory, one process; the base of what several processes share.
 
-    driver: Driver
-    health: Health
-    """What is known to be wrong with the database. Once something is, every write raises StoreCorrupt and what needs
-    the database stands still; the process stays, since nothing but it may still have the data (decision 035)."""
-    engine: Engine
-    recovers: bool
-    """Whether threads left with work have to be woken at the start; else their jobs are still there."""
-
-    def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """Where actors show what happens: in this process, or in all of them."""
-        ...
-
-    def on_due(self, due: Callable[[str], None]) -> None:
-        """Have `due` called when another process made something due, with a platform, `triggers`, or nothing: all."""
-        ...
-
-    def alone(self, name: str, serve: Service) -> None:
-        """Have `serve` run in one process at a time."""
-        ...
-
-    def beside(self, serve: Service) -> None:
-        """Have `serve` run in this process, as in every other."""
-        ...
-
-    def lasting(self, serve: Service) -> Service:
-        """`serve`, run again after every outage of the database: a server that was away, a disk that was full.
-
-        Once the database is damaged it stands still.
-        """
-        ...
-
-    def services(self) -> Sequence[Coroutine[object, object, None]]:
-        """What has to run beside the engine."""
-        ...
-
-    def describe(self, address: str) -> None:
-        """Tell others on this machine where this process serves."""
-        ...
-
-
-class LocalBackend:
-    """SQLite in the home directory, one process."""
+    `health` says what is known to be wrong with the database. Once something is, every write raises StoreCorrupt and
+    what needs the database stands still; the process stays, since nothing but it may still have the data (decision
+    035). With `recovers`, threads left with work have to be woken at the start; else their jobs are still there.
+    """
 
     recovers: bool = True
 
-    def __init__(self, driver: SqliteDriver, engine: LocalEngine, lock: HomeLock) -> None:
-        self.driver: Driver = driver
-        self.health: Health = driver.health
-        self.engine: Engine = engine
+    def __init__(self, driver: Driver, health: Health, engine: Engine, lock: HomeLock | None = None) -> None:
+        self.driver = driver
+        self.health = health
+        self.engine = engine
         self._lock = lock
         self._services: list[Service] = []
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """This process's own."""
+        """Where actors show what happens: in this process, or in all of them."""
         return hub
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """There is no other process."""
+        """Have `due` called when another process made something due, with a platform, `triggers`, or nothing: all."""
 
-    def alone(self, name: str, serve: Service) -> None:
-        """There is no other process."""
-        self.beside(serve)
+    def add_service(self, serve: Service) -> None:
+        """Have `serve` run in this process, as in every other; again after every outage of the database.
 
-    def beside(self, serve: Service) -> None:
-        """Like all else."""
-        self._services.append(self.lasting(serve))
+        Once the database is damaged it stands still.
+        """
+        self._services.append(partial(_outlast, self.health, serve))
 
-    def lasting(self, serve: Service) -> Service:
-        """The file does not go away, but its disk may be full for a while; when it fails otherwise without being
-        damaged, the process ends loudly."""
-        return partial(_while_whole, self.health, partial(_outlast, serve))
+    def add_single(self, name: str, *serve: Service) -> None:
+        """Have all of `serve` run, like other services, in one process at a time."""
+        for one in serve:
+            self.add_service(one)
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
-        """All that was asked for."""
-        return [run_service(serve) for serve in self._services]
+        """What has to run besides the engine."""
+        return [serve() for serve in self._services]
 
     def describe(self, address: str) -> None:
-        """In the lock file."""
-        self._lock.describe(address)
+        """Tell others on this machine where this process serves."""
+        if self._lock is not None:
+            self._lock.describe(address)
 
 
-class ClusterBackend:
-    """PostgreSQL, any number of processes."""
+class ClusterBackend(Backend):
+    """PostgreSQL, any number of processes, which find each other in the database."""
 
     recovers: bool = False
 
@@ -136,15 +100,13 @@ class ClusterBackend:
         from shoal.store.postgres import address
 
         wanted = config.engine
-        self.driver: Driver = driver
-        self.health: Health = driver.health
         where = address(config.database.url.reveal())
         self._pool = driver.pool
         self._listener = Listener(where)
         self._holder = Holder(where, beat_seconds=wanted.heartbeat_seconds, stalled_seconds=wanted.stalled_seconds)
         settings = msgspec.structs.replace(wanted, concurrency=0) if role == "serve" else wanted
-        self.engine: Engine = PostgresEngine(driver.pool, self._listener, settings)
-        self._services: list[Service] = [self._listener.run, self._holder.run]
+        super().__init__(driver, driver.health, PostgresEngine(driver.pool, self._listener, settings))
+        self._services += [self._listener.run, self._holder.run]
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
         """All processes'."""
@@ -158,48 +120,23 @@ class ClusterBackend:
         """The store tells it with each post and trigger; after an outage everything may be due."""
         self._listener.listen("shoal_due", due, lambda: due(""))
 
-    def alone(self, name: str, serve: Service) -> None:
+    def add_single(self, name: str, *serve: Service) -> None:
         """Under an advisory lock of that name."""
-        self._holder.want(name, self.lasting(serve))
-
-    def beside(self, serve: Service) -> None:
-        """In this process too, also after outages."""
-        self._services.append(self.lasting(serve))
-
-    def lasting(self, serve: Service) -> Service:
-        """Servers are restarted, connections break."""
-        return partial(_while_whole, self.health, partial(_outlast, serve))
-
-    def services(self) -> Sequence[Coroutine[object, object, None]]:
-        """The listener, the holder and the bridge."""
-        return [run_service(serve) for serve in self._services]
-
-    def describe(self, address: str) -> None:
-        """Others find each other in the database."""
+        self._holder.want(name, partial(_together, [partial(_outlast, self.health, one) for one in serve]))
 
 
-async def run_service(serve: Service) -> None:
-    """A service as the coroutine that a task needs."""
-    await serve()
-
-
-async def _while_whole(health: Health, serve: Service) -> None:
-    """Run a service; once the database is damaged, stand still."""
+async def _together(services: Sequence[Service]) -> None:
     import anyio
 
-    try:
-        await serve()
-        return
-    except* StoreCorrupt:
-        if not health.damage:
-            raise
-    await anyio.sleep_forever()
+    async with anyio.create_task_group() as tasks:
+        for serve in services:
+            tasks.start_soon(serve)
 
 
-async def _outlast(serve: Service) -> None:
-    """Run a service, and again whenever the database was away or its disk full; any other failure ends it loudly."""
-    import anyio
-
+async def _outlast(health: Health, serve: Service) -> None:
+    """Run a service, and again whenever the database was away or its disk full; any other failure ends it loudly, but
+    where the database is damaged it stands still."""
+    seconds = OUTAGE_SECONDS
     while True:
         try:
             return await serve()
@@ -207,7 +144,11 @@ async def _outlast(serve: Service) -> None:
             log.warning(
                 "the database takes nothing; what needs it starts anew", extra={"why": str(outage.exceptions[0])}
             )
-        await anyio.sleep(OUTAGE_SECONDS)
+        except* StoreCorrupt:
+            if not health.damage:
+                raise
+            seconds = math.inf
+        await asyncio.sleep(seconds)
 
 
 @asynccontextmanager
@@ -220,25 +161,21 @@ async def open_backend(
     """
     async with AsyncExitStack() as stack:
         if config.database.url:
-            backend: Backend = await _cluster(config, role)
+            from shoal.store.postgres import PoolSettings, open_postgres
+
+            settings = PoolSettings(connections_max=config.database.connections_max)
+            driver = await open_postgres(config.database.url.reveal(), settings)
+            backend: Backend = ClusterBackend(config, role, driver)
         else:
             lock = HomeLock(home.lock_file)
             lock.acquire()
             stack.callback(lock.release)
-            driver = SqliteDriver(home.database_file, synchronous=config.database.synchronous.upper())
-            backend = LocalBackend(driver, LocalEngine(config.engine.concurrency), lock)
+            sqlite = SqliteDriver(home.database_file, synchronous=config.database.synchronous.upper())
+            backend = Backend(sqlite, sqlite.health, LocalEngine(config.engine.concurrency), lock)
         if wrap is not None:
             backend.driver = wrap(backend.driver)
         stack.push_async_callback(backend.driver.close)
         yield backend
-
-
-async def _cluster(config: Config, role: Role) -> ClusterBackend:
-    from shoal.store.postgres import PoolSettings, open_postgres
-
-    settings = PoolSettings(connections_max=config.database.connections_max)
-    driver = await open_postgres(config.database.url.reveal(), settings)
-    return ClusterBackend(config, role, driver)
 
 
 @asynccontextmanager

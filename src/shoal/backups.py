@@ -28,11 +28,13 @@ from typing import IO, Protocol, TypeVar
 import anyio.to_thread
 import msgspec
 
+from shoal.config import Config
 from shoal.config.secrets import without_secrets
 from shoal.domain.clock import Clock
-from shoal.domain.errors import Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
+from shoal.domain.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ports import Settings
+from shoal.domain.settings import BackupSettings
 from shoal.store.health import check_file, copy_connection
 
 log = logging.getLogger(__name__)
@@ -133,6 +135,19 @@ class DirectoryPlace:
         (self._folder / name).unlink(missing_ok=True)
 
 
+def backup_place(config: Config, home: Home) -> BackupPlace | None:
+    """[backup] to; None where it is empty. Raises ConfigError for a directory that backups themselves contain."""
+    where = config.backup.to
+    if where.startswith("s3://"):
+        from shoal.store.files import S3Place, S3Settings
+
+        return S3Place(S3Settings.of(config.files, where))
+    folder = (home.root / Path(where).expanduser()).resolve()
+    if any(folder.is_relative_to((home.root / name).resolve()) for name in FOLDERS):
+        raise ConfigError([f"backup.to: {folder} is itself part of each backup. Name a directory elsewhere."])
+    return DirectoryPlace(folder) if where else None
+
+
 class Backups:
     """Makes backups, on schedule too, and keeps the newest. Without a `place` there are none.
 
@@ -146,9 +161,7 @@ class Backups:
         clock: Clock,
         settings: Settings,
         tell: Callable[[str], Awaitable[None]],
-        *,
-        every_hours: float,
-        keep: int,
+        wanted: BackupSettings,
         database_url: Callable[[], str],
     ) -> None:
         self._home = home
@@ -156,8 +169,8 @@ class Backups:
         self._clock = clock
         self._settings = settings
         self._tell = tell
-        self._every = timedelta(hours=every_hours)
-        self._keep = keep
+        self._every = timedelta(hours=wanted.every_hours)
+        self._keep = wanted.keep
         self._database_url = database_url
         self._making = asyncio.Lock()
 

@@ -6,14 +6,17 @@ A package names them in its metadata, under one of GROUPS, e.g. `weather = "pkg:
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from shoal.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from shoal.domain.ports import Provider, Sandbox, Tool
 
 Group: TypeAlias = Literal["shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -51,6 +54,22 @@ def load_extension(group: Group, name: str) -> object:
     except (ImportError, AttributeError) as error:
         raise ConfigError([f"{name!r} of the package {_package(entry)} cannot be imported: {error}."]) from error
     return loaded
+
+
+def extension_tools() -> "list[Tool]":
+    """What the installed packages offer in `shoal.tools`. Raises ConfigError for one that cannot be imported."""
+    return [cast("Tool", load_extension("shoal.tools", name)) for name in extensions("shoal.tools")]
+
+
+def extension_providers() -> "list[Provider]":
+    """What they offer in `shoal.providers`: classes or functions that make a provider. Raises ConfigError."""
+    makers = [load_extension("shoal.providers", name) for name in extensions("shoal.providers")]
+    return [cast("Callable[[], Provider]", maker)() for maker in makers]
+
+
+def extension_sandbox(name: str) -> "Sandbox":
+    """The one of that name in `shoal.sandboxes`. Raises ConfigError."""
+    return cast("Callable[[], Sandbox]", load_extension("shoal.sandboxes", name))()
 
 
 @cache

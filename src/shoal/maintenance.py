@@ -103,18 +103,11 @@ async def watch_approvals(orchestrator: Expiring, clock: Clock, ask_expires_seco
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
-class Retrying(Protocol):
-    """What wakes turns that wait for their model."""
-
-    async def retry_due(self) -> datetime | None:
-        """Wake those whose time has come; when the next one is due."""
-        ...
-
-
-async def watch_retries(orchestrator: Retrying, clock: Clock) -> None:
-    """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late."""
+async def watch_retries(retry_due: Callable[[], Awaitable[datetime | None]], clock: Clock) -> None:
+    """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late. `retry_due` wakes those whose
+    time has come, and says when the next one is due."""
     while True:
-        next_at = await orchestrator.retry_due()
+        next_at = await retry_due()
         seconds = RETRY_CHECK_SECONDS
         if next_at is not None:
             seconds = min(seconds, max(0.0, (next_at - clock.now()).total_seconds()))

@@ -34,8 +34,9 @@ class Notices:
         adapters: Mapping[str, ChatAdapter],
         default_agent: str,
         post: Callable[[NewPost], Awaitable[None]],
+        notes: list[str],
     ) -> None:
-        self.notes: list[str] = []
+        self.notes = notes
         self._store = store
         self._clock = clock
         self._adapters = adapters

@@ -39,6 +39,7 @@ from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter, SignalKind
 from shoal.domain.records import Commit, Opening
+from shoal.domain.settings import BackupSettings
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.engine.local import LocalEngine
 from shoal.permissions.access import AccessRules, Audiences, People, Person
@@ -170,7 +171,7 @@ class Stand:
         self.told: list[str] = []
         self.backups = Backups(
             self.home, DirectoryPlace(root / "kept"), self.clock, self.store.settings, self._tell,
-            every_hours=24, keep=2, database_url=str,
+            BackupSettings(every_hours=24, keep=2), str,
         )  # fmt: skip
         self.adapters: dict[str, ChatAdapter] = {}
         self.agents = AgentRegistry(self.home, AgentDefaults(), ChannelBindings(self.store.registry, self.clock, {}))

@@ -13,7 +13,7 @@ import httpx2
 import msgspec
 import pytest
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply
@@ -152,8 +152,8 @@ async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
     }
-    doubles = Doubles(models=FakeModels(model), sandbox=HostSandbox())
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    parts = Overrides(models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         await pier.until(lambda world: world.commands or None)
         yield app
 

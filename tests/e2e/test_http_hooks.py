@@ -12,19 +12,21 @@ from tests.e2e.http_stand import TOKEN
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import ApprovalRequested
 from shoal.domain.ids import ThreadId
-from shoal.domain.webhooks import Webhook, proof, signature
+from shoal.domain.secret import Secret
+from shoal.domain.settings import HookSettings
+from shoal.domain.webhooks import proof, signature
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 
 SECRET = "a secret that both of us know"
 THREAD = ThreadId("web:lobby:builds")
-HOOKS: Mapping[str, Webhook] = {
-    "ci": Webhook(lambda: SECRET, "Build of {{ name }}: look at it.", THREAD),
-    "raw": Webhook(lambda: SECRET, thread=THREAD),
-    "room": Webhook(lambda: SECRET, "Build of {{ name }}.", platform="fake", channel="harbour"),
-    "gone": Webhook(lambda: SECRET, platform="gone", channel="harbour"),
-    "open": Webhook(lambda: "", thread=THREAD),
+HOOKS: Mapping[str, HookSettings] = {
+    "ci": HookSettings(secret=Secret(detail=SECRET), template="Build of {{ name }}: look at it.", thread=THREAD),
+    "raw": HookSettings(secret=Secret(detail=SECRET), thread=THREAD),
+    "room": HookSettings(secret=Secret(detail=SECRET), template="Build of {{ name }}.", channel="fake:harbour"),
+    "gone": HookSettings(secret=Secret(detail=SECRET), channel="gone:harbour"),
+    "open": HookSettings(secret=Secret(detail=""), thread=THREAD),
 }
 BEARER = {"Authorization": f"Bearer {SECRET}"}
 BODY = b'{"name": "tide"}'

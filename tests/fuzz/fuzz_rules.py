@@ -6,8 +6,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from shoal.domain.permissions import Action
+from shoal.domain.settings import ProfileSettings
 from shoal.permissions.patterns import Automaton, PatternRefused, Program
-from shoal.permissions.profiles import Profile, ProfileSource, decide, hidden
+from shoal.permissions.profiles import Profile, decide, hidden
 from tests.fuzz.target import Attempt
 
 _SINGLE = list("ab.*+?()[]{}|^$\\1,-:!=<>sdwbAZ ")
@@ -32,7 +33,7 @@ def attempt(source: random.Random) -> None:
     if "\n" not in text and r"\B" not in pattern:
         matched = bool(Automaton(program).match(text))
         assert matched == bool(re.fullmatch(pattern, text)), f"{pattern!r} on {text!r}: {matched}"
-    profile = Profile("fuzzed", [ProfileSource(deny=(pattern,), allow=(pattern,), ask=(".*",))])
+    profile = Profile("fuzzed", [ProfileSettings(deny=(pattern,), allow=(pattern,), ask=(".*",))])
     found = decide(profile, Action(text))
     assert found.decision in ("deny", "ask"), f"{pattern!r} on {text!r}: {found}"
     hidden(profile, "bash")

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 class Kept:
     def take(self, count, *, twice=False):
-        """Doubles."""
+        """Overrides."""
         if not twice and count < 3:
             log.info("taken", extra={"count": count + 1})
             self.count = count

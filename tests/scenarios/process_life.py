@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
@@ -60,7 +60,7 @@ async def live(life: Life) -> int:
         world.note("chat", key=posted.post.key, text=posted.markdown)
 
     chat = FakeChat(on_post=show)
-    doubles = Doubles(
+    parts = Overrides(
         models=OneModel(FakeModel(script=answer)),
         sandbox=HostSandbox(),
         adapters=(chat,),
@@ -72,7 +72,7 @@ async def live(life: Life) -> int:
         "engine": {"drain_seconds": 1.0},
         "sandbox": {"kind": "host"},
     }
-    async with open_app(load_config(Path(life.home), {}, overrides), doubles) as app:
+    async with open_app(load_config(Path(life.home), {}, overrides), parts) as app:
         async with asyncio.timeout(SECONDS_MAX):
             await app.orchestrator.send(
                 Prompt(THREAD, "asked", "start it", Author("ada", trusted=True), app.clock.now(), message_id="asked")

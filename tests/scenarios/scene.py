@@ -9,7 +9,7 @@ from typing import TypeVar
 from tests.scenarios.kit import in_time
 from tests.scenarios.stands import FakeStand, File, Seen, Stand
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.clock import SystemClock
 from shoal.domain.events import Event
@@ -144,10 +144,10 @@ async def playing(
     access = stand.access() if isinstance(stand, FakeStand) else {}
     if strangers:
         access = {name: AccessRules(rules.owners, ("*",)) for name, rules in access.items()}
-    doubles = Doubles(
+    parts = Overrides(
         clock=stand.clock, models=FakeModels(model), sandbox=HostSandbox(), adapters=stand.adapters, access=access
     )
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         for tool in tools:
             app.tools.add(tool)
         scene = Scene(app, stand, model)

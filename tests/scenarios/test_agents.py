@@ -152,14 +152,14 @@ async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "agents/mast/agent.toml").write_text("colour = 1\n")
     (tmp_path / "agents/keel").mkdir()
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
-        told = "\n".join(world.app.notes)
+        told = "\n".join(world.app.notices.notes)
         assert "The agent deck is known, but agents/deck/ is gone" in told
         assert "fake:deck is bound to the agent deck, which is gone" in told
         assert "mast/agent.toml" in told
         assert "keel" in {row.name for row in await world.app.store.registry.all()}
         assert "deleted" in await world.ada.asks("/agent destroy deck")
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
-        assert not any("deck" in note for note in world.app.notes)
+        assert not any("deck" in note for note in world.app.notices.notes)
 
 
 async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path) -> None:

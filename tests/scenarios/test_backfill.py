@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from shoal.app import Doubles, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import ApprovalRequested, Failed, UserSaid
@@ -110,10 +110,10 @@ async def guarded(home: Path, model: FakeModel, rules: AccessRules) -> AsyncGene
     clock = ManualClock()
     chat = FakeChat(clock=clock)
     config = load_config(home, {}, {"permissions": {"default_profile": "open"}, "sandbox": {"kind": "host"}})
-    doubles = Doubles(
+    parts = Overrides(
         clock=clock, models=FakeModels(model), sandbox=HostSandbox(), adapters=(chat,), access={chat.platform: rules}
     )
-    async with open_app(config, doubles) as app:
+    async with open_app(config, parts) as app:
         yield World(app, chat, model)
 
 

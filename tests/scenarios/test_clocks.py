@@ -113,7 +113,7 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
     settings = {**settings, "triggers": {"catch_up_seconds": 172_800}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         for kind, schedule in (("one-shot", "2026-01-05T09:10:00+00:00"), ("periodic", "10 9 * * *")):
-            await world.app.add_trigger(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))  # pyright: ignore
+            await world.app.outlets.add_trigger(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))  # pyright: ignore
         await clock.advance(60)
         clock.jump(jump)
         await clock.advance(POLL_SECONDS + 1)

@@ -10,7 +10,7 @@ from tests.scenarios.test_approvals import made, results
 from tests.scenarios.test_taint import asked, call, time_page
 
 from shoal.agents.folder import make_folder
-from shoal.app import Doubles, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.agents import is_child
 from shoal.domain.clock import SystemClock
@@ -59,8 +59,8 @@ async def owned(home: Path, model: FakeModel, profile: str = "standard") -> Asyn
     permissions = {"default_profile": profile, "approvers": ["fake:ada"]}
     config = load_config(home, {}, {"permissions": permissions, "sandbox": {"kind": "host"}})
     sandbox = BoundedSandbox(HostSandbox())
-    doubles = Doubles(models=FakeModels(model), sandbox=sandbox, adapters=(chat,), access={chat.platform: OWNED})
-    async with open_app(config, doubles) as app:
+    parts = Overrides(models=FakeModels(model), sandbox=sandbox, adapters=(chat,), access={chat.platform: OWNED})
+    async with open_app(config, parts) as app:
         yield World(app, chat, model)
 
 
@@ -297,7 +297,7 @@ async def test_a_stranger_cannot_allow_what_their_own_words_led_to(tmp_path: Pat
     async with owned(
         tmp_path, FakeModel(call("bash", command="echo low > tide; python3 tide"), "ran"), "guarded"
     ) as world:
-        eve, door = world.person("eve", "1"), world.app.doors[world.chat.platform]
+        eve, door = world.person("eve", "1"), world.app.gates[world.chat.platform]
         await eve.says("run it")
         await world.happens(eve.thread, "approval_requested")
         (approval,) = await world.app.store.approvals.search(thread=eve.thread)
@@ -321,7 +321,7 @@ async def test_it_holds_for_who_is_trusted_as_far_as_who_gave_it(
         put(world, {"build.py": "print('good')\n"})
         await world.person(giver, "1").says("go")
         first = await world.ada.is_asked()
-        door = world.app.doors[world.chat.platform]
+        door = world.app.gates[world.chat.platform]
         by = world.person(giver, "1")
         await door.decide(first.id, True, by.asker, "thread")
         await world.ada.sees("ran")

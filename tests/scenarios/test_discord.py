@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
@@ -63,9 +63,9 @@ async def running(
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
     }
-    doubles = Doubles(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
+    parts = Overrides(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
     known = len(pier.fake.world.commands)
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         if not known:
             await in_time(pier.clock, pier.fake.until(lambda: pier.fake.world.commands or None))
         yield app
@@ -146,8 +146,8 @@ async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) 
         for name, one in (("main", pier), ("second", other))
     ]
     overrides: Mapping[str, object] = {"platforms": {"discord": accounts}, "sandbox": {"kind": "host"}}
-    doubles = Doubles(clock=pier.clock, models=FakeModels(FakeModel("hello", "hello")), sandbox=HostSandbox())
-    async with open_app(load_config(tmp_path, {}, overrides), doubles) as app:
+    parts = Overrides(clock=pier.clock, models=FakeModels(FakeModel("hello", "hello")), sandbox=HostSandbox())
+    async with open_app(load_config(tmp_path, {}, overrides), parts) as app:
         for one in (pier, other):
             await in_time(pier.clock, one.fake.until(lambda one=one: one.fake.world.commands or None))
             await one.fake.says(one.direct, "hi")

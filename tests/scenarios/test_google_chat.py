@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.chat.google_chat.adapter import GoogleChatAdapter
 from shoal.config import load_config
 from shoal.domain.permissions import Asker
@@ -60,8 +60,8 @@ async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open
         "sandbox": {"kind": "host"},
         "web": {"public_url": "https://bot.example.org"},
     }
-    doubles = Doubles(clock=quay.clock, models=FakeModels(model), sandbox=HostSandbox())
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    parts = Overrides(clock=quay.clock, models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         await in_time(quay.clock, quay.fake.until(lambda: quay.fake.granted == 2))
         use(quay, app, "google_chat")
         yield app

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.permissions import Asker
 from shoal.sandbox.host import HostSandbox
@@ -61,9 +61,9 @@ async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
     }
-    doubles = Doubles(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
+    parts = Overrides(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
     syncs = pier.fake.syncs
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         await in_time(pier.clock, pier.fake.until(lambda: pier.fake.syncs > syncs or None))
         yield app
 
@@ -208,8 +208,8 @@ async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) 
     await other.fake.start()
     accounts = [account_of(pier), account_of(other, account="second")]
     overrides: Mapping[str, object] = {"platforms": {"matrix": accounts}, "sandbox": {"kind": "host"}}
-    doubles = Doubles(clock=pier.clock, models=FakeModels(FakeModel("hello", "hello")), sandbox=HostSandbox())
-    async with open_app(load_config(tmp_path, {}, overrides), doubles) as app:
+    parts = Overrides(clock=pier.clock, models=FakeModels(FakeModel("hello", "hello")), sandbox=HostSandbox())
+    async with open_app(load_config(tmp_path, {}, overrides), parts) as app:
         for one in (pier, other):
             await in_time(pier.clock, one.fake.until(lambda one=one: one.fake.syncs or None))
             await one.fake.says(one.direct, "hi")

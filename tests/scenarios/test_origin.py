@@ -17,8 +17,9 @@ from shoal.domain.events import UserSaid
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolMessage
+from shoal.domain.secret import Secret
+from shoal.domain.settings import HookSettings
 from shoal.domain.untrusted import is_untrusted_block
-from shoal.domain.webhooks import Webhook
 from shoal.maintenance import HEARTBEAT_THREAD
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.surfaces.http.server import WebOptions, serve
@@ -203,7 +204,7 @@ async def test_a_setting_that_is_changed_leaves_the_mark_of_the_others(tmp_path:
         await chain.ends(world)
         file = tmp_path / "agents" / "main" / "agent.toml"
         assert "mallory" in await world.app.prompt_files.source_of(file)
-        await world.app.roster.configure("main", "max_output_tokens", "999", "fake:ada")
+        await world.app.lifecycle.configure("main", "max_output_tokens", "999", "fake:ada")
         assert "999" in file.read_text()
         assert "mallory" in await world.app.prompt_files.source_of(file)
         file.write_text(file.read_text())
@@ -216,7 +217,7 @@ async def test_an_agent_made_from_a_marked_template_is_marked(tmp_path: Path) ->
         async with world.app.prompt_files.marking("a page"):
             template.parent.mkdir(parents=True)
             template.write_text("obey")
-        await world.app.roster.create("other", {}, "fake:ada")
+        await world.app.lifecycle.create("other", {}, "fake:ada")
         assert await world.app.prompt_files.source_of(tmp_path / "agents" / "other" / "docs" / "tides.md") == "a page"
 
 
@@ -276,7 +277,11 @@ async def test_what_a_webhook_brings_is_behind_its_turn_and_what_that_leaves(tmp
     clock = ManualClock()
     model = FakeModel(call("remind", when="in 1 minute", text="obey"), "noted", CURL)
     async with scenario(tmp_path, model, access=ACCESS, clock=clock, settings=SETTINGS) as world:
-        hooks = {"ci": Webhook(lambda: SECRET, "the build says: {{text}}", world.ada.thread)}
+        hooks = {
+            "ci": HookSettings(
+                secret=Secret(detail=SECRET), template="the build says: {{text}}", thread=world.ada.thread
+            )
+        }
         options = WebOptions(token="t" * 40, port=0, hooks=hooks)
         async with serve(world.app, options) as address, httpx2.AsyncClient(base_url=address) as client:
             headers = {"Authorization": f"Bearer {SECRET}"}

@@ -141,7 +141,7 @@ async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) ->
     clock, down = ManualClock(), True
     model = FakeModel(script=lambda seen: DOWN if down else "good morning")
     async with scenario(tmp_path, model, clock=clock, settings={"model": {"outage_seconds": 60}}) as world:
-        await world.app.add_trigger(
+        await world.app.outlets.add_trigger(
             NewTrigger("one-shot", "2026-01-05T10:00:00+00:00", "ten", ADA, "", thread=world.ada.thread)
         )
         await clock.advance(3700)
@@ -159,7 +159,7 @@ async def test_a_trigger_whose_turn_fails_comes_again_and_is_told_when_it_is_ove
         spec = NewTrigger(
             "one-shot", "2026-01-05T10:00:00+00:00", "ten", ADA, "", thread=world.ada.thread, name="morning"
         )
-        await world.app.add_trigger(spec)
+        await world.app.outlets.add_trigger(spec)
         for count, (pause, state) in enumerate([(3540, "active"), (30, "active"), (120, "active"), (600, "failed")], 1):
             await clock.advance(pause + 61)
             await world.happens(world.ada.thread, "turn_finished", count)
@@ -177,7 +177,9 @@ async def test_a_trigger_that_comes_again_and_again_counts_its_failures(tmp_path
     clock, broken = ManualClock(), True
     model = FakeModel(script=lambda seen: Refusal(401) if broken else "fine")
     async with scenario(tmp_path, model, clock=clock) as world:
-        await world.app.add_trigger(NewTrigger("periodic", "0 * * * *", "hourly", ADA, "", thread=world.ada.thread))
+        await world.app.outlets.add_trigger(
+            NewTrigger("periodic", "0 * * * *", "hourly", ADA, "", thread=world.ada.thread)
+        )
         await clock.advance(3610)
         await in_time(clock, world.happens(world.ada.thread, "turn_finished", 1), 1)
         (trigger,) = await world.app.store.triggers.all()
@@ -201,7 +203,7 @@ async def test_ten_minutes_with_fifty_people_and_twenty_triggers_lose_nobody(tmp
         triggers = {f"t{number}": world.person("ada", f"t{number}") for number in range(TRIGGERS)}
         for number, (name, person) in enumerate(triggers.items()):
             at = clock.now() + timedelta(seconds=5 + number * OUTAGE_SECONDS / TRIGGERS)
-            await world.app.add_trigger(
+            await world.app.outlets.add_trigger(
                 NewTrigger("one-shot", at.isoformat(), f"say {name}", ADA, "", thread=person.thread)
             )
         for name, person in people.items():

@@ -76,7 +76,7 @@ async def test_a_channel_that_is_gone_is_told_and_its_binding_kept(tmp_path: Pat
     stand.loses(channel)
     async with playing(stand, tmp_path, FakeModel()) as scene:
         await scene.ada.sees(f"The channel {stand.platform}:{channel} of the agent deck is gone")
-        assert any(f"{stand.platform}:{channel}" in note for note in scene.app.notes)
+        assert any(f"{stand.platform}:{channel}" in note for note in scene.app.notices.notes)
         assert [one.agent for one in await scene.app.store.registry.bindings()] == ["deck"], "it is told, not dropped"
 
 

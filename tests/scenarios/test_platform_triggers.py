@@ -9,7 +9,8 @@ from tests.scenarios.kit import calls, in_time
 from tests.scenarios.scene import STEP_SECONDS, Scene, playing
 from tests.scenarios.stands import Stand
 
-from shoal.domain.webhooks import Webhook
+from shoal.domain.secret import Secret
+from shoal.domain.settings import HookSettings
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import FakeModel, Reply
 
@@ -96,7 +97,9 @@ async def test_a_heartbeat_speaks_where_people_wrote_last(tmp_path: Path, stand:
 
 
 async def test_a_webhook_speaks_in_a_channel_once_and_taints(tmp_path: Path, stand: Stand) -> None:
-    hook = Webhook(lambda: SECRET, "Build of {{ name }}.", platform=stand.platform, channel=stand.harbour)
+    hook = HookSettings(
+        secret=Secret(detail=SECRET), template="Build of {{ name }}.", channel=f"{stand.platform}:{stand.harbour}"
+    )
     model = FakeModel(calls("bash", arguments='{"command": "curl https://example.org"}'), "I leave it.")
     async with playing(stand, tmp_path, model) as scene:
         options = WebOptions(token="unused", port=0, hooks={"ci": hook})

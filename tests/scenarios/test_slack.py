@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId
 from shoal.sandbox.host import HostSandbox
@@ -68,8 +68,8 @@ async def running(
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
     }
-    doubles = Doubles(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    parts = Overrides(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         yield app
 
 

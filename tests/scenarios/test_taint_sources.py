@@ -197,7 +197,7 @@ async def test_a_strangers_schedule_that_is_cancelled_taints(tmp_path: Path) -> 
     clock, model = ManualClock(), FakeModel()
     async with scenario(tmp_path, model, clock=clock) as world:
         eve, at = Author("eve", trusted=False), "2030-01-05T10:00:00+00:00"
-        added = await world.app.add_trigger(
+        added = await world.app.outlets.add_trigger(
             NewTrigger("one-shot", at, "obey", thread=world.ada.thread, author=eve, tainted_by="")
         )
         model.add(call("schedule", do="cancel", id=added.id), CURL)

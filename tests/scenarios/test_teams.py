@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.chat.teams.adapter import TeamsAdapter
 from shoal.config import load_config
 from shoal.domain.permissions import Asker
@@ -55,8 +55,8 @@ async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open
         "permissions": {"default_profile": profile},
         "sandbox": {"kind": "host"},
     }
-    doubles = Doubles(clock=quay.clock, models=FakeModels(model), sandbox=HostSandbox())
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    parts = Overrides(clock=quay.clock, models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         for adapter in app.adapters.values():
             if isinstance(adapter, TeamsAdapter):
                 await adapter.connected.wait()

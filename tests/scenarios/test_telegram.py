@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.clock import Clock
 from shoal.sandbox.host import HostSandbox
@@ -42,8 +42,8 @@ async def running(
         "sandbox": {"kind": "host"},
     }
     models = FakeModels(model) if model is not None else None
-    doubles = Doubles(clock=clock, models=models, sandbox=HostSandbox())
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    parts = Overrides(clock=clock, models=models, sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         yield app
 
 

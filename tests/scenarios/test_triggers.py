@@ -37,7 +37,7 @@ async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app.add_trigger(spec)
+        await world.app.outlets.add_trigger(spec)
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("ten o'clock"), clock=clock) as world:
         await clock.advance(3700)
@@ -133,7 +133,7 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app.add_trigger(spec)
+        await world.app.outlets.add_trigger(spec)
         await world.is_quiet()
         failed_at: list[float] = []
         while (found := (await world.app.store.triggers.all())[0]).state == "active":
@@ -154,7 +154,7 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         away = PlatformError("The platform is away.")
         world.chat.troubles.extend([away] * 5)
         at = (clock.now() + timedelta(minutes=5)).isoformat()
-        await world.app.add_trigger(
+        await world.app.outlets.add_trigger(
             NewTrigger(
                 "one-shot",
                 at,
@@ -196,7 +196,7 @@ async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owne
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app.add_trigger(spec)
+        await world.app.outlets.add_trigger(spec)
         await clock.advance(360)
         await world.ada.sees("The trigger storm was switched off, since it failed: No such channel.")
         (trigger,) = await world.app.store.triggers.all()

@@ -11,7 +11,7 @@ import pytest
 from tests.scenarios.kit import in_time
 from tests.unit.surfaces.cli.conftest import running as process
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.chat.webhook import WebhookAdapter
 from shoal.config import load_config
 from shoal.domain.clock import Clock, SystemClock
@@ -48,8 +48,8 @@ async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock
     overrides: Mapping[str, object] = {
         "platforms": {"webhook": {"ticker": account}}, "sandbox": {"kind": "host"},
     }  # fmt: skip
-    doubles = Doubles(clock=clock, models=FakeModels(model), sandbox=HostSandbox())
-    async with open_app(load_config(home, {}, overrides), doubles) as app:
+    parts = Overrides(clock=clock, models=FakeModels(model), sandbox=HostSandbox())
+    async with open_app(load_config(home, {}, overrides), parts) as app:
         adapter = app.adapters["ticker"]
         assert isinstance(adapter, WebhookAdapter)
         await adapter.connected.wait()

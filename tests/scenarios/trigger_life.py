@@ -16,12 +16,13 @@ import httpx2
 import msgspec
 from tests.processes import until
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.secret import Secret
+from shoal.domain.settings import HookSettings
 from shoal.domain.triggers import NewTrigger
-from shoal.domain.webhooks import Webhook
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.surfaces.http.server import WebOptions, serve
@@ -104,7 +105,7 @@ class Shore:
         for kind, schedule in (("cron", f"{self.at.minute} {self.at.hour} * * *"), ("once", self.at.isoformat())):
             if f"it is time: {kind}" not in made:
                 how = "one-shot" if kind == "once" else "periodic"
-                await app.add_trigger(
+                await app.outlets.add_trigger(
                     NewTrigger(
                         how,
                         schedule,
@@ -125,7 +126,7 @@ class Shore:
                 author=Author("owner", trusted=True),
                 tainted_by="",
             )
-            await app.add_trigger(spec)
+            await app.outlets.add_trigger(spec)
         asked = Prompt(
             thread_of("plan"), "ask", "make a plan", Author("ada", trusted=True), self.clock.now(), message_id="ask"
         )
@@ -167,7 +168,7 @@ async def live(life: Life) -> int:
         return drivers[0][1]
 
     chat = FakeChat(on_post=shore.show, clock=shore.clock)
-    doubles = Doubles(
+    parts = Overrides(
         clock=shore.clock,
         models=OneModel(FakeModel(script=shore.answer)),
         sandbox=HostSandbox(),
@@ -184,12 +185,12 @@ async def live(life: Life) -> int:
     home = Path(life.home)
     home.joinpath("data").mkdir(parents=True, exist_ok=True)
     home.joinpath("data", "HEARTBEAT.md").write_text("- keep watch\n")
-    hook = Webhook(lambda: SECRET, "it is time: hook", thread_of("hook"))
-    room = Webhook(lambda: SECRET, "it is time: opening-hook", platform="fake", channel="harbour")
+    hook = HookSettings(secret=Secret(detail=SECRET), template="it is time: hook", thread=thread_of("hook"))
+    room = HookSettings(secret=Secret(detail=SECRET), template="it is time: opening-hook", channel="fake:harbour")
     options = WebOptions(token="t" * 40, port=0, hooks={"ci": hook, "room": room})
     async with (
         asyncio.timeout(SECONDS_MAX),
-        open_app(load_config(home, {}, overrides), doubles) as app,
+        open_app(load_config(home, {}, overrides), parts) as app,
         serve(app, options) as address,
     ):
         await shore.arrange(app, address)

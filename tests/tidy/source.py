@@ -27,6 +27,7 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of one function or file, in lines, parameters or levels."""
 
     function_lines_max: int
+    wiring_lines_max: int
     parameters_max: int
     nesting_max: int
     file_lines_max: int

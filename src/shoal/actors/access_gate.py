@@ -3,7 +3,7 @@
 Each list is one value of the store's settings and every change of it a compare-and-swap, so that no process loses what
 another has written. Of a code only a digest is kept.
 
-The door of a platform: every message and click of its people comes through here before anything else sees it.
+The gate of a platform: every message and click of its people comes through here before anything else sees it.
 
     somebody            what happens
     ------------------  --------------------------------------------------------------------------------
@@ -12,13 +12,13 @@ The door of a platform: every message and click of its people comes through here
     let in by `*`       in, not trusted (what they say taints)
     a stranger          dropped; in a direct message they get a pairing code, one at a time, a few an hour in all
 
-A list of paired people that cannot be read closes the door to all but the owner and those of the configuration.
+A list of paired people that cannot be read closes the gate to all but the owner and those of the configuration.
 """
 
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -211,13 +211,10 @@ ASK_FOR_CODE = (
 
 
 class Links(msgspec.Struct, frozen=True):
-    """Who is the same person on several platforms, and the rules of each platform that has a door."""
+    """Who is the same person on several platforms, and the rules of each platform."""
 
     people: People = NO_LINKS
     rules: Mapping[str, AccessRules] = {}
-
-
-UNLINKED = Links()
 
 
 class OpenInbox:
@@ -234,26 +231,78 @@ class OpenInbox:
         return True
 
 
+class Admissions:
+    """What the rules and the pairings say of people, on the platforms that have a gate (`gated`)."""
+
+    def __init__(self, links: Links, pairing: Pairing, gated: Collection[str]) -> None:
+        self._links = links
+        self._pairing = pairing
+        self._gated = gated
+
+    async def of(self, platform: str, author: Author, channel: str) -> Admission:
+        """What the rules say of somebody in a channel now."""
+        rules = self._links.rules[platform]
+        person = self._links.people.find(f"{platform}:{author.id}")
+        if person.roles:
+            author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
+        found = admit(rules, author, channel)
+        if found is STRANGER and author.id and not author.is_bot:
+            found = admit(rules, author, channel, await self._pairing.people(platform))
+        if found.owner or author.is_bot:
+            return found
+        # What the person's other identities add: the owner of one platform is the owner here, a guest is a guest.
+        shut = rules.channels and channel not in rules.channels
+        for identity in person.identities:
+            there, _, user = identity.partition(":")
+            rules_there = self._links.rules.get(there)
+            if rules_there is None or there == platform:
+                continue
+            admission = vouched(rules_there, user, await self._pairing.people(there))
+            if admission.owner:
+                return admission
+            if admission.allowed and not shut:
+                found = admission
+        return found
+
+    async def judge(self, thread: ThreadId, author: Author) -> Author:
+        """Somebody whose words were read in a thread's past, trusted only if a gate trusts them there."""
+        address = thread_address(thread)
+        trusted = address.platform in self._gated and (await self.of(address.platform, author, address.channel)).trusted
+        return msgspec.structs.replace(author, trusted=trusted)
+
+    async def asked_for(self, trigger: NewTrigger) -> Author:
+        """Who asked for a trigger that was stored without its author, trusted as the present rules trust them there.
+
+        The command line and the API said `owner`, and nobody else is called so where the gate lets no such person in.
+        """
+        thread = trigger.thread or unopened(trigger.platform, trigger.channel)
+        author = Author(trigger.created_by or "shoal", trusted=False)
+        if trigger.created_by != "owner":
+            return await self.judge(thread, author)
+        address, admission = thread_address(thread), STRANGER
+        if address.platform in self._gated:
+            admission = await self.of(address.platform, author, address.channel)
+        return msgspec.structs.replace(author, trusted=admission.trusted or not admission.allowed)
+
+
 class AccessGate:
     """Implements `InboxPort` for the people of one platform, in front of the orchestrator."""
 
     def __init__(
         self,
         inner: InboxPort,
-        rules: AccessRules,
+        admissions: Admissions,
         pairing: Pairing,
         store: Store,
         clock: Clock,
         post: Callable[[NewPost], Awaitable[None]],
-        links: Links = UNLINKED,
     ) -> None:
         self._inner = inner
-        self._rules = rules
+        self._admissions = admissions
         self._pairing = pairing
         self._store = store
         self._clock = clock
         self._post = post
-        self._links = links
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
         self._owner_in = ThreadId("")
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
@@ -261,7 +310,7 @@ class AccessGate:
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message of somebody who may speak; all others are dropped."""
         address = thread_address(message.thread)
-        found = await self._admission(address.platform, message.author, address.channel)
+        found = await self._admissions.of(address.platform, message.author, address.channel)
         if not found.allowed:
             await self._turn_away(message, address.platform)
             return Receipt("dropped")
@@ -279,14 +328,14 @@ class AccessGate:
     async def admits(self, message: Prompt) -> bool:
         """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""
         address = thread_address(message.thread)
-        if (await self._admission(address.platform, message.author, address.channel)).allowed:
+        if (await self._admissions.of(address.platform, message.author, address.channel)).allowed:
             return True
         await self._turn_away(message, address.platform)
         return False
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval for somebody who may speak. Raises what the orchestrator raises, and Forbidden."""
-        found = await self._admission(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
+        found = await self._admissions.of(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
         if not found.allowed:
             raise Forbidden("You have no access here.")
         return await self._inner.decide(approval, allow, msgspec.structs.replace(by, trust=found.trust), scope)
@@ -294,7 +343,7 @@ class AccessGate:
     async def command(self, asked: CommandRequest) -> str:
         """Do what a slash command asks, for somebody who may speak, once a key. Raises StoreError."""
         address = thread_address(asked.thread)
-        found = await self._admission(address.platform, asked.author, address.channel)
+        found = await self._admissions.of(address.platform, asked.author, address.channel)
         if not found.allowed:
             return "You have no access here."
         if not found.owner and not self._may_go_on(asked.author.id):
@@ -312,41 +361,6 @@ class AccessGate:
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
         """The thread that a message belongs to. Raises StoreError."""
         return await self._inner.thread_of(channel, message_id, key)
-
-    async def judge(self, thread: ThreadId, author: Author) -> Author:
-        """Somebody whose words were read in a thread's past, trusted only if the rules trust them there."""
-        return msgspec.structs.replace(author, trusted=(await self.admission(thread, author)).trusted)
-
-    async def admission(self, thread: ThreadId, author: Author) -> Admission:
-        """What the rules say of somebody in a thread's channel now."""
-        address = thread_address(thread)
-        return await self._admission(address.platform, author, address.channel)
-
-    async def _admission(self, platform: str, author: Author, channel: str) -> Admission:
-        person = self._links.people.find(f"{platform}:{author.id}")
-        if person.roles:
-            author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
-        found = admit(self._rules, author, channel)
-        if found is STRANGER and author.id and not author.is_bot:
-            found = admit(self._rules, author, channel, await self._pairing.people(platform))
-        if found.owner or author.is_bot:
-            return found
-        return await self._vouched(found, person.identities, platform, channel)
-
-    async def _vouched(self, found: Admission, identities: tuple[str, ...], platform: str, channel: str) -> Admission:
-        """What the person's other identities add: the owner of one platform is the owner here, a guest is a guest."""
-        shut = self._rules.channels and channel not in self._rules.channels
-        for identity in identities:
-            there, _, user = identity.partition(":")
-            rules = self._links.rules.get(there)
-            if rules is None or there == platform:
-                continue
-            admission = vouched(rules, user, await self._pairing.people(there))
-            if admission.owner:
-                return admission
-            if admission.allowed and not shut:
-                found = admission
-        return found
 
     def _may_go_on(self, user: str) -> bool:
         now = self._clock.monotonic()
@@ -414,23 +428,3 @@ class AccessGate:
 
     async def _say(self, message: Prompt, text: str) -> None:
         await self._post(NewPost(f"door:{message.key}", message.thread, text, reply_to=message.message_id))
-
-
-async def judged(doors: Mapping[str, AccessGate], thread: ThreadId, author: Author) -> Author:
-    """Somebody whose words were read in a thread's past, as the platform's door judges them; without one, untrusted."""
-    door = doors.get(thread_address(thread).platform)
-    return await door.judge(thread, author) if door is not None else msgspec.structs.replace(author, trusted=False)
-
-
-async def asked_for(doors: Mapping[str, AccessGate], trigger: NewTrigger) -> Author:
-    """Who asked for a trigger that was stored without its author, trusted as the present rules trust them there.
-
-    The command line and the API said `owner`, and nobody else is called so where the door lets no such person in.
-    """
-    thread = trigger.thread or unopened(trigger.platform, trigger.channel)
-    author = Author(trigger.created_by or "shoal", trusted=False)
-    if trigger.created_by != "owner":
-        return await judged(doors, thread, author)
-    door = doors.get(thread_address(thread).platform)
-    admission = await door.admission(thread, author) if door is not None else STRANGER
-    return msgspec.structs.replace(author, trusted=admission.trusted or not admission.allowed)

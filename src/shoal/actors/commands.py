@@ -27,8 +27,11 @@ from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.triggers import MACROS, NewTrigger, Trigger, parse_when, zone_named
 from shoal.permissions.access import Audiences
+from shoal.store.agents import AgentStore
 from shoal.store.store import Store
 from shoal.store.triggers import TriggerStore
+from shoal.tools.processes import line_of
+from shoal.turn.context import CONTEXT_LINES_MAX, Activity
 from shoal.turn.spending import spent_today
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,9 @@ AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
 """Most lines of any other answer."""
 THREADS_READ_MAX = 500
+ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
+"""Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
+them, and one that stands for all more."""
 TITLE_CHARS_MAX = 80
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
@@ -618,3 +624,21 @@ def _seconds(milliseconds: int) -> str:
 
 def _at(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+async def activity_of(registry: AgentStore, clock: Clock, thread: ThreadId, agent: AgentSpec, within: str) -> Activity:
+    """What the agent does now besides a thread, on all machines, as far as `within` reaches.
+
+    It stands in the prompt as Shoal's own words, so there is no word in it of anybody who is not trusted, nor a name.
+    """
+    works, processes = await registry.around(agent.name, ACTIVITY_MAX, within=within)
+    now = clock.now()
+    lines: list[str] = []
+    for work in works:
+        if work.thread != thread and work.trusted:
+            lines.append(f"{work.thread}: {describe_work(work, now)}")
+        elif work.thread != thread:
+            lines.append(f"a conversation on {work.thread.partition(':')[0]}: {describe_state(work, now)}")
+    return Activity(
+        tuple(lines), tuple(line_of(process, now, is_named=not process.spec.tainted_by) for process in processes)
+    )

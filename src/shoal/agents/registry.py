@@ -11,7 +11,7 @@ What is up, in one line each, as the start, `shoal doctor`, the page and the API
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -21,6 +21,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
+from shoal.domain.settings import Config
 from shoal.store.agents import AgentStore
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,18 @@ class AgentDefaults(msgspec.Struct, frozen=True):
     fallback: tuple[str, ...] = ()
     max_output_tokens: int = 4096
     temperature: float | None = None
+
+    @classmethod
+    def of(cls, config: Config, model: str) -> Self:
+        """As configured."""
+        return cls(
+            agent=config.agents.default_agent,
+            model=model,
+            profile=config.permissions.default_profile,
+            fallback=config.model.fallback,
+            max_output_tokens=config.model.max_output_tokens,
+            temperature=None if config.model.temperature == 1.0 else config.model.temperature,
+        )
 
 
 class _LoadedAgent(NamedTuple):

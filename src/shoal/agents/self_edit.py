@@ -177,7 +177,7 @@ class Rules(msgspec.Struct, frozen=True):
     may_widen: Callable[[Asker], bool]
 
 
-class Edit(NamedTuple):
+class PlannedEdit(NamedTuple):
     """A planned change of one file of the agent's directory: its name there, the content before and after, the diff."""
 
     name: str
@@ -196,7 +196,7 @@ class SelfEditor:
         self._files = files
         self._lock = asyncio.Lock()
 
-    def setting(self, key: str, value: str, context: ToolContext) -> Edit:
+    def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
         """Plan a change of agent.toml. Raises ToolError for a value that cannot be."""
         try:
             if key == "model":
@@ -207,7 +207,7 @@ class SelfEditor:
         except InvalidInput as error:
             raise ToolError(str(error)) from error
 
-    def document(self, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> Edit:
+    def document(self, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> PlannedEdit:
         """Plan a change of a file below docs/. Raises ToolError for a path outside."""
         parts = PurePosixPath(path.removeprefix("/docs/")).parts
         if not parts or not all(_PART.fullmatch(part) for part in parts):
@@ -217,7 +217,7 @@ class SelfEditor:
         new = change(None if old is None else old.decode("utf-8", "replace"))
         return self._edit(context, name, None if new is None else new.encode())
 
-    def skill(self, name: str, text: str | None, context: ToolContext) -> Edit:
+    def skill(self, name: str, text: str | None, context: ToolContext) -> PlannedEdit:
         """Plan a new, changed or (None) deleted skill of the agent. Raises ToolError for one that could not be used."""
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(f"{name[:80]!r} is no name for a skill: small letters and digits with hyphens between.")
@@ -230,7 +230,7 @@ class SelfEditor:
             raise ToolError(f"You have no skill {name!r} of your own.")
         return self._edit(context, file, None if text is None else text.encode())
 
-    async def apply(self, edit: Edit, what: str, context: ToolContext) -> None:
+    async def apply(self, edit: PlannedEdit, what: str, context: ToolContext) -> None:
         """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""
         folder = context.agent.home
         path = folder / edit.name
@@ -289,7 +289,7 @@ class SelfEditor:
             raise ToolError(f"{name} is larger than {TEXT_BYTES_MAX:,} bytes.")
         return content
 
-    def _edit(self, context: ToolContext, name: str, new: bytes | None) -> Edit:
+    def _edit(self, context: ToolContext, name: str, new: bytes | None) -> PlannedEdit:
         if new is not None and len(new) > TEXT_BYTES_MAX:
             raise ToolError(f"{name} would be larger than {TEXT_BYTES_MAX:,} bytes.")
         old = self._read(context, name)
@@ -300,7 +300,7 @@ class SelfEditor:
             for content in (old, new)
         )
         diff = "\n".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm=""))
-        return Edit(name, old, new, diff)
+        return PlannedEdit(name, old, new, diff)
 
     async def _approved_by(self, context: ToolContext) -> str:
         asked = await self._store.approvals.search(pending=False, thread=context.thread)
@@ -347,7 +347,7 @@ SkillName = Annotated[str, Meta(description="Name of the skill: small letters an
 def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
     """The tools by which an agent changes itself: each plans a change, shows its diff, and makes it when it may."""
 
-    def prepared(name: str, edit: Edit, detail: str, context: ToolContext) -> Prepared:
+    def prepared(name: str, edit: PlannedEdit, detail: str, context: ToolContext) -> Prepared:
         what = f"{name} {detail}".strip()
 
         async def work() -> ToolOutput:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS, SANDBOX_KINDS, is_extension
+from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS, is_extension
 from shoal.domain.agents import SUBAGENTS
 from shoal.domain.errors import ConfigError
 from shoal.domain.ids import OWN_PLATFORMS
 from shoal.domain.settings import (
     MCP_NAME,
+    SANDBOX_KINDS,
     AccountSettings,
     Config,
     MatrixSettings,
@@ -100,7 +101,7 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
     if not (profiles or overrides):
         return
     from shoal.permissions.patterns import PatternRefused, Program
-    from shoal.permissions.profiles import ProfileSource, layers_of
+    from shoal.permissions.profiles import layers_of
 
     is_sound = True
     for name, profile in profiles.items():
@@ -122,10 +123,9 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
                 except PatternRefused as refused:
                     is_sound = False
                     yield ("permissions", *where, key), f'has the pattern "{pattern}": {refused}'
-    sources = {name: ProfileSource(extends=profile.extends) for name, profile in profiles.items()}
-    for name, source in sources.items() if is_sound else ():
+    for name, profile in profiles.items() if is_sound else ():
         try:
-            layers_of(name, source, sources)
+            layers_of(name, profile, profiles)
         except ConfigError as error:
             for problem in error.problems:
                 yield ("permissions", "profiles"), f"do not fit: {problem}".rstrip(".")

@@ -30,7 +30,6 @@ KNOWN_PROVIDERS = {
 """In the order in which a default model is looked for."""
 
 PROVIDER_KINDS = ("anthropic", "openai", "openai-responses", "gemini", "local")
-SANDBOX_KINDS = ("auto", "bubblewrap", "docker", "host")
 BUILTIN_PROFILES = ("open", "standard", "guarded", "locked")
 
 PLATFORM_VARIABLES: dict[str, dict[str, str]] = {

@@ -167,6 +167,10 @@ class ContextSettings(Section, frozen=True, kw_only=True):
     """How many days of daily notes stand in the prompt."""
 
 
+SANDBOX_KINDS = ("auto", "bubblewrap", "docker", "host")
+"""Those that are built in."""
+
+
 class SandboxSettings(Section, frozen=True, kw_only=True):
     """What commands can reach while they run."""
 

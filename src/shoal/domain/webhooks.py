@@ -33,7 +33,7 @@ leads to the same delivery: taking the stronger one away gains nothing.
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
 
@@ -58,20 +58,6 @@ class HttpInbound(Protocol):
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         """Take a call in. `headers` by lower-case names; never raises for what is in the call."""
         ...
-
-
-class Webhook(msgspec.Struct, frozen=True):
-    """A webhook that starts turns: in `thread`, or in a new one of `channel` of `platform`. `secret` is asked for at
-    each call; `template` says what the agent is told. A body that only a bearer secret vouches for is a new call after
-    `repeat_seconds`."""
-
-    secret: Callable[[], str]
-    template: str = ""
-    thread: str = ""
-    platform: str = ""
-    channel: str = ""
-    agent: str = ""
-    repeat_seconds: float = 43_200.0
 
 
 SECRET_CHARS_MIN = 16

@@ -18,60 +18,26 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.errors import ConfigError
+from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
+from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.patterns import Automaton, PatternRefused, Program, literal_prefixes
 
 EVERYTHING = "(?s:.*)"
 """The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
 
 
-class ProfileSource(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The patterns of a profile. Order: deny, allow, ask, and what nothing matches is denied.
-
-    `extends` names another profile that is asked when these lists do not decide; its deny patterns always count.
-    `trusted_allow` are patterns of actions that need no approval even after untrusted content was read.
-    """
-
-    deny: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    extends: str = ""
-    trusted_allow: tuple[str, ...] = ()
-
-
-class Override(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Lists that are laid over a profile where every selector holds; an empty selector holds always.
-
-    `channels` are `PLATFORM:CHANNEL` or the channel alone, `users` are `PLATFORM:USER` or the user alone; `roles` holds
-    when the asker has one of them. A later override is asked before an earlier one. No override takes a deny back.
-    """
-
-    agents: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    trusted_allow: tuple[str, ...] = ()
-
-    def applies(self, asker: Asker, agent: str) -> bool:
-        """Whether it is meant for this asker and this agent."""
-        return (
-            _holds(self.agents, agent)
-            and _holds(self.platforms, asker.platform)
-            and _holds(self.channels, asker.channel, f"{asker.platform}:{asker.channel}")
-            and _holds(self.kinds, asker.kind)
-            and _holds(self.users, asker.user, *asker.identities)
-            and _holds(self.roles, *asker.roles)
-        )
-
-
-def _holds(wanted: tuple[str, ...], *found: str) -> bool:
-    return not wanted or any(name in wanted for name in found)
+def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
+    """Whether an override is meant for this asker and this agent."""
+    selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+        (override.agents, (agent,)),
+        (override.platforms, (asker.platform,)),
+        (override.channels, (asker.channel, f"{asker.platform}:{asker.channel}")),
+        (override.kinds, (asker.kind,)),
+        (override.users, (asker.user, *asker.identities)),
+        (override.roles, asker.roles),
+    )
+    return all(not wanted or any(name in wanted for name in found) for wanted, found in selectors)
 
 
 # Paths in actions are those of the sandbox (see docs/permissions.md): the workspace is /workspace wherever it lies. A
@@ -91,9 +57,9 @@ _NETWORK = r"(?s:tool:(read_url|fetch|web_fetch|web_search|brave_search|browse)(
 
 _SELF_EDIT = r"(?s:tool:(self_edit[a-z_]*|set_[a-z_]+|(write|edit|delete)_(doc|skill)):.*)"
 
-_LOCKED = ProfileSource(allow=_READS)
+_LOCKED = ProfileSettings(allow=_READS)
 
-_STANDARD = ProfileSource(
+_STANDARD = ProfileSettings(
     allow=(
         *_READS,
         rf"tool:{_EDIT}:{_WRITABLE}",
@@ -127,7 +93,7 @@ _CLOUDS = (
     "aws|gcloud|az|gsutil|bq|s3cmd|rclone|mc|oci|ibmcloud|aliyun|openstack|doctl|hcloud|linode-cli|linode|scw|vultr-cli|exo"
     "|upctl|civo|pulumi|eksctl|cdk|sam|railway|render|cf"
 )
-_GUARDED = ProfileSource(
+_GUARDED = ProfileSettings(
     deny=(
         rf"{_AT}git (-.* )?(push|send-email|request-pull)( .*)?",
         rf"{_AT}git (-.* )?(svn dcommit|remote( .*)? (add|set-url)|p4 submit)( .*)?",
@@ -172,9 +138,9 @@ _GUARDED = ProfileSource(
     ask=("(?s:tool:(bash|process_start):.*)", "(?s:tool:mcp_.*)"),
 )
 
-BUILTIN_PROFILES: Mapping[str, ProfileSource] = MappingProxyType(
+BUILTIN_PROFILES: Mapping[str, ProfileSettings] = MappingProxyType(
     {
-        "open": ProfileSource(allow=(EVERYTHING,)),
+        "open": ProfileSettings(allow=(EVERYTHING,)),
         "standard": _STANDARD,
         "guarded": _GUARDED,
         "locked": _LOCKED,
@@ -215,7 +181,7 @@ class Profile:
 
     __slots__ = ("automaton", "layers", "name", "rules")
 
-    def __init__(self, name: str, layers: Sequence[ProfileSource | Override]) -> None:
+    def __init__(self, name: str, layers: Sequence[ProfileSettings | OverrideSettings]) -> None:
         """Compile the layers, the first to be asked first. Raises ConfigError naming every pattern that is refused."""
         program = Program()
         rules: list[Rule] = []
@@ -241,7 +207,7 @@ class Profile:
         return f"<Profile {self.name}>"
 
 
-def _listed(layers: Sequence[ProfileSource | Override]) -> Iterator[tuple[RuleList, str, int]]:
+def _listed(layers: Sequence[ProfileSettings | OverrideSettings]) -> Iterator[tuple[RuleList, str, int]]:
     """Every pattern with its list and the number of its layer."""
     for number, layer in enumerate(layers):
         for kind in _LISTS:
@@ -249,7 +215,7 @@ def _listed(layers: Sequence[ProfileSource | Override]) -> Iterator[tuple[RuleLi
                 yield kind, pattern, number
 
 
-def _patterns(layer: ProfileSource | Override, kind: RuleList) -> tuple[str, ...]:
+def _patterns(layer: ProfileSettings | OverrideSettings, kind: RuleList) -> tuple[str, ...]:
     match kind:
         case "deny":
             return layer.deny
@@ -261,7 +227,7 @@ def _patterns(layer: ProfileSource | Override, kind: RuleList) -> tuple[str, ...
             return layer.trusted_allow
 
 
-def layers_of(name: str, source: ProfileSource, others: Mapping[str, ProfileSource]) -> list[ProfileSource]:
+def layers_of(name: str, source: ProfileSettings, others: Mapping[str, ProfileSettings]) -> list[ProfileSettings]:
     """The profile and what it extends, nearest first. Raises ConfigError."""
     layers = [source]
     seen = [name]
@@ -280,7 +246,7 @@ def layers_of(name: str, source: ProfileSource, others: Mapping[str, ProfileSour
     return layers
 
 
-def compile_profile(name: str, source: ProfileSource, others: Mapping[str, ProfileSource] | None = None) -> Profile:
+def compile_profile(name: str, source: ProfileSettings, others: Mapping[str, ProfileSettings] | None = None) -> Profile:
     """Compile a profile; `others` are the profiles that `extends` may name beside the built-in ones.
 
     Raises ConfigError with a sentence for each pattern that is no regular expression or cannot be matched in linear
@@ -298,7 +264,9 @@ def _built_in(name: str) -> Profile:
 class Profiles:
     """All profiles of an installation, with the overrides laid over them. Compiled once; safe to share."""
 
-    def __init__(self, sources: Mapping[str, ProfileSource] | None = None, overrides: Sequence[Override] = ()) -> None:
+    def __init__(
+        self, sources: Mapping[str, ProfileSettings] | None = None, overrides: Sequence[OverrideSettings] = ()
+    ) -> None:
         """Compile all but the built-in ones, which cannot be replaced. Raises ConfigError with all problems."""
         self._sources = dict(sources or {})
         self._overrides = tuple(overrides)
@@ -334,11 +302,16 @@ class Profiles:
             raise ConfigError([f"there is no permission profile {name!r}; known: {', '.join(self.names)}."])
         return found
 
+    def check(self, name: str) -> None:
+        """Raises InvalidInput naming those there are when there is none of this name."""
+        if name not in self.names:
+            raise InvalidInput(f"There is no permission profile {name[:80]!r}. There are: {', '.join(self.names)}.")
+
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
         """The profile as it holds for this asker and agent: overrides that apply are asked first, the last of them
         before the others; every deny of any of them counts. Raises ConfigError when there is no such profile."""
         base = self.get(name)
-        chosen = tuple(number for number, item in enumerate(self._overrides) if item.applies(asker, agent))
+        chosen = tuple(number for number, item in enumerate(self._overrides) if applies(item, asker, agent))
         if not chosen:
             return base
         found = self._combined.get((name, chosen))

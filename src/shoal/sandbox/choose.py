@@ -1,13 +1,15 @@
 """Makes the sandbox that the configuration asks for, after a real trial of it."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from shoal.domain.errors import SandboxError
 from shoal.domain.ports import Command, Mount, Sandbox
-from shoal.domain.settings import SandboxSettings
+from shoal.domain.settings import SANDBOX_KINDS, SandboxSettings
+from shoal.sandbox.bounded import BoundedSandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox, SeatbeltSandbox
 from shoal.sandbox.limits import CommandLimits
@@ -21,6 +23,18 @@ class Chosen(msgspec.Struct, frozen=True):
 
     sandbox: Sandbox
     note: str = ""
+
+
+async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], Sandbox]) -> Chosen:
+    """The sandbox of [sandbox], tried out, or the one that an `extension` makes, with the disk bounded around it.
+
+    Raises SandboxError, and what `extension` raises for a name that no package offers.
+    """
+    if settings.kind in SANDBOX_KINDS:
+        chosen = await choose_sandbox(settings)
+    else:
+        chosen = Chosen(extension(settings.kind))
+    return Chosen(BoundedSandbox(chosen.sandbox, settings), chosen.note)
 
 
 async def choose_sandbox(settings: SandboxSettings, docker_socket: Path = DOCKER_SOCKET) -> Chosen:

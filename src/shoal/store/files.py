@@ -2,6 +2,7 @@
 S3-compatible store (the extra `s3`).
 """
 
+import asyncio
 import os
 import secrets
 import shutil
@@ -11,11 +12,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.domain.files import DIGEST_CHARS, digest_of, digest_of_file
+from shoal.domain.errors import StoreUnavailable
+from shoal.domain.files import DIGEST_CHARS, STILL_FOLDERS, Files, FolderMarks, Folders, digest_of, digest_of_file
+from shoal.domain.home import Home
+from shoal.domain.ports import Settings
+from shoal.domain.settings import FilesSettings
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -30,6 +36,30 @@ REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
 RETRY_TIME = timedelta(seconds=30)
 """From a request's first try: none is begun later. With REQUEST_SECONDS this bounds how long a stop may wait."""
+
+
+async def open_files(settings: FilesSettings, home: Home) -> Files:
+    """[files]: content by digest, in the home directory or an S3-compatible store.
+
+    Raises StoreUnavailable when that store does not take anything.
+    """
+    if not settings.url:
+        return LocalFiles(home.data)
+    files = S3Files(await asyncio.to_thread(S3Settings.of, settings, settings.url))
+    try:
+        await asyncio.to_thread(files.keep, b"")
+    except OSError as error:
+        raise StoreUnavailable(f"{settings.url} cannot be used: {error}") from error
+    return files
+
+
+def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: Home, marks: FolderMarks) -> Folders:
+    """Whether directories follow their work through the store, or are the same on every machine."""
+    if not wanted.url or not wanted.workspace_sync:
+        return STILL_FOLDERS
+    from shoal.store.workspaces import SyncedFolders
+
+    return SyncedFolders(files.below("folders"), settings, home, marks)
 
 
 class LocalFiles:
@@ -113,6 +143,19 @@ class S3Settings(msgspec.Struct, frozen=True):
     region: str = ""
     access_key: str = ""
     secret_key: str = ""
+
+    @classmethod
+    def of(cls, files: FilesSettings, url: str) -> Self:
+        """A part of a bucket, s3://BUCKET/PREFIX, in the store of [files]. Blocks where keys have to be looked up."""
+        where = urlsplit(url)
+        return cls(
+            bucket=where.netloc,
+            prefix=where.path.strip("/"),
+            endpoint=files.endpoint,
+            region=files.region,
+            access_key=files.access_key.reveal(),
+            secret_key=files.secret_key.reveal(),
+        )
 
 
 class S3Files:

@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.ids import format_ulid
+from shoal.domain.settings import Config
+from shoal.domain.webhooks import REPEATED_SECONDS
 from shoal.store.driver import Row, StorePart, Value, number
 
 log = logging.getLogger(__name__)
@@ -96,6 +98,19 @@ class Bookkeeping(StorePart):
 def _named(name: str, key: Row) -> dict[str, Value]:
     """A key as parameters: the first part by that name, the time in it, if any, as `NAME_at`."""
     return dict(zip((name, f"{name}_at"), key, strict=False))
+
+
+MARGIN_DAYS = 1.0
+"""What the clocks of platforms may be off, and more."""
+KEPT_DAYS_MAX = 10_000.0
+"""The longest that can be asked for; a date that far back still is one of a computer's."""
+
+
+def bookkeeping_days(config: Config) -> float:
+    """[database] bookkeeping_days; a row that tells what was taken in stays as long as that may come again."""
+    days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
+    longest = max(REPEATED_SECONDS / 86_400, again, config.triggers.catch_up_seconds / 86_400) + MARGIN_DAYS
+    return min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0
 
 
 class RowRetention:

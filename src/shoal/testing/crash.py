@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt, Usage
@@ -159,7 +159,7 @@ async def live(order: Order) -> int:
         world.note("chat", key=posted.post.key, thread=posted.post.thread, text=posted.markdown)
 
     chat = FakeChat(on_post=show)
-    doubles = Doubles(
+    parts = Overrides(
         models=OneModel(FakeModel(script=answer)),
         sandbox=HostSandbox(),
         adapters=(chat,),
@@ -168,7 +168,7 @@ async def live(order: Order) -> int:
     )
     overrides = {"permissions": {"default_profile": "open"}, "engine": {"drain_seconds": 1.0}}
     config = load_config(Path(order.home), {}, overrides)
-    async with open_app(config, doubles) as app:
+    async with open_app(config, parts) as app:
         app.tools.add(note_tool(world))
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             for person, key, text in sayings(order):

@@ -14,7 +14,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shoal.app import Doubles, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import Config, load_config
 from shoal.domain.clock import SystemClock
 from shoal.domain.home import Home
@@ -104,8 +104,8 @@ async def live(options: argparse.Namespace) -> None:
     chats = [HttpChat(options.chat, clock, home=home)]
     if options.keyless:
         chats.append(HttpChat(options.keyless, clock, platform="keyless", limits=KEYLESS, home=home))
-    doubles = Doubles(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats})
-    async with open_app(config_of(options), doubles, options.role) as app:
+    parts = Overrides(clock=clock, adapters=tuple(chats), access={chat.platform: OPEN for chat in chats})
+    async with open_app(config_of(options), parts, options.role) as app:
         app.tools.add(note_tool(world))
         app.tools.add(note_tool(world, "guarded"))
         collect_seldom(stays=True)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from shoal.app import App, Doubles, open_app
+from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.clock import Clock
 from shoal.domain.events import Event
@@ -241,7 +241,7 @@ async def scenario(
         drivers.append(WatchedDriver(wrap_driver(driver)))
         return drivers[0]
 
-    doubles = Doubles(
+    parts = Overrides(
         clock=clock,
         models=FakeModels(model),
         sandbox=sandbox,
@@ -251,7 +251,7 @@ async def scenario(
         wrap_driver=watch,
         file_clock=file_clock,
     )
-    async with open_app(config, doubles) as app:
+    async with open_app(config, parts) as app:
         for tool in tools:
             app.tools.add(tool)
         yield World(app, chat, model, drivers[0])

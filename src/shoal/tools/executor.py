@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
+from typing import Self
 
 import msgspec
 
@@ -35,6 +36,7 @@ from shoal.domain.messages import ToolCall, ToolSpec
 from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision, Ruling
 from shoal.domain.ports import Invocation, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, NewApproval
+from shoal.domain.settings import Config
 from shoal.permissions.approvals import approval_digest, strip_controls
 from shoal.permissions.profiles import Profile, decide_all, hidden
 from shoal.permissions.redact import Redactor
@@ -120,6 +122,18 @@ class ExecutorSettings(msgspec.Struct, frozen=True):
     page: str = ""
     bounds: OutputBounds = OutputBounds()
     covers: CoverLimits = CoverLimits()
+
+    @classmethod
+    def of(cls, config: Config, *, isolated: bool) -> Self:
+        """[permissions] and [context], with a sandbox that isolates commands or none."""
+        return cls(
+            ask_expires_seconds=config.permissions.ask_expires_seconds,
+            page=config.web.public_url.rstrip("/"),
+            ask_commands=not isolated and config.sandbox.kind == "auto",
+            commands_fetch=not isolated or config.sandbox.network != "off",
+            bounds=OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars),
+            covers=CoverLimits(config.permissions.covered_files_max, config.permissions.covered_bytes_max),
+        )
 
 
 class Executor:

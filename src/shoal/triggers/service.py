@@ -110,6 +110,7 @@ class TriggerService:
         triggers: TriggerStore,
         target: TriggerTarget,
         clock: Clock,
+        alarm: Alarm | None = None,
         *,
         catch_up_seconds: float = 3600,
         poll_seconds: float = POLL_SECONDS,
@@ -123,7 +124,7 @@ class TriggerService:
         self._poll_seconds = poll_seconds
         self._tell = tell or _log
         self._judge = judge
-        self._alarm = Alarm(clock)
+        self._alarm = alarm or Alarm(clock)
         self._retries: list[tuple[float, str, int, Occurrence]] = []
         """What is to be tried again, by the monotonic clock."""
 

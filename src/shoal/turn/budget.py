@@ -16,6 +16,7 @@ same for many turns, and providers' caches hit. What happens, in this order:
 The last resort of a budget: cut the longest texts in the middle until the messages fit.
 """
 
+import asyncio
 import base64
 import hashlib
 import importlib.util
@@ -211,6 +212,16 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
         return sum(len(encoder.encode_ordinary(text[start : start + _PIECE_CHARS])) for start in pieces)
 
     return count
+
+
+async def meter_of(tokenizer: str, model: str) -> Meter:
+    """Counts tokens as `context.tokenizer` wants it.
+
+    Reads a vocabulary for half a second where they are counted exactly. Raises ShoalError when the extra is missing.
+    """
+    if tokenizer == "estimate":
+        return ESTIMATES
+    return Meter(await asyncio.to_thread(exact, encoding_of(model)))
 
 
 WINDOW_TOKENS_DEFAULT = 32_768

@@ -247,7 +247,7 @@ def _output_tokens(agent: AgentSpec, route: Route) -> int:
     return min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens)
 
 
-LINES_MAX = 12
+CONTEXT_LINES_MAX = 12
 """Most lines of one list; that there are more is said, and not how many: nobody has to count them all for it."""
 LINE_CHARS_MAX = 240
 
@@ -281,8 +281,8 @@ def volatile(
 
 
 def _bullets(title: str, lines: Sequence[str]) -> str:
-    shown = [f"- {_one_line(line)}" for line in lines[:LINES_MAX]]
-    if len(lines) > LINES_MAX:
+    shown = [f"- {_one_line(line)}" for line in lines[:CONTEXT_LINES_MAX]]
+    if len(lines) > CONTEXT_LINES_MAX:
         shown.append("- and more")
     return "\n".join([f"{title}:", *shown])
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.actors.access_gate import MESSAGES_BURST, SCOPE, UNLINKED, AccessGate, Links, Pairing, asked_for
+from shoal.actors.access_gate import MESSAGES_BURST, SCOPE, AccessGate, Admissions, Links, Pairing
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Conflict, Forbidden, NotFound, StoreError
 from shoal.domain.events import Scope
@@ -77,8 +77,15 @@ class Place:
         self.inside = Inside()
         self.pairing = Pairing(store, clock)
 
-    def gate(self, rules: AccessRules, links: Links = UNLINKED) -> AccessGate:
-        return AccessGate(self.inside, rules, self.pairing, self.store, self.clock, self.inside.post, links)
+    def admissions(self, rules: AccessRules, links: Links | None = None) -> Admissions:
+        links = links or Links()
+        return Admissions(
+            msgspec.structs.replace(links, rules={**links.rules, PLATFORM: rules}), self.pairing, {PLATFORM}
+        )
+
+    def gate(self, rules: AccessRules, links: Links | None = None) -> AccessGate:
+        admissions = self.admissions(rules, links)
+        return AccessGate(self.inside, admissions, self.pairing, self.store, self.clock, self.inside.post)
 
     def says(self, user: str, text: str = "hi", *, direct: bool = False, is_bot: bool = False) -> Prompt:
         author = Author(user, user, is_bot=is_bot, trusted=True)
@@ -300,11 +307,12 @@ async def test_a_trigger_without_an_author_is_trusted_as_the_present_rules_have_
     place: Place, created_by: str, rules: AccessRules, *, trusted: bool
 ) -> None:
     spec = NewTrigger("periodic", "0 * * * *", "look", None, "", thread=THREAD, created_by=created_by)
-    author = await asked_for({PLATFORM: place.gate(rules)}, spec)
+    author = await place.admissions(rules).asked_for(spec)
     assert author == Author(created_by or "shoal", trusted=trusted)
 
 
-async def test_a_trigger_of_the_page_is_its_owners_and_one_of_nobody_is_nobodys() -> None:
+async def test_a_trigger_of_the_page_is_its_owners_and_one_of_nobody_is_nobodys(place: Place) -> None:
+    open_ = Admissions(Links(), place.pairing, ())
     spec = NewTrigger("periodic", "0 * * * *", "look", None, "", thread=THREAD, created_by="owner")
-    assert (await asked_for({}, spec)).trusted
-    assert not (await asked_for({}, msgspec.structs.replace(spec, created_by="u7"))).trusted
+    assert (await open_.asked_for(spec)).trusted
+    assert not (await open_.asked_for(msgspec.structs.replace(spec, created_by="u7"))).trusted

@@ -19,6 +19,7 @@ from shoal.backups import BackupPlace, Backups, DirectoryPlace, check_archive, l
 from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
 from shoal.domain.home import Home
 from shoal.domain.records import GENESIS, AuditEntry, entry_hash
+from shoal.domain.settings import BackupSettings
 from shoal.store.files import S3Place, S3Settings
 from shoal.store.postgres import open_postgres
 from shoal.store.sqlite import SqliteDriver
@@ -76,7 +77,7 @@ class Schedule:
         self.clock = ManualClock()
         self.told: list[str] = []
         self.backups = Backups(
-            home, place, self.clock, store.settings, self._tell, every_hours=24, keep=keep, database_url=str
+            home, place, self.clock, store.settings, self._tell, BackupSettings(every_hours=24, keep=keep), str
         )
 
     async def _tell(self, text: str) -> None:

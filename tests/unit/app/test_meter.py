@@ -1,32 +1,25 @@
 """What [context] makes of the counting of tokens."""
 
-from pathlib import Path
-
 import pytest
 
-from shoal.config import load_config
 from shoal.domain.errors import ShoalError
-from shoal.factories import meter_of
 from shoal.turn import budget
-from shoal.turn.budget import can_count_exactly
+from shoal.turn.budget import can_count_exactly, meter_of
 
 WORDS = "お誕生日おめでとう"
 
 
-async def test_tokens_are_estimated_by_default(tmp_path: Path) -> None:
-    assert (await meter_of(load_config(tmp_path, {}, {}))).count(WORDS) == 7
+async def test_tokens_are_estimated_by_default() -> None:
+    assert (await meter_of("estimate", "")).count(WORDS) == 7
 
 
 @pytest.mark.skipif(not can_count_exactly(), reason="the extra `tokens` is not installed")
 @pytest.mark.parametrize(("model", "count"), [("openai/gpt-4o", 8), ("openai/gpt-4-turbo", 9)])
-async def test_tokens_are_counted_with_the_models_vocabulary_if_wanted(tmp_path: Path, model: str, count: int) -> None:
-    wanted = {"context": {"tokenizer": "exact"}, "model": {"name": model}}
-    assert (await meter_of(load_config(tmp_path, {}, wanted))).count(WORDS) == count
+async def test_tokens_are_counted_with_the_models_vocabulary_if_wanted(model: str, count: int) -> None:
+    assert (await meter_of("exact", model)).count(WORDS) == count
 
 
-async def test_exact_counts_without_their_extra_say_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_exact_counts_without_their_extra_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "can_count_exactly", lambda: False)
     with pytest.raises(ShoalError, match=r"install shoal\[tokens\]"):
-        await meter_of(load_config(tmp_path, {}, {"context": {"tokenizer": "exact"}}))
+        await meter_of("exact", "")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shoal.factories import tool_names
+from shoal.surfaces.cli.offline import tool_names
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.domain.permissions import STRICTNESS, Action, Decision, Ruling
-from shoal.permissions.profiles import Profile, ProfileSource, compile_profile, decide, decide_all, hidden
+from shoal.domain.settings import ProfileSettings
+from shoal.permissions.profiles import Profile, compile_profile, decide, decide_all, hidden
 
 PATTERNS = [
     "tool:bash:.*", "tool:bash:ls.*", "tool:bash:rm .*", "tool:bash:sudo .*", "tool:.*", "(?s:.*)", "tool:read:.*",
@@ -22,7 +23,7 @@ TEXTS = [
 ]  # fmt: skip
 
 lists = st.lists(st.sampled_from(PATTERNS), max_size=3).map(tuple)
-sources = st.builds(ProfileSource, deny=lists, allow=lists, ask=lists)
+sources = st.builds(ProfileSettings, deny=lists, allow=lists, ask=lists)
 plain = st.builds(Action, st.sampled_from(TEXTS))
 actions = st.builds(
     Action,
@@ -34,12 +35,12 @@ actions = st.builds(
 )
 
 
-def profile(*layers: ProfileSource) -> Profile:
+def profile(*layers: ProfileSettings) -> Profile:
     """Layers, the first to be asked first."""
     return Profile("test", layers)
 
 
-def strictness(layers: tuple[ProfileSource, ...], action: Action) -> int:
+def strictness(layers: tuple[ProfileSettings, ...], action: Action) -> int:
     """How strict the answer is."""
     return STRICTNESS[decide(profile(*layers), action).decision]
 
@@ -51,22 +52,25 @@ def strict(ruling: Ruling) -> int:
 
 def test_the_order_is_deny_allow_ask_deny() -> None:
     everything = ("tool:x:.*",)
-    assert decide(profile(ProfileSource(everything, everything, everything)), Action("tool:x:y")).decision == "deny"
-    assert decide(profile(ProfileSource((), everything, everything)), Action("tool:x:y")).decision == "allow"
-    assert decide(profile(ProfileSource((), (), everything)), Action("tool:x:y")).decision == "ask"
-    assert decide(profile(ProfileSource()), Action("tool:x:y")).decision == "deny"
+    assert (
+        decide(profile(ProfileSettings(deny=everything, allow=everything, ask=everything)), Action("tool:x:y")).decision
+        == "deny"
+    )
+    assert decide(profile(ProfileSettings(allow=everything, ask=everything)), Action("tool:x:y")).decision == "allow"
+    assert decide(profile(ProfileSettings(ask=everything)), Action("tool:x:y")).decision == "ask"
+    assert decide(profile(ProfileSettings()), Action("tool:x:y")).decision == "deny"
 
 
 def test_the_rule_that_decided_is_named() -> None:
-    found = profile(ProfileSource(("tool:a:.*",), ("tool:b:.*", "tool:.:.*"), ("tool:c:.*",)))
+    found = profile(ProfileSettings(deny=("tool:a:.*",), allow=("tool:b:.*", "tool:.:.*"), ask=("tool:c:.*",)))
     assert decide(found, Action("tool:a:x")).rule == "deny tool:a:.*"
     assert decide(found, Action("tool:b:x")).rule == "allow tool:b:.*"
-    assert decide(profile(ProfileSource(ask=("tool:c:.*",))), Action("tool:c:x")).rule == "ask tool:c:.*"
+    assert decide(profile(ProfileSettings(ask=("tool:c:.*",))), Action("tool:c:x")).rule == "ask tool:c:.*"
     assert decide(found, Action("tool:cc:x")).rule == ""
 
 
 def test_a_pattern_has_to_match_the_whole_action() -> None:
-    found = profile(ProfileSource(allow=("tool:bash:ls",)))
+    found = profile(ProfileSettings(allow=("tool:bash:ls",)))
     assert decide(found, Action("tool:bash:ls")).decision == "allow"
     assert decide(found, Action("tool:bash:ls -l")).decision == "deny"
     assert decide(found, Action("xtool:bash:ls")).decision == "deny"
@@ -74,15 +78,15 @@ def test_a_pattern_has_to_match_the_whole_action() -> None:
 
 def test_allow_and_ask_do_not_match_across_lines_and_deny_does() -> None:
     text = Action("tool:bash:ls\nrm -rf x")
-    assert decide(profile(ProfileSource(allow=("tool:bash:ls.*",))), text).decision == "deny"
-    assert decide(profile(ProfileSource(ask=("tool:bash:ls.*",))), text).rule == ""
-    denied = decide(profile(ProfileSource(deny=("tool:bash:.*rm.*",), allow=("(?s:.*)",))), text)
+    assert decide(profile(ProfileSettings(allow=("tool:bash:ls.*",))), text).decision == "deny"
+    assert decide(profile(ProfileSettings(ask=("tool:bash:ls.*",))), text).rule == ""
+    denied = decide(profile(ProfileSettings(deny=("tool:bash:.*rm.*",), allow=("(?s:.*)",))), text)
     assert denied.rule == "deny tool:bash:.*rm.*"
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(sources, min_size=1, max_size=3), actions)
-def test_every_action_gets_the_same_one_of_three_answers(layers: list[ProfileSource], action: Action) -> None:
+def test_every_action_gets_the_same_one_of_three_answers(layers: list[ProfileSettings], action: Action) -> None:
     one, other = decide(profile(*layers), action), decide(profile(*layers), action)
     assert one == other
     assert one.decision in get_args(Decision)
@@ -92,12 +96,12 @@ def test_every_action_gets_the_same_one_of_three_answers(layers: list[ProfileSou
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=30))
 def test_without_rules_everything_is_denied(text: str) -> None:
-    assert decide(profile(ProfileSource()), Action(text)).decision == "deny"
+    assert decide(profile(ProfileSettings()), Action(text)).decision == "deny"
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(sources, min_size=1, max_size=3), actions, st.sampled_from(PATTERNS), st.integers(0, 2))
-def test_adding_a_deny_never_widens(layers: list[ProfileSource], action: Action, pattern: str, place: int) -> None:
+def test_adding_a_deny_never_widens(layers: list[ProfileSettings], action: Action, pattern: str, place: int) -> None:
     place %= len(layers)
     more = msgspec.structs.replace(layers[place], deny=(*layers[place].deny, pattern))
     changed = (*layers[:place], more, *layers[place + 1 :])
@@ -106,7 +110,7 @@ def test_adding_a_deny_never_widens(layers: list[ProfileSource], action: Action,
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(sources, min_size=1, max_size=3), actions, st.sampled_from(PATTERNS), st.integers(0, 2))
-def test_adding_an_allow_never_narrows(layers: list[ProfileSource], action: Action, pattern: str, place: int) -> None:
+def test_adding_an_allow_never_narrows(layers: list[ProfileSettings], action: Action, pattern: str, place: int) -> None:
     place %= len(layers)
     more = msgspec.structs.replace(layers[place], allow=(*layers[place].allow, pattern))
     changed = (*layers[:place], more, *layers[place + 1 :])
@@ -115,22 +119,22 @@ def test_adding_an_allow_never_narrows(layers: list[ProfileSource], action: Acti
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(sources, min_size=1, max_size=3), actions)
-def test_a_deny_of_any_layer_wins(layers: list[ProfileSource], action: Action) -> None:
+def test_a_deny_of_any_layer_wins(layers: list[ProfileSettings], action: Action) -> None:
     for layer in layers:
-        if decide(profile(ProfileSource(deny=layer.deny)), action).rule:
+        if decide(profile(ProfileSettings(deny=layer.deny)), action).rule:
             assert decide(profile(*layers), action).decision == "deny"
 
 
 @settings(max_examples=100, deadline=None)
 @given(sources, actions)
-def test_an_opaque_action_is_never_freer_than_a_plain_one(source: ProfileSource, action: Action) -> None:
+def test_an_opaque_action_is_never_freer_than_a_plain_one(source: ProfileSettings, action: Action) -> None:
     opaque, clear = (msgspec.structs.replace(action, opaque=value) for value in (True, False))
     assert strictness((source,), opaque) >= strictness((source,), clear)
 
 
 @settings(max_examples=100, deadline=None)
 @given(sources, st.lists(actions, max_size=4))
-def test_the_strictest_part_wins(source: ProfileSource, several: list[Action]) -> None:
+def test_the_strictest_part_wins(source: ProfileSettings, several: list[Action]) -> None:
     rules = profile(source)
     decision, rulings = decide_all(rules, several)
     parts = [decide(rules, action) for action in several if not action.whole]
@@ -143,14 +147,14 @@ def test_the_strictest_part_wins(source: ProfileSource, several: list[Action]) -
 
 
 def test_views_alone_never_allow() -> None:
-    everything = profile(ProfileSource(allow=("(?s:.*)",)))
+    everything = profile(ProfileSettings(allow=("(?s:.*)",)))
     assert decide_all(everything, [])[0] == "deny"
     assert decide_all(everything, [Action("tool:bash:ls", whole=True)])[0] == "deny"
     assert decide_all(everything, [Action("tool:bash:ls", whole=True), Action("tool:bash:ls")])[0] == "allow"
 
 
 def test_a_view_only_denies() -> None:
-    rules = profile(ProfileSource(deny=("tool:bash:.*evil.*",), allow=("tool:bash:ls",), ask=("tool:bash:.*",)))
+    rules = profile(ProfileSettings(deny=("tool:bash:.*evil.*",), allow=("tool:bash:ls",), ask=("tool:bash:.*",)))
     part = Action("tool:bash:ls")
     assert decide_all(rules, [part, Action("tool:bash:ls; pwd", whole=True)])[0] == "allow"
     decision, rulings = decide_all(rules, [part, Action("tool:bash:ls; evil", whole=True)])
@@ -177,32 +181,32 @@ def test_a_view_only_denies() -> None:
 )
 def test_an_opaque_action_has_to_be_named(pattern: str, allowed: bool) -> None:
     action = Action("tool:bash:sudo ls", opaque=True, naming="tool:bash:sudo")
-    rules = profile(ProfileSource(allow=(pattern,)))
+    rules = profile(ProfileSettings(allow=(pattern,)))
     assert decide(rules, action).decision == ("allow" if allowed else "deny")
     assert decide(rules, Action("tool:bash:sudo ls")).decision == "allow"
 
 
 def test_an_opaque_action_without_a_name_has_to_be_spelled_out() -> None:
     action = Action("tool:bash:ls 'x", opaque=True)
-    assert decide(profile(ProfileSource(allow=("tool:bash:ls .*",))), action).decision == "deny"
-    assert decide(profile(ProfileSource(allow=("tool:bash:ls 'x",))), action).decision == "allow"
+    assert decide(profile(ProfileSettings(allow=("tool:bash:ls .*",))), action).decision == "deny"
+    assert decide(profile(ProfileSettings(allow=("tool:bash:ls 'x",))), action).decision == "allow"
 
 
 def test_an_opaque_action_can_be_asked_for_without_naming_it() -> None:
     action = Action("tool:bash:eval x", opaque=True, naming="tool:bash:eval")
-    assert decide(profile(ProfileSource(allow=(".*",), ask=(".*",))), action).decision == "ask"
+    assert decide(profile(ProfileSettings(allow=(".*",), ask=(".*",))), action).decision == "ask"
 
 
 def test_either_name_of_an_action_counts() -> None:
     action = Action("tool:bash:> /workspace/x", also=("tool:write:/workspace/x",))
-    assert decide(profile(ProfileSource(allow=("tool:write:/workspace/.*",))), action).decision == "allow"
-    assert decide(profile(ProfileSource(allow=("tool:bash:.*",))), action).decision == "allow"
-    both = ProfileSource(deny=("tool:write:/workspace/x",), allow=("tool:bash:.*",))
+    assert decide(profile(ProfileSettings(allow=("tool:write:/workspace/.*",))), action).decision == "allow"
+    assert decide(profile(ProfileSettings(allow=("tool:bash:.*",))), action).decision == "allow"
+    both = ProfileSettings(deny=("tool:write:/workspace/x",), allow=("tool:bash:.*",))
     assert decide(profile(both), action).rule == "deny tool:write:/workspace/x"
 
 
 def test_a_nearer_layer_is_asked_first() -> None:
-    asking, allowing = ProfileSource(ask=("tool:x:.*",)), ProfileSource(allow=("tool:x:.*",))
+    asking, allowing = ProfileSettings(ask=("tool:x:.*",)), ProfileSettings(allow=("tool:x:.*",))
     assert decide(profile(asking, allowing), Action("tool:x:y")).decision == "ask"
     assert decide(profile(allowing, asking), Action("tool:x:y")).decision == "allow"
 
@@ -210,31 +214,31 @@ def test_a_nearer_layer_is_asked_first() -> None:
 @pytest.mark.parametrize(
     ("source", "is_hidden"),
     [
-        (ProfileSource(), True),
-        (ProfileSource(allow=("tool:bash:ls",)), False),
-        (ProfileSource(ask=("tool:bash:ls",)), False),
-        (ProfileSource(ask=("tool:b.*",)), False),
-        (ProfileSource(trusted_allow=("tool:bash:.*",)), True),
-        (ProfileSource(allow=("tool:read:.*",)), True),
-        (ProfileSource(allow=("tool:bas:.*",)), True),
-        (ProfileSource(allow=(".*",), deny=("tool:bash:.*",)), True),
-        (ProfileSource(allow=(".*",), deny=("tool:ba.*",)), True),
-        (ProfileSource(allow=(".*",), deny=("tool:bash:r.*",)), False),
-        (ProfileSource(allow=(".*",), deny=("tool:bash:.+",)), False),
-        (ProfileSource(allow=(".*",), deny=("tool:bash:(?!ls).*",)), False),
-        (ProfileSource(allow=(".*",), deny=(".*x",)), False),
-        (ProfileSource(allow=("(?s:tool:(?!(ba|re)).*)",)), True),
-        (ProfileSource(allow=("(?s:tool:(?!bash:r).*)",)), False),
-        (ProfileSource(allow=("tool:(?!.*h:.*x).*",)), False),
+        (ProfileSettings(), True),
+        (ProfileSettings(allow=("tool:bash:ls",)), False),
+        (ProfileSettings(ask=("tool:bash:ls",)), False),
+        (ProfileSettings(ask=("tool:b.*",)), False),
+        (ProfileSettings(trusted_allow=("tool:bash:.*",)), True),
+        (ProfileSettings(allow=("tool:read:.*",)), True),
+        (ProfileSettings(allow=("tool:bas:.*",)), True),
+        (ProfileSettings(allow=(".*",), deny=("tool:bash:.*",)), True),
+        (ProfileSettings(allow=(".*",), deny=("tool:ba.*",)), True),
+        (ProfileSettings(allow=(".*",), deny=("tool:bash:r.*",)), False),
+        (ProfileSettings(allow=(".*",), deny=("tool:bash:.+",)), False),
+        (ProfileSettings(allow=(".*",), deny=("tool:bash:(?!ls).*",)), False),
+        (ProfileSettings(allow=(".*",), deny=(".*x",)), False),
+        (ProfileSettings(allow=("(?s:tool:(?!(ba|re)).*)",)), True),
+        (ProfileSettings(allow=("(?s:tool:(?!bash:r).*)",)), False),
+        (ProfileSettings(allow=("tool:(?!.*h:.*x).*",)), False),
     ],
 )
-def test_a_tool_is_hidden_when_nothing_of_it_can_be_allowed_or_asked(source: ProfileSource, is_hidden: bool) -> None:
+def test_a_tool_is_hidden_when_nothing_of_it_can_be_allowed_or_asked(source: ProfileSettings, is_hidden: bool) -> None:
     assert hidden(profile(source), "bash") is is_hidden
 
 
 @settings(max_examples=100, deadline=None)
 @given(sources, st.sampled_from(TEXTS))
-def test_what_is_hidden_is_denied(source: ProfileSource, text: str) -> None:
+def test_what_is_hidden_is_denied(source: ProfileSettings, text: str) -> None:
     rules = profile(source)
     tool = text.removeprefix("tool:").split(":")[0]
     if text.startswith("tool:") and hidden(rules, tool):
@@ -242,4 +246,4 @@ def test_what_is_hidden_is_denied(source: ProfileSource, text: str) -> None:
 
 
 def test_a_profile_is_compiled_from_its_source() -> None:
-    assert compile_profile("mine", ProfileSource(allow=("x",))).matching("x")[0].shown == "allow x"
+    assert compile_profile("mine", ProfileSettings(allow=("x",))).matching("x")[0].shown == "allow x"

@@ -6,13 +6,13 @@ import pytest
 
 from shoal.domain.errors import ConfigError
 from shoal.domain.permissions import Action, Asker, Decision
+from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.profiles import (
     BUILTIN_PROFILES,
     EXTENDS_MAX,
-    Override,
     Profile,
     Profiles,
-    ProfileSource,
+    applies,
     compile_profile,
     decide,
 )
@@ -30,7 +30,7 @@ def built_in() -> Profiles:
 
 
 def test_every_bad_pattern_is_named_with_its_profile_and_list() -> None:
-    source = ProfileSource(deny=("(",), allow=("fine", r"(x)\1"), ask=("a{5000}",))
+    source = ProfileSettings(deny=("(",), allow=("fine", r"(x)\1"), ask=("a{5000}",))
     with pytest.raises(ConfigError) as caught:
         compile_profile("mine", source)
     assert len(caught.value.problems) == 3
@@ -41,9 +41,13 @@ def test_every_bad_pattern_is_named_with_its_profile_and_list() -> None:
 
 
 def test_all_profiles_and_overrides_are_checked_together() -> None:
-    sources = {"one": ProfileSource(allow=("(",)), "open": ProfileSource(), "two": ProfileSource(extends="nowhere")}
+    sources = {
+        "one": ProfileSettings(allow=("(",)),
+        "open": ProfileSettings(),
+        "two": ProfileSettings(extends="nowhere"),
+    }
     with pytest.raises(ConfigError) as caught:
-        Profiles(sources, [Override(deny=("[",))])
+        Profiles(sources, [OverrideSettings(deny=("[",))])
     assert len(caught.value.problems) == 4
     assert any("'open' is built in" in problem for problem in caught.value.problems)
     assert any("extends 'nowhere', which does not exist" in problem for problem in caught.value.problems)
@@ -51,17 +55,17 @@ def test_all_profiles_and_overrides_are_checked_together() -> None:
 
 
 def test_profiles_that_extend_each_other_are_refused() -> None:
-    others = {"a": ProfileSource(extends="b"), "b": ProfileSource(extends="a")}
+    others = {"a": ProfileSettings(extends="b"), "b": ProfileSettings(extends="a")}
     with pytest.raises(ConfigError, match=r"itself: a → b → a\.$"):
         compile_profile("a", others["a"], others)
 
 
 def test_the_line_of_ancestors_is_bounded() -> None:
-    others = {f"p{n}": ProfileSource(extends=f"p{n + 1}") for n in range(1, EXTENDS_MAX)}
-    others[f"p{EXTENDS_MAX}"] = ProfileSource()
+    others = {f"p{n}": ProfileSettings(extends=f"p{n + 1}") for n in range(1, EXTENDS_MAX)}
+    others[f"p{EXTENDS_MAX}"] = ProfileSettings()
     assert len(compile_profile("p1", others["p1"], others).layers) == EXTENDS_MAX
     with pytest.raises(ConfigError, match="extends itself"):
-        compile_profile("p0", ProfileSource(extends="p1"), others)
+        compile_profile("p0", ProfileSettings(extends="p1"), others)
 
 
 def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
@@ -70,8 +74,8 @@ def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
 
 
 def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
-    parent = ProfileSource(deny=("tool:bash:rm.*",), allow=("tool:read:.*",), ask=("tool:bash:.*",))
-    child = ProfileSource(allow=("tool:bash:(ls|rm).*",), ask=("tool:read:/secret.*",), extends="parent")
+    parent = ProfileSettings(deny=("tool:bash:rm.*",), allow=("tool:read:.*",), ask=("tool:bash:.*",))
+    child = ProfileSettings(allow=("tool:bash:(ls|rm).*",), ask=("tool:read:/secret.*",), extends="parent")
     profile = compile_profile("child", child, {"parent": parent})
     assert answer(profile, "tool:bash:ls -l") == "allow"
     assert answer(profile, "tool:bash:rm x") == "deny"
@@ -81,8 +85,8 @@ def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
 
 
 def test_denies_survive_a_long_line_of_ancestors() -> None:
-    others = {f"p{n}": ProfileSource(deny=(f"x{n}",), extends=f"p{n + 1}" if n < 9 else "open") for n in range(10)}
-    profile = compile_profile("child", ProfileSource(allow=("x.*",), extends="p0"), others)
+    others = {f"p{n}": ProfileSettings(deny=(f"x{n}",), extends=f"p{n + 1}" if n < 9 else "open") for n in range(10)}
+    profile = compile_profile("child", ProfileSettings(allow=("x.*",), extends="p0"), others)
     assert [answer(profile, f"x{n}") for n in range(10)] == ["deny"] * 10
     assert answer(profile, "y") == "allow"
 
@@ -90,31 +94,31 @@ def test_denies_survive_a_long_line_of_ancestors() -> None:
 @pytest.mark.parametrize(
     ("override", "asker", "holds"),
     [
-        (Override(), Asker(trust="trusted"), True),
-        (Override(agents=("main",)), Asker(trust="trusted"), True),
-        (Override(agents=("other",)), Asker(trust="trusted"), False),
-        (Override(platforms=("telegram",)), Asker(trust="trusted", platform="telegram"), True),
-        (Override(platforms=("telegram",)), Asker(trust="trusted", platform="slack"), False),
-        (Override(channels=("c1",)), Asker(trust="trusted", platform="slack", channel="c1"), True),
-        (Override(channels=("slack:c1",)), Asker(trust="trusted", platform="slack", channel="c1"), True),
-        (Override(channels=("slack:c1",)), Asker(trust="trusted", platform="discord", channel="c1"), False),
-        (Override(kinds=("group",)), Asker(trust="trusted", kind="group"), True),
-        (Override(kinds=("group",)), Asker(trust="trusted", kind="direct"), False),
-        (Override(users=("slack:u",)), Asker(trust="trusted", platform="slack", user="u"), True),
-        (Override(users=("slack:u",)), Asker(trust="trusted", platform="web", user="u"), False),
-        (Override(roles=("admin", "ops")), Asker(trust="trusted", roles=("dev", "ops")), True),
-        (Override(roles=("admin",)), Asker(trust="trusted", roles=("dev",)), False),
-        (Override(platforms=("slack",), roles=("admin",)), Asker(trust="trusted", platform="slack"), False),
+        (OverrideSettings(), Asker(trust="trusted"), True),
+        (OverrideSettings(agents=("main",)), Asker(trust="trusted"), True),
+        (OverrideSettings(agents=("other",)), Asker(trust="trusted"), False),
+        (OverrideSettings(platforms=("telegram",)), Asker(trust="trusted", platform="telegram"), True),
+        (OverrideSettings(platforms=("telegram",)), Asker(trust="trusted", platform="slack"), False),
+        (OverrideSettings(channels=("c1",)), Asker(trust="trusted", platform="slack", channel="c1"), True),
+        (OverrideSettings(channels=("slack:c1",)), Asker(trust="trusted", platform="slack", channel="c1"), True),
+        (OverrideSettings(channels=("slack:c1",)), Asker(trust="trusted", platform="discord", channel="c1"), False),
+        (OverrideSettings(kinds=("group",)), Asker(trust="trusted", kind="group"), True),
+        (OverrideSettings(kinds=("group",)), Asker(trust="trusted", kind="direct"), False),
+        (OverrideSettings(users=("slack:u",)), Asker(trust="trusted", platform="slack", user="u"), True),
+        (OverrideSettings(users=("slack:u",)), Asker(trust="trusted", platform="web", user="u"), False),
+        (OverrideSettings(roles=("admin", "ops")), Asker(trust="trusted", roles=("dev", "ops")), True),
+        (OverrideSettings(roles=("admin",)), Asker(trust="trusted", roles=("dev",)), False),
+        (OverrideSettings(platforms=("slack",), roles=("admin",)), Asker(trust="trusted", platform="slack"), False),
     ],
 )
-def test_an_override_holds_where_all_its_selectors_do(override: Override, asker: Asker, holds: bool) -> None:
-    assert override.applies(asker, "main") is holds
+def test_an_override_holds_where_all_its_selectors_do(override: OverrideSettings, asker: Asker, holds: bool) -> None:
+    assert applies(override, asker, "main") is holds
 
 
 def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
-    base = ProfileSource(deny=("tool:x:never",), allow=("tool:x:.*",))
-    first = Override(kinds=("group",), ask=("tool:x:.*",))
-    second = Override(roles=("admin",), allow=("tool:x:.*",), deny=("tool:x:not even they",))
+    base = ProfileSettings(deny=("tool:x:never",), allow=("tool:x:.*",))
+    first = OverrideSettings(kinds=("group",), ask=("tool:x:.*",))
+    second = OverrideSettings(roles=("admin",), allow=("tool:x:.*",), deny=("tool:x:not even they",))
     profiles = Profiles({"mine": base}, [first, second])
     alone, group = Asker(trust="trusted"), Asker(trust="trusted", kind="group")
     admin = Asker(trust="trusted", kind="group", roles=("admin",))
@@ -127,7 +131,7 @@ def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
 
 def test_combinations_are_compiled_once_and_a_bounded_number_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.permissions.profiles.COMBINATIONS_KEPT_MAX", 2)
-    overrides = [Override(users=(f"u{n}",), ask=(f"{n}",)) for n in range(4)]
+    overrides = [OverrideSettings(users=(f"u{n}",), ask=(f"{n}",)) for n in range(4)]
     profiles = Profiles({}, overrides)
     found = profiles.effective("locked", Asker(trust="trusted", user="u1"), "main")
     assert profiles.effective("locked", Asker(trust="trusted", user="u1"), "other") is found

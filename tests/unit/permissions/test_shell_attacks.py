@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from shoal.domain.permissions import Decision
+from shoal.domain.settings import ProfileSettings
 from shoal.permissions.actions import FRAGMENTS_MAX, shell_actions
-from shoal.permissions.profiles import EVERYTHING, Profile, Profiles, ProfileSource, decide_all
+from shoal.permissions.profiles import EVERYTHING, Profile, Profiles, decide_all
 
 CWD = Path("/nowhere/ws")
-PLAIN = Profile("plain", [ProfileSource(allow=("tool:bash:.*", "tool:(read|write):/workspace/.*"))])
+PLAIN = Profile("plain", [ProfileSettings(allow=("tool:bash:.*", "tool:(read|write):/workspace/.*"))])
 """Allows every command that is what it seems to be, and names none."""
-NO_RM = Profile("no-rm", [ProfileSource(deny=("tool:bash:rm( .*)?",), allow=(EVERYTHING,))])
+NO_RM = Profile("no-rm", [ProfileSettings(deny=("tool:bash:rm( .*)?",), allow=(EVERYTHING,))])
 
 
 def decided(profile: Profile, command: str) -> Decision:

@@ -20,8 +20,9 @@ from shoal.domain.events import (
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author
 from shoal.domain.permissions import Action
+from shoal.domain.settings import ProfileSettings
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.profiles import Profile, Profiles, ProfileSource, decide_all
+from shoal.permissions.profiles import Profile, Profiles, decide_all
 from shoal.permissions.taint import (
     NAME_CHARS_MAX,
     SOURCES_MAX,
@@ -202,7 +203,7 @@ def test_the_gate_never_loosens_and_is_silent_without_taint() -> None:
 
 def test_an_explicit_rule_lets_an_action_through() -> None:
     rules = Profile(
-        "x", [ProfileSource(allow=("(?s:.*)",), trusted_allow=("tool:bash:curl https://intranet/.*", "tool:bash:.*"))]
+        "x", [ProfileSettings(allow=("(?s:.*)",), trusted_allow=("tool:bash:curl https://intranet/.*", "tool:bash:.*"))]
     )
     assert gate("allow", [Action("tool:bash:curl https://intranet/x")], TAINTED, rules)[0] == "allow"
     assert gate("allow", [Action("tool:read_url:x")], TAINTED, rules)[0] == "ask"
@@ -215,7 +216,7 @@ def test_views_are_no_sinks() -> None:
 
 
 def test_trusted_allow_allows_nothing_by_itself() -> None:
-    rules = Profile("x", [ProfileSource(trusted_allow=("(?s:.*)",))])
+    rules = Profile("x", [ProfileSettings(trusted_allow=("(?s:.*)",))])
     assert decide_all(rules, [Action("tool:bash:ls")])[0] == "deny"
 
 
@@ -251,7 +252,7 @@ def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
     action = Action("tool:bash:env A=1 make", opaque=True, naming="tool:bash:env")
     tainted = TaintState((Source(1, "a page"),), active=True)
     for pattern, decision in (("tool:bash:env .*", "allow"), ("tool:bash:.*", "ask")):
-        profile = Profile("p", [ProfileSource(allow=("(?s:.*)",), trusted_allow=(pattern,))])
+        profile = Profile("p", [ProfileSettings(allow=("(?s:.*)",), trusted_allow=(pattern,))])
         assert gate("allow", [action], tainted, profile)[0] == decision
 
 

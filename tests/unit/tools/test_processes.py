@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
-from shoal.permissions.profiles import Profiles, ProfileSource, decide_all
+from shoal.domain.settings import ProfileSettings
+from shoal.permissions.profiles import Profiles, decide_all
 from shoal.sandbox import processes as host
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -102,8 +103,8 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     tool, *_ = process_tools(service, command_actions, nothing)
     profiles = Profiles(
         {
-            "mine": ProfileSource(deny=("tool:bash:rm .*",), allow=("tool:process_start:make .*",)),
-            "shell": ProfileSource(allow=("tool:bash:.*",)),
+            "mine": ProfileSettings(deny=("tool:bash:rm .*",), allow=("tool:process_start:make .*",)),
+            "shell": ProfileSettings(allow=("tool:bash:.*",)),
         }
     )
 

@@ -13,7 +13,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolSpec
 from shoal.testing.clock import ManualClock
-from shoal.turn.context import LINE_CHARS_MAX, LINES_MAX, volatile
+from shoal.turn.context import CONTEXT_LINES_MAX, LINE_CHARS_MAX, volatile
 from shoal.turn.prompt import (
     CHANGES_CHARS_MAX,
     PromptBuilder,
@@ -305,7 +305,7 @@ def test_nobody_can_end_the_volatile_block(place: Place) -> None:
 
 def test_the_volatile_block_is_bounded(place: Place) -> None:
     text = volatile(place.clock.now(), others=["x" * 5000] * 30)
-    assert len(text) < (LINES_MAX + 1) * (LINE_CHARS_MAX + 5) + 200
+    assert len(text) < (CONTEXT_LINES_MAX + 1) * (LINE_CHARS_MAX + 5) + 200
     assert "- and more" in text
 
 

@@ -82,22 +82,20 @@ def load_profile(context: CommandContext, name: str | None) -> "Profile":
 
     Raises ConfigError when there is none, or with every pattern that is refused.
     """
-    from shoal.permissions.profiles import BUILTIN_PROFILES, Profiles, ProfileSource, compile_profile
+    from shoal.domain.settings import ProfileSettings
+    from shoal.permissions.profiles import BUILTIN_PROFILES, Profiles, compile_profile
 
     if name is not None and name in BUILTIN_PROFILES:
         return Profiles().get(name)
     if name is not None and (Path(name).is_file() or "/" in name or name.endswith(".toml")):
         try:
-            source = msgspec.convert(tomllib.loads(Path(name).read_text(encoding="utf-8")), ProfileSource)
+            source = msgspec.convert(tomllib.loads(Path(name).read_text(encoding="utf-8")), ProfileSettings)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
             problem = f"{name}: {error}; allowed: deny, allow, ask and trusted_allow lists, extends."
             raise ConfigError([problem]) from error
         return compile_profile(Path(name).name, source)
     config = context.config().permissions
-    sources = {
-        key: msgspec.convert(msgspec.structs.asdict(profile), ProfileSource) for key, profile in config.profiles.items()
-    }
-    return Profiles(sources).get(config.default_profile if name is None else name)
+    return Profiles(config.profiles).get(config.default_profile if name is None else name)
 
 
 def _action(text: str) -> Action:

@@ -72,8 +72,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
 
 def _configured_place(context: CommandContext) -> "BackupPlace":
     """Where backup.to says. Raises Conflict where there is none."""
-    from shoal.backups import NOT_SET
-    from shoal.factories import backup_place
+    from shoal.backups import NOT_SET, backup_place
 
     where = backup_place(context.config(), context.home)
     if where is None:
@@ -133,7 +132,7 @@ def _restore(context: CommandContext, file: str, target: CommandContext) -> None
     if Path(file).is_file():
         _make_from(Path(file), target)
         return
-    from shoal.factories import backup_place
+    from shoal.backups import backup_place
 
     where = backup_place(context.config(), context.home) if context.root.is_dir() else None
     if where is None or file not in where.sizes():

@@ -171,9 +171,8 @@ async def _database(context: CommandContext, config: "Config") -> AsyncGenerator
 
 
 async def _backups(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, listed_in
+    from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
     from shoal.domain.clock import SystemClock
-    from shoal.factories import backup_place
 
     where = backup_place(config, context.home)
     if where is None:
@@ -247,10 +246,11 @@ def _model(catalog: "Catalog", name: str) -> tuple[Literal["warn", "fail"], str]
 
 
 async def _sandbox(_: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from shoal.factories import make_sandbox
+    from shoal.extensions import extension_sandbox
+    from shoal.sandbox.choose import open_sandbox
 
     try:
-        chosen = await make_sandbox(config)
+        chosen = await open_sandbox(config.sandbox, extension_sandbox)
     except ShoalError as error:
         yield fail("sandbox", str(error), 'Set sandbox.kind = "auto", or install what it needs.')
         return
@@ -339,11 +339,8 @@ async def _skills(context: CommandContext, config: "Config") -> AsyncGenerator[D
 
 
 async def _agents(context: CommandContext, config: "Config") -> AsyncGenerator[DoctorFinding]:
-    from functools import partial
-
-    from shoal.factories import make_profiles, tool_names
-    from shoal.office import make_checks
     from shoal.surfaces.cli.agents import open_agents
+    from shoal.surfaces.cli.offline import agent_checks
     from shoal.surfaces.cli.reports import open_catalog
 
     if not context.root.is_dir():  # looking at an agent makes its workspace
@@ -351,7 +348,7 @@ async def _agents(context: CommandContext, config: "Config") -> AsyncGenerator[D
     registry = open_agents(context)
     catalog = open_catalog(context)
     try:
-        checks = make_checks(catalog, make_profiles(config), partial(tool_names, config))
+        checks = agent_checks(config, catalog)
         defaults = (registry.defaults.model, *config.model.fallback)  # looked at already
         for name in registry.names():
             check, todo = f"agent {name}", f"Correct {context.home.agent(name)}/agent.toml."

@@ -3,6 +3,7 @@
 Nothing runs in it, neither turns nor platforms nor triggers: what a call changes takes effect at the next start.
 """
 
+import os
 import secrets
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
@@ -29,10 +30,11 @@ from shoal.store.store import Store
 from shoal.surfaces.http.server import WebApp, WebOptions
 
 if TYPE_CHECKING:
-    from shoal.agents.lifecycle import AgentLifecycle
+    from shoal.agents.lifecycle import AgentLifecycle, Checks
     from shoal.agents.snapshots import ConversationSnapshots
     from shoal.app import App
     from shoal.domain.ports import ChatAdapter
+    from shoal.providers.catalog import Catalog
     from shoal.tools.mcp.pins import Pins
     from shoal.tools.process_logs import LogPiece
     from shoal.tools.tainted_files import PromptFiles
@@ -56,7 +58,7 @@ class OfflineApp:
         self.pairing = Pairing(store, self.clock)
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
-        self.orchestrator = self.processes = self
+        self.orchestrator = self.processes = self.outlets = self
 
     # What most calls do without is imported when it is asked for.
 
@@ -67,14 +69,15 @@ class OfflineApp:
         return PromptFiles(MarkedFiles(self.store.settings, self.home), self.home)
 
     @cached_property
-    def roster(self) -> "AgentLifecycle":
+    def lifecycle(self) -> "AgentLifecycle":
         """Agents are made, changed and removed; no turn of theirs runs that would have to end first."""
         from shoal.agents.lifecycle import AgentLifecycle
-        from shoal.factories import make_catalog, make_profiles, tool_names
-        from shoal.office import make_checks
+        from shoal.extensions import extension_providers
+        from shoal.providers.catalog import Catalog
 
-        catalog = make_catalog(self._config, self.home, self.clock)
-        checks = make_checks(catalog, make_profiles(self._config), partial(tool_names, self._config))
+        providers, extra = self._config.providers, extension_providers()
+        catalog = Catalog(providers, home=self.home, clock=self.clock, environ=os.environ, extra=extra)
+        checks = agent_checks(self._config, catalog)
         return AgentLifecycle(
             self.home, self.store, self.agents, self.clock, checks, self.adapters, self._prompt_files, None
         )
@@ -123,6 +126,28 @@ class OfflineApp:
         if not await self.store.processes.kill(process, by):
             raise NotFound(f"Process {process[:80]} does not run.")
         return await self.get(process)
+
+
+def agent_checks(config: Config, catalog: "Catalog") -> "Checks":
+    """What the settings of agents may name."""
+    from shoal.agents.lifecycle import Checks
+    from shoal.permissions.profiles import Profiles
+    from shoal.providers.catalog import existing_model
+
+    profiles = Profiles(config.permissions.profiles, config.permissions.overrides)
+    return Checks(partial(existing_model, catalog), profiles.check, partial(tool_names, config))
+
+
+def tool_names(config: Config) -> tuple[str, ...]:
+    """The names of all tools of a Shoal with this configuration, without starting one; patterns for MCP servers'."""
+    from shoal.extensions import extension_tools
+    from shoal.tools.builtin.shell import ShellBounds
+    from shoal.tools.mcp.pins import any_tool_of
+    from shoal.tools.registry import SERVICE_TOOLS, standard_tools
+
+    registry = standard_tools(ShellBounds(), with_hardware=config.tools.hardware)
+    others = (*SERVICE_TOOLS, *(tool.spec.name for tool in extension_tools()))
+    return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
 
 
 async def call_offline(config: Config, store: Store, method: str, path: str, body: object) -> tuple[int, bytes]:

@@ -1,6 +1,7 @@
 """`shoal audit`, `usage`, `models`, `skills` and `memory`: what was done, what it cost, what there is."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -186,9 +187,11 @@ def refresh(context: CommandContext, as_json: bool) -> int:
 def open_catalog(context: CommandContext) -> "Catalog":
     """The providers and models of the configuration. Raises ConfigError."""
     from shoal.domain.clock import SystemClock
-    from shoal.factories import make_catalog
+    from shoal.extensions import extension_providers
+    from shoal.providers.catalog import Catalog
 
-    return make_catalog(context.config(), context.home, SystemClock())
+    providers, extra = context.config().providers, extension_providers()
+    return Catalog(providers, home=context.home, clock=SystemClock(), environ=os.environ, extra=extra)
 
 
 # ---- skills and memory ----

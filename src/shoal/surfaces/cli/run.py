@@ -97,7 +97,6 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
             app = await stack.enter_async_context(open_app(config, role=role))
             ready = "ready"
             if listens:
-                from shoal.factories import make_hooks
                 from shoal.surfaces.http.server import WebOptions
                 from shoal.surfaces.http.server import serve as serve_web
 
@@ -110,7 +109,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                     host=config.web.host,
                     port=config.web.port,
                     allowed_origins=config.web.allowed_origins,
-                    hooks=make_hooks(config),
+                    hooks=config.triggers.webhooks,
                 )
                 address = await stack.enter_async_context(serve_web(app, options))
                 app.backend.describe(address)

@@ -97,7 +97,7 @@ def _view(card: AgentCard) -> AgentView:
 async def agents(web: WebContext, by: Principal) -> list[AgentView]:
     """The agents."""
     own = by.token.agent
-    return [_view(card) for card in await web.app.roster.cards() if own in ("", card.name)]
+    return [_view(card) for card in await web.app.lifecycle.cards() if own in ("", card.name)]
 
 
 @routes("GET /api/agents/{name}", READERS, narrows=True)
@@ -106,7 +106,7 @@ async def agent(web: WebContext, by: Principal, name: str) -> AgentView:
     own = by.token.agent
     if own not in ("", name):
         raise NotFound(f"There is no agent {name[:80]!r}. There is: {own}.")
-    return _view(await web.app.roster.card(name))
+    return _view(await web.app.lifecycle.card(name))
 
 
 @routes("POST /api/agents", ADMINS, status=201)
@@ -115,26 +115,26 @@ async def create(web: WebContext, by: Principal, body: NewAgent) -> NewAgentView
     platform, _, channel = body.beside.partition(":")
     if body.beside and not (platform and channel):
         raise InvalidInput(f"{body.beside[:80]!r} is not a channel: write PLATFORM:CHANNEL.")
-    await web.app.roster.create(body.name, body.settings, by.person)
+    await web.app.lifecycle.create(body.name, body.settings, by.person)
     note = ""
     if body.beside:
         beside = make_thread_id(platform, channel, "0")
-        note = (await web.app.roster.give_channel(body.name, beside, by.person)).note
-    return NewAgentView(_view(await web.app.roster.card(body.name)), note)
+        note = (await web.app.lifecycle.give_channel(body.name, beside, by.person)).note
+    return NewAgentView(_view(await web.app.lifecycle.card(body.name)), note)
 
 
 @routes("PATCH /api/agents/{name}", ADMINS)
 async def change(web: WebContext, by: Principal, name: str, body: AgentChange) -> AgentView:
     """Set keys of an agent; they count from its next turn on."""
     for key, value in body.settings.items():
-        await web.app.roster.configure(name, key, value, by.person)
-    return _view(await web.app.roster.card(name))
+        await web.app.lifecycle.configure(name, key, value, by.person)
+    return _view(await web.app.lifecycle.card(name))
 
 
 @routes("DELETE /api/agents/{name}", ADMINS)
 async def destroy(web: WebContext, by: Principal, name: str, query: DestroyQuery) -> DestroyedAgent:
     """Stop an agent's turns and remove it; its journals stay."""
-    return DestroyedAgent(True, await web.app.roster.destroy(name, by.person, keep=query.keep_files))
+    return DestroyedAgent(True, await web.app.lifecycle.destroy(name, by.person, keep=query.keep_files))
 
 
 @routes("GET /api/bindings", READERS)
@@ -146,13 +146,13 @@ async def bindings(web: WebContext) -> list[Binding]:
 @routes("PUT /api/bindings", ADMINS)
 async def bind(web: WebContext, by: Principal, body: NewBinding) -> Binding:
     """Bind a channel to an agent, from its next message on."""
-    return await web.app.roster.bind(body.agent, make_thread_id(body.platform, body.channel, "0"), by.person)
+    return await web.app.lifecycle.bind(body.agent, make_thread_id(body.platform, body.channel, "0"), by.person)
 
 
 @routes("DELETE /api/bindings/{platform}/{channel}", ADMINS)
 async def unbind(web: WebContext, by: Principal, platform: str, channel: str) -> Unbound:
     """Take a channel's binding away."""
-    await web.app.roster.unbind(make_thread_id(platform, channel, "0"), by.person)
+    await web.app.lifecycle.unbind(make_thread_id(platform, channel, "0"), by.person)
     return Unbound(True)
 
 

@@ -196,7 +196,7 @@ async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> T
         "agent": check_agent(web, by, body.agent),
         "created_by": by.author.id,
     }
-    return _trigger_view(await web.app.add_trigger(msgspec.convert(given, NewTrigger)))
+    return _trigger_view(await web.app.outlets.add_trigger(msgspec.convert(given, NewTrigger)))
 
 
 @routes("DELETE /api/triggers/{id}", ADMINS)

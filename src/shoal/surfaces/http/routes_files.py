@@ -221,7 +221,7 @@ async def store_upload(
         reason = f"Files cannot be stored in {path.parent}: {error.strerror}. Check that it is a directory and yours."
         raise StoreReadOnly(reason) from error
     if not by.trusted:
-        await app.marked.note(path.parent, [path], f"a file of {by.name or by.id}")
+        await app.tainted_files.note(path.parent, [path], f"a file of {by.name or by.id}")
     return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
 
 

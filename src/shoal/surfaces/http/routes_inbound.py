@@ -35,7 +35,7 @@ async def take_hook(web: WebContext, request: Request, name: str) -> HookAnswer:
     body = await whole_body(request, seconds=web.options.body_seconds)
     headers = {key.lower(): value for key, value in request.headers.items()}
     now = web.app.clock.now()
-    proved = proofs(headers, body, hook.secret(), now)
+    proved = proofs(headers, body, hook.secret.reveal(), now)
     if not proved:
         raise ApiError(401, "unauthorized", "The call does not prove that it knows the secret of this webhook.")
     text = render(hook.template, name, body)
@@ -43,7 +43,7 @@ async def take_hook(web: WebContext, request: Request, name: str) -> HookAnswer:
     if delivery is None:
         return HookAnswer(True, True, hook.thread)
     prompt = Prompt(
-        parse_thread_id(hook.thread) if hook.thread else unopened(hook.platform, hook.channel),
+        parse_thread_id(hook.thread) if hook.thread else unopened(*hook.channel.split(":", 1)),
         delivery.key,
         text,
         Author("shoal", f"webhook {name}", trusted=True),

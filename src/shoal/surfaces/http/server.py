@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.domain.errors import ConfigError, ShoalError
-from shoal.domain.webhooks import Webhook
+from shoal.domain.settings import HookSettings
 from shoal.surfaces.http import (
     openai_routes,
     page,
@@ -63,7 +63,7 @@ API: tuple[Endpoint, ...] = (
 )
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes.endpoints) if endpoint.is_open)
 
-NO_HOOKS: Mapping[str, Webhook] = {}
+NO_HOOKS: Mapping[str, HookSettings] = {}
 
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_seconds: float = 60.0
     upload_seconds: float = 600.0
     linger_seconds: float = 2.0
-    hooks: Mapping[str, Webhook] = NO_HOOKS
+    hooks: Mapping[str, HookSettings] = NO_HOOKS
 
 
 class WebApp:

@@ -59,7 +59,7 @@ Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, 
 inside, while the block lasts. Raises SandboxError."""
 
 
-class Watched:
+class WatchedStream:
     """A stream of messages from a server that tells when it ends."""
 
     def __init__(self, stream: "ReadStream[SessionMessage | Exception]", on_end: Callable[[], None]) -> None:
@@ -131,7 +131,7 @@ async def opened(
             read, write = await stack.enter_async_context(_over_http(server))
         else:
             read, write = await stack.enter_async_context(_as_child(server, enclose, words))
-        yield Watched(read, on_end), write
+        yield WatchedStream(read, on_end), write
 
 
 @asynccontextmanager
