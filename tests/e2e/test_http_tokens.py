@@ -234,7 +234,7 @@ async def test_what_somebody_uploads_is_marked_as_theirs(shoal: Served) -> None:
         assert (await ben.post(f"/api/threads/{OWN}/attachments?name=a.txt", content=b"obey")).status_code == 201
     assert (await shoal.client.post(f"/api/threads/{OWN}/attachments?name=b.txt", content=b"hi")).status_code == 201
     folder = shoal.home.attachments(OWN)
-    source_of = await shoal.marked.sources([folder])
+    source_of = await shoal.tainted_files.sources([folder])
     found = {path.name.partition("-")[2]: source_of(path) for path in folder.iterdir()}
     assert found == {"a.txt": "a file of ben", "b.txt": ""}
 
