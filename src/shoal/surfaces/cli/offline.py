@@ -158,7 +158,7 @@ async def call_offline(config: Config, store: Store, method: str, path: str, bod
     headers = [("host", "localhost"), ("authorization", f"Bearer {token}"), ("content-length", str(len(content)))]
     scope = {
         "type": "http",
-        "asgi": {"version": "3.0"},
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # of which on nobody asks for a disconnection
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
