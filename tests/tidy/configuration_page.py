@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the records: `python -m shoal.config.reference > docs/configuration.md`."""
+"""Writes docs/configuration.md from the records: `python -m tests.tidy.configuration_page > docs/configuration.md`."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ from shoal.domain.settings import Config
 HEAD = """\
 # Configuration
 
-This page is made from the code by `python -m shoal.config.reference`; change it there.
+This page is made from the code by `python -m tests.tidy.configuration_page`; change it there.
 
 Shoal reads `shoal.toml` in its home directory (`--home DIR`, else `SHOAL_HOME`, else `~/.shoal`). Every key has a
 default, so that an empty file, or none, works. What counts, strongest first:
